@@ -43,10 +43,17 @@ BUILT = ("model_kwargs", "data_kwargs", "fit_kwargs", "dtype_policy", "jit_compi
 PLACED = ("device", "device_memory", "host_memory", "launch")
 FUNCTIONS = {
     "tune": ORDER,
-    "measure": (*BUILT, *PLACED, "devices", "distribution", "max_trial_seconds"),
+    "measure": (*BUILT, "call", *PLACED, "devices", "distribution", "max_trial_seconds"),
     "estimate": (*BUILT, *PLACED, "baseline"),
+    "measure_noise": (*BUILT, *PLACED),
 }
 """The functions that take these arguments, and which of them."""
+
+
+def _as_yaml(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.strip() if isinstance(value, str) else format(value, "g")
 
 
 def type_text(annotation) -> str:
@@ -135,7 +142,7 @@ def table(names) -> str:
     for name in names:
         default = FIELDS[name].default
         empty = default is None or is_mapping(FIELDS[name].annotation)
-        shown = "" if empty else f"`{default.strip() if isinstance(default, str) else format(default, 'g')}`"
+        shown = "" if empty else f"`{_as_yaml(default)}`"
         first = re.split(r"(?<=[.])\s+(?=[A-Z`])", FIELDS[name].description, maxsplit=1)[0]
         rows.append(f"| `{name}` | {shown} | {first.replace('|', chr(92) + '|')} |\n")
     return "".join(rows)

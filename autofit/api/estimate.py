@@ -19,6 +19,7 @@ from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.settings import TuneSettings
+from autofit.workload.fit_options import FIT
 from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)
@@ -124,6 +125,10 @@ def _estimate(
     gpu: str | Sequence[str],
     progress: bool | Progress,
 ) -> Estimate:
+    if workload.call != FIT:
+        raise UsageError(
+            f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it", key="call"
+        )
     try:
         gpus = gpu_models.find([gpu] if isinstance(gpu, str) else gpu)
     except ValueError as error:

@@ -26,6 +26,7 @@ def measure(
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
     backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    call: Literal["fit", "predict", "evaluate"] = "fit",
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
@@ -71,6 +72,7 @@ def measure(
         dtype_policy=dtype_policy,
         jit_compile=jit_compile,
         backend=backend,
+        call=call,
         distribution=distribution,
     )
     settings = TuneSettings(

@@ -14,6 +14,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
+from autofit.workload.fit_options import FIT
 from autofit.workload.inputs import knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
@@ -66,6 +67,10 @@ def build_request(
             "or use jax",
             key="effective_batch_size",
         )
+    if workload.call != FIT and settings.effective_batch_size is not None:
+        raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
+    if workload.call != FIT and placement.count > 1:
+        raise UsageError(f"{workload.call} is tuned on one device; choose one", key="devices")
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:
         raise UsageError(

@@ -26,6 +26,8 @@ from autofit.records.states import FailureKind
 TENSORFLOW = "tensorflow"
 """The name of Keras's default backend."""
 
+JAX = "jax"
+
 # the defaults that Keras writes to its file when it is first imported
 _DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
 
@@ -167,6 +169,10 @@ class Backend(ABC):
     def end_of(self, logs: Any) -> Callable[[], None] | None:
         """Return a function that waits for the end of the step that returned these logs; None if the step has ended."""
         return None
+
+    def end_of_inference(self, outputs: Any) -> Callable[[], None] | None:
+        """The same for what a call of the predict or test function returned."""
+        return self.end_of(outputs)
 
     def takes_turns(self, device: Device | None) -> bool:
         """Return whether steps and batches alternate when the input has no queue."""

@@ -10,12 +10,13 @@ import typer
 from autofit.cli.doctor.command import doctor
 from autofit.cli.files import check, estimate, schema
 from autofit.cli.history import history
+from autofit.cli.noise import noise
 from autofit.cli.results import kwargs, report, show
 from autofit.cli.tune import sweep, tune
 from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-for command in (tune, sweep, estimate, check, schema, show, kwargs, report, history, doctor):  # the order in --help
+for command in (tune, sweep, estimate, noise, check, schema, show, kwargs, report, history, doctor):  # the order in --help
     app.command()(command)
 
 

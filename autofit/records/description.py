@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from autofit.records.bounds import Count, Positive, Ratio, Seconds
 from autofit.records.machine import Machine
@@ -104,8 +105,8 @@ class Description:
     """The properties of a workload that are known before anything is trained.
 
     `knobs` maps each knob that the data takes to its name in the factory or in `fit`. The names in `required` have no
-    default; `defaults` are the factory's own values of its knobs, and the model's own values of the knobs of `compile` that
-    it takes. `validation_knobs` and `validation_required` are the same for the validation data. `process_bytes` is the host
+    default; `defaults` are the factory's own values of its knobs, and the model's own values of the knobs that it takes.
+    `validation_knobs` and `validation_required` are the same for the validation data. `process_bytes` is the host
     memory of the process that described the workload, after it built the model, opened the data and traced the train step.
 
     `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
@@ -115,13 +116,16 @@ class Description:
     argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
     tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
     to the user. `processes_hang` is true if forked workers cannot make the data. `keras` is the module that the model comes
-    from, keras or tf_keras.
+    from, keras or tf_keras. `batch_callbacks` are the names of the user's callbacks that run after each batch.
+    If `jit_by_default` is true, Keras decided on `jit_compile`, because `compile` was not given it. `fixed_knobs` maps
+    knobs of `compile` that must stay as they are to the reason.
 
     `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
     the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
     Training reads arrays of `mapped_bytes` from files. `fit` copies arrays to tensors of `tensor_bytes`, and needs
     `conversion_bytes` in addition while it copies. If `takes_turns` is true and there is no queue, a batch is made only
     while no step runs. `steps_ahead` is the number of steps that wait behind the running one, each with its batch.
+    `learning` has the optimizer's `learning_rate` and `beta_2`, where they are numbers that do not change.
     """
 
     input_kind: str
@@ -134,7 +138,7 @@ class Description:
     jit_compile: bool
     fingerprint: str
     required: tuple[str, ...] = ()
-    defaults: Mapping[str, int] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     validation_knobs: Mapping[str, str] = field(default_factory=dict)
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()
@@ -145,6 +149,9 @@ class Description:
     keras: str = "keras"
     shapes: str = ""
     notices: tuple[str, ...] = ()
+    batch_callbacks: tuple[str, ...] = ()
+    jit_by_default: bool = False
+    fixed_knobs: Mapping[str, str] = field(default_factory=dict)
     processes_hang: bool = False
     process_bytes: Count = 0
     fixed_batch_size: int | None = None
@@ -155,6 +162,7 @@ class Description:
     takes_turns: bool = False
     steps_ahead: Count = 0
     versions: Mapping[str, str] = field(default_factory=dict)
+    learning: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compiler(self) -> str:

@@ -16,6 +16,7 @@ class Described:
     """The workload is described, and the search begins.
 
     `kept` are the stored trials of an earlier run; `seconds` is the time spent so far, which counts towards `max_seconds`.
+    `knobs` are the names of the knobs that are searched.
     """
 
     description: Description
@@ -26,6 +27,7 @@ class Described:
     max_trials: int
     max_seconds: float | None
     seconds: float = 0.0
+    knobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

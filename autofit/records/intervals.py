@@ -28,7 +28,12 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     if not freedom:
         return math.inf
     squares = sum((len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1)
-    return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
+    return student_quantile(freedom) * math.sqrt(squares / freedom / len(values))
+
+
+def student_quantile(freedom: float) -> float:
+    """Return the half-width of a 95% confidence interval, in standard errors, for so many degrees of freedom."""
+    return float(stdtrit(freedom, _UPPER_QUANTILE))
 
 
 def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

@@ -11,8 +11,11 @@ from pydantic import BeforeValidator
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
+from autofit.records.noise import Metric, NoiseScale
 from autofit.records.states import Outcome, Stage, Text
-from autofit.records.trial import COMPILE_KNOBS, FitConfig, Limits, Trial
+from autofit.records.trial import BUILD_KNOBS, COMPILE_KNOBS, FitConfig, Limits, Trial
+
+_LEAST_BETA_2 = 0.9  # the usual beta_1, which a running square should outlive (assumed)
 
 RESULT_VERSION = 2
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
@@ -163,7 +166,8 @@ class FrontierPoint:
 class CallSource:
     """The source code that calls the user's functions: import lines, and expressions for the model and the data.
 
-    `dtype_policy`, `jit_compile` and `distribution` apply to the model and `backend` to Keras, unless they are None.
+    `dtype_policy`, `jit_compile` and `distribution` apply to the model and `backend` to Keras, unless they are None. `call`
+    is the method that is tuned: fit, predict or evaluate; `fit_kwargs` are its arguments.
     `data_form` and `validation_form` say whether `data` and `validation` name a factory, an object with the knobs as
     attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
     further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
@@ -187,10 +191,16 @@ class CallSource:
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     backend: str | None = None
+    call: str = "fit"
     distribution: str | None = None
     settings: tuple[str, ...] = ()
     unread_settings: tuple[str, ...] = ()
     elided: tuple[str, ...] = ()
+
+    @property
+    def verb(self) -> str:
+        """What the user does with the model: train, predict or evaluate."""
+        return "train" if self.call == "fit" else self.call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +274,7 @@ class TuneRecord(TuneLog):
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)
+    noise_scale: NoiseScale | None = None
 
     @property
     def config(self) -> FitConfig:
@@ -271,9 +282,42 @@ class TuneRecord(TuneLog):
         return self.choice.config
 
     @property
-    def compile_kwargs(self) -> dict[str, int]:
+    def compile_kwargs(self) -> dict[str, Any]:
         """The arguments of `compile` that were tuned; empty if none was."""
         return {knob: value for knob, value in self.config.values().items() if knob in COMPILE_KNOBS}
+
+    @property
+    def build_kwargs(self) -> dict[str, str]:
+        """The `dtype_policy` and the mode of `keras.RematScope` (`remat`) under which to build the model, if tuned."""
+        return {knob: value for knob, value in self.config.values().items() if knob in BUILD_KNOBS}
+
+    def efficiency(self, batch_size: int) -> float:
+        """Return the progress of a sample in a batch of this size, relative to one in a batch of the baseline.
+
+        Raises:
+            ValueError: the noise scale is not known; `noise_scale: true` measures it in a tune.
+        """
+        if self.noise_scale is None:
+            raise ValueError("the noise scale was not measured; tune with noise_scale=True")
+        return self.noise_scale.progress(batch_size, self.speedup.baseline.batch_size or 1)
+
+    @property
+    def learning_kwargs(self) -> dict[str, float]:
+        """Arguments of the optimizer for the chosen batch size, from the noise scale; empty if nothing is to change.
+
+        `learning_rate` is the baseline's times `NoiseScale.learning_rate_factor`. `beta_2` of Adam's family keeps its
+        memory as many samples long: β₂ to the power of B/B₀, but at least 0.9 (Marek et al., 2025, arXiv:2507.07101).
+        """
+        scale, now, before = self.noise_scale, self.config.batch_size, self.speedup.baseline.batch_size
+        given = self.description.learning
+        if scale is None or scale.value is None or not now or not before or now == before or self.optimizer_kwargs:
+            return {}
+        changed = {}
+        if "learning_rate" in given and scale.has_rule:
+            changed["learning_rate"] = given["learning_rate"] * scale.learning_rate_factor(now, before)
+        if "beta_2" in given and scale.metric is Metric.PRECONDITIONED:
+            changed["beta_2"] = max(min(_LEAST_BETA_2, given["beta_2"]), given["beta_2"] ** (now / before))
+        return changed
 
     @property
     def samples_per_second(self) -> float:

@@ -34,6 +34,7 @@ class Role(Text):
     DESCRIBE = "describe"
     MEASURE = "measure"
     CONFIRM = "confirm"
+    GRADIENTS = "gradients"
 
 
 class Stage(Text):
@@ -65,7 +66,7 @@ class Phase(Text):
     SCANNING = "scanning", "scanning the batches"
     ESTIMATING = "estimating", "estimating memory"
     FIRST_LONGEST = "first_longest", "running the first step on the longest batch"
-    LONGEST_BATCH = "longest_batch", "training on the longest batch"
+    LONGEST_BATCH = "longest_batch", "running the longest batch"
     FIRST_STEP = "first_step", "running the first step"
     COMPUTE_ALONE = "compute_alone", "timing the step alone"
     INPUT_ALONE = "input_alone", "timing the input pipeline alone"
@@ -73,6 +74,9 @@ class Phase(Text):
     FILLING_QUEUE = "filling_queue", "filling the queue"
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training"
+    GRADIENTS = "gradients", "measuring gradients"
+    INFERENCE = "inference", "running inference"
+    JOINING = "joining", "joining the outputs"
     FIRST_VALIDATION = "first_validation", "running the first validation step"
     VALIDATION = "validation", "validating"
 
@@ -94,7 +98,12 @@ class Phase(Text):
     @property
     def trains(self) -> bool:
         """Whether steps after the first one run in this phase."""
-        return self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH, Phase.TRAINING)
+        return self.is_timed or self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the rate of a config is timed in this phase."""
+        return self in (Phase.TRAINING, Phase.INFERENCE)
 
 
 class FailureKind(Text):

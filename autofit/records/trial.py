@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
+from autofit.records.noise import Gradients
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
 DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
 """The knobs that the data takes."""
 
-COMPILE_KNOBS = ("steps_per_execution",)
-"""The knobs that are arguments of `compile`; the model takes them, not the data."""
+STEPS_PER_EXECUTION, JIT_COMPILE = "steps_per_execution", "jit_compile"
 
-KNOBS = (*DATA_KNOBS, *COMPILE_KNOBS)
+COMPILE_KNOBS = (STEPS_PER_EXECUTION, JIT_COMPILE)
+"""The knobs that are arguments of `compile`."""
+
+DTYPE_POLICY, REMAT = "dtype_policy", "remat"
+
+BUILD_KNOBS = (DTYPE_POLICY, REMAT)
+"""The knobs under which the model is built: Keras's default dtype policy, and the mode of `keras.RematScope`."""
+
+MODEL_KNOBS = (*COMPILE_KNOBS, *BUILD_KNOBS)
+"""The knobs that the model takes, not the data."""
+
+KNOBS = (*DATA_KNOBS, *MODEL_KNOBS)
+
+NO_REMAT = "none"
+
+SWITCHES = ("use_multiprocessing", JIT_COMPILE)
+"""The knobs that are true or false."""
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs."""
@@ -48,8 +64,10 @@ class FitConfig:
     """One setting of the knobs; a knob is None if it is not searched or the data does not take it.
 
     `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
-    `max_queue_size`, which a `DataLoader` does not have. `steps_per_execution` is the number of batches on which one call
-    of the train function trains; if it is None, the model keeps its own.
+    `max_queue_size`, which a `DataLoader` does not have. The model's own value stays where one of the others is None:
+    `steps_per_execution` is the number of batches on which one call of the train function trains; `jit_compile`,
+    whether XLA (on torch: torch.compile) compiles it; `dtype_policy`, such as "mixed_float16"; `remat`, the mode of
+    `keras.RematScope`, or "none".
     """
 
     batch_size: Positive | None = None
@@ -58,15 +76,18 @@ class FitConfig:
     use_multiprocessing: bool | None = None
     prefetch_factor: Knob | None = None
     steps_per_execution: Positive | None = None
+    jit_compile: bool | None = None
+    dtype_policy: str | None = None
+    remat: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
         """Make a config from a mapping of knobs to values; other keys are ignored. 0 and 1 may stand for a switch."""
         given = {knob: values[knob] for knob in KNOBS if knob in values}
-        switch = given.get("use_multiprocessing")
-        return cls(**{**given, **({} if switch is None else {"use_multiprocessing": bool(switch)})})
+        switches = {knob: bool(given[knob]) for knob in SWITCHES if given.get(knob) is not None}
+        return cls(**{**given, **switches})
 
-    def values(self) -> dict[str, int]:
+    def values(self) -> dict[str, Any]:
         """Return the knobs that are not None, with their values."""
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
@@ -100,6 +121,11 @@ class FitConfig:
             return None
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
+    @property
+    def of_model(self) -> FitConfig:
+        """The same config without the knobs of the data."""
+        return replace(self, **dict.fromkeys(DATA_KNOBS))
+
     def worker_count(self, cores: int) -> int:
         """Return the number of threads or processes that make batches: 1 without a queue.
 
@@ -119,8 +145,14 @@ class FitConfig:
             parts.append(f"prefetch {self.prefetch_factor}")
         if self.max_queue_size is not None and self.has_queue:
             parts.append(f"queue {value_in_words(self.max_queue_size)}")
-        if self.steps_per_execution is not None:
-            parts.append(f"{counted(self.steps_per_execution, 'step')} a call")
+        if (self.steps_per_execution or 1) > 1:
+            parts.append(f"{self.steps_per_execution} steps a call")
+        if self.jit_compile is not None:
+            parts.append("jit" if self.jit_compile else "no jit")
+        if self.dtype_policy is not None:
+            parts.append(self.dtype_policy)
+        if self.remat not in (None, NO_REMAT):
+            parts.append(f"remat {self.remat}")
         return ", ".join(parts) or "no knobs"
 
 
@@ -209,7 +241,7 @@ class Measurement:
     `queued_batches` is the number of batches that were ready or in progress when the queue was full.
 
     `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
-    conditions in which the rate was timed.
+    conditions in which the rate was timed. `gradients` are those that a trial for the noise scale has read.
     """
 
     outcome: Outcome
@@ -234,6 +266,7 @@ class Measurement:
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None
     traceback: str | None = None
+    gradients: tuple[Gradients, ...] = ()
 
     @property
     def rate_noise(self) -> float:
@@ -294,6 +327,10 @@ class TrialSpec:
     were in the queue before, which would inflate the rate. If `validates` is true, it validates in batches of
     `validation_batch_size`, or of the config's batch size if that is None. The optimizer accumulates gradients up to
     `effective_batch_size` samples; None for no accumulation.
+
+    A trial for the noise scale reads gradients after each number of updates in `gradient_steps`, as far as
+    `measure_seconds` suffice for them all; or at the `weights` in a file, if it names one. Gradients
+    are those of batches of `microbatch_samples`, or of the config's batch size if that is None.
     """
 
     role: Role
@@ -311,3 +348,6 @@ class TrialSpec:
     validates: bool = True
     validation_batch_size: int | None = None
     memory_is_read: bool = False
+    gradient_steps: tuple[int, ...] = ()
+    weights: str = ""
+    microbatch_samples: int | None = None

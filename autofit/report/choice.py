@@ -6,12 +6,15 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from autofit.records.noise import Metric
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate, format_spread
+from autofit.report import noise
 from autofit.report.wording import NONE, outcome_label, shares
 from autofit.workload import accumulation
+from autofit.workload.fit_options import FIT
 
 NO_GAIN = "no gain shown"
 """Value of the gain if the runs do not show that the result is faster than the baseline."""
@@ -22,6 +25,10 @@ _DECIDED_BY = {
     DecidedBy.FAILURE: "it failed or took too much memory in another run",
     DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
+SCALE_FACTOR, LAW_ERROR = 2.5, 0.05
+"""In nine of ten exact trainings, the scale that decides how long they take lies between the measured one divided by and
+multiplied by this factor, if the law that predicts it is off by such a share; see `tests/benchmarks/goodput.txt`."""
+
 _WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
@@ -142,6 +149,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "other work": _other_work(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
+        "same loss": _same_loss(record),
         "updates": _few_updates(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
@@ -156,8 +164,8 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     model_rate, input_rate, rate = map(format_rate, (compute, inputs, together))
     if record.bottleneck == "compute" and inputs < compute:
         return (
-            f"compute-bound: fit reached {rate} samples/s and the model alone {model_rate}; the input alone reached "
-            f"{input_rate} and would limit a faster model"
+            f"compute-bound: {record.call_source.call} reached {rate} samples/s and the model alone {model_rate}; the "
+            f"input alone reached {input_rate} and would limit a faster model"
         )
     alone = f"the model alone reached {model_rate} samples/s and the input alone {input_rate}"
     if record.bottleneck == "compute":
@@ -173,13 +181,13 @@ def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | 
         return "unknown: the rates of the model alone and the input alone were not measured"
     if compute is None and inputs is None:
         return (
-            "unknown: the rates of the model alone and the input alone are lower than the rate of fit, so something slowed "
-            "the machine while they were measured"
+            "unknown: the rates of the model alone and the input alone are lower than the rate of "
+            f"{record.call_source.call}, so something slowed the machine while they were measured"
         )
     left_out, shown, rate = ("model", "input", inputs) if compute is None else ("input", "model", compute)
     return (
         f"{record.bottleneck}-bound: the {shown} alone reached {format_rate(rate or 0.0)} samples/s; the rate of the "
-        f"{left_out} alone is not shown, because it is lower than the rate of fit"
+        f"{left_out} alone is not shown, because it is lower than the rate of {record.call_source.call}"
     )
 
 
@@ -218,23 +226,67 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> str:
 
 def _learning_rate(record: TuneRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
+    if record.call_source.call != FIT:
+        return ""
     if record.optimizer_kwargs:
         return "no change needed: gradients are accumulated, so an update averages as many samples as before"
     if record.effective_batch_size is not None:
         return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if not now or not before or now == before:
         return ""
-    ratio = now / before
+    ratio, scale = now / before, record.noise_scale
+    if scale is not None and scale.value is not None and scale.low is not None and scale.high is not None:
+        factor, *ends = (scale.learning_rate_factor(now, before, phi) for phi in (scale.value, scale.low, scale.high))
+        changed = ", ".join(f"{name} to {value:.3g}" for name, value in record.learning_kwargs.items())
+        rule = "AdaScale, arXiv:2007.05105"
+        if scale.metric is Metric.PRECONDITIONED:
+            rule += ", its square root for Adam's family, arXiv:2205.10287"
+        elif not scale.has_rule:
+            rule += f", which is a guess for {scale.optimizer}"
+        return (
+            f"multiply it by {factor:.2g} (95% interval {min(ends):.2g} to {max(ends):.2g})"
+            + (", and raise it over the first updates" if now > before else "")
+            + (f": {changed}" if changed else "")
+            + f". Measured: a noise scale of {noise.in_words(scale)} ({rule})"
+        )
+    unmeasured = "" if scale is None else f" The noise scale would tell more, but: {scale.reason or noise.in_words(scale)}."
     return (
         f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply the learning rate "
         f"by {ratio:.3g} (linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} "
-        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)" + unmeasured
+    )
+
+
+def _same_loss(record: TuneRecord) -> str:
+    """Say how much sooner the chosen batch size reaches the same loss, by its rate and the noise scale."""
+    scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
+    before = speedup.baseline.batch_size
+    if scale is None or scale.low is None or not now or not before or not (speedup.ratio and speedup.low and speedup.high):
+        return ""
+    rate = f"batch {now:,}: {speedup.ratio:.1f}x the samples a second"
+    lowest = scale.low / SCALE_FACTOR
+    if scale.value is None or scale.high is None:
+        least = speedup.low * scale.progress(now, before, lowest) * math.exp(-LAW_ERROR)
+        end = least if now > before else speedup.high * math.exp(LAW_ERROR)
+        bound = f"at {'least' if now > before else 'most'} {end:.1f}x"
+        return f"{rate}, {bound} to the same loss, with the learning rate tuned for each batch"
+    middle = scale.progress(now, before)
+    ends = sorted(scale.progress(now, before, phi) for phi in (lowest, SCALE_FACTOR * scale.high))
+    low, high = (
+        speedup.ratio
+        * middle
+        * math.exp(sign * math.hypot(math.log(rate_end / speedup.ratio), math.log(end / middle), LAW_ERROR))
+        for sign, rate_end, end in ((-1, speedup.low, ends[0]), (1, speedup.high, ends[1]))
+    )
+    return (
+        f"{rate}, {speedup.ratio * middle:.1f}x ({low:.1f} to {high:.1f}) to the same loss, with the learning rate tuned "
+        "for each batch. Noise scales rise during training, which favours large batches; the final accuracy may differ"
     )
 
 
 def _few_updates(record: TuneRecord) -> str:
     updates = _updates(record, record.config)
-    if updates is None or updates >= FEW_UPDATES:
+    if updates is None or updates >= FEW_UPDATES or record.call_source.call != FIT:
         return ""
     before = _updates(record, record.speedup.baseline)
     compared = f" instead of {before:,}" if before is not None and before != updates else ""

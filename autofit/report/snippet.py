@@ -9,8 +9,9 @@ from typing import Any
 
 from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.result import TuneRecord
-from autofit.records.trial import AUTOTUNE
+from autofit.records.trial import AUTOTUNE, DTYPE_POLICY, NO_REMAT, STEPS_PER_EXECUTION
 from autofit.report.wording import share_on_each
+from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
@@ -27,10 +28,16 @@ def render(record: TuneRecord) -> str:
     stands for what the program passes already.
     """
     source, description = record.call_source, record.description
-    keras = [f"import {description.keras}"] if source.dtype_policy else []
+    policy, remat = record.config.dtype_policy, record.config.remat or NO_REMAT
+    if policy in (None, description.defaults.get(DTYPE_POLICY)):
+        policy = source.dtype_policy
+    keras = [f"import {description.keras}"] if policy or remat != NO_REMAT else []
     smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
-    environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
+    built = f"model = {_model(record)}"
+    if remat != NO_REMAT:
+        built = f"with keras.RematScope({remat!r}):\n{textwrap.indent(built, '    ')}"
+    environment, needed, model_lines = _on_devices(record, built)
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
@@ -39,13 +46,15 @@ def render(record: TuneRecord) -> str:
     lines = [*dict.fromkeys([*backend, *environment, *keras, *own, *needed])]
     lines += [""] if lines else []
     lines += [_TO_CHANGE] if source.elided else source.settings
-    if source.dtype_policy:
-        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({source.dtype_policy!r})")
-    if not source.elided or source.dtype_policy or len(model_lines) > 1 or model_lines[0] != f"model = {source.model}":
+    if policy:
+        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({policy!r})")
+    if not source.elided or policy or len(model_lines) > 1 or model_lines[0] != f"model = {source.model}":
         lines += model_lines
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     changed = {knob: value for knob, value in record.compile_kwargs.items() if value != description.defaults.get(knob)}
+    together = changed.get(STEPS_PER_EXECUTION)
+    lines += [f"# callbacks of batches run once every {together} batches:"] if together else []
     lines += _settings("model", changed)
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
@@ -64,9 +73,10 @@ def render(record: TuneRecord) -> str:
     given = {} if is_whole else source.fit_kwargs
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items() if key not in given or given[key] != value]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
-    if description.input_kind == "generator" and "steps_per_epoch" not in record.fit_kwargs:
-        lines.append("# if the generator is endless, also pass steps_per_epoch")
-    return "\n".join([*lines, _lines("model.fit", arguments)])
+    steps = STEPS_PER_EPOCH if source.call == FIT else "steps"
+    if description.input_kind == "generator" and steps not in record.fit_kwargs:
+        lines.append(f"# if the generator is endless, also pass {steps}")
+    return "\n".join([*lines, _lines(f"model.{source.call}", arguments)])
 
 
 def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -83,7 +93,8 @@ def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
     names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
-    return [*parts[:2], *(f"{part}={part}" for part in parts[2:])], [f"{names} = {made}"]
+    passed = parts[:1] if source.call == PREDICT else parts
+    return [*passed[:2], *(f"{part}={part}" for part in passed[2:])], [f"{names} = {made}"]
 
 
 class _Autotune(int):
@@ -106,9 +117,14 @@ def kwargs_as_python(record: TuneRecord) -> str:
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
-    """Return `data_kwargs`, `fit_kwargs` and, unless they are empty, `compile_kwargs` and `optimizer_kwargs`."""
+    """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `learning_kwargs` that are not empty."""
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    others = {"compile_kwargs": record.compile_kwargs, "optimizer_kwargs": dict(record.optimizer_kwargs)}
+    others = {
+        "compile_kwargs": record.compile_kwargs,
+        "build_kwargs": record.build_kwargs,
+        "optimizer_kwargs": dict(record.optimizer_kwargs),
+        "learning_kwargs": record.learning_kwargs,
+    }
     return {**kwargs, **{name: values for name, values in others.items() if values}}
 
 

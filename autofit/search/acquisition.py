@@ -26,7 +26,7 @@ import numpy as np
 
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
-from autofit.search.config_arrays import ConfigArrays, Mask, Vector
+from autofit.search.config_arrays import DATA_COLUMNS, MODES, ConfigArrays, Mask, Vector
 from autofit.search.context import SearchContext
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
@@ -44,7 +44,8 @@ _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at leas
 _OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
-_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of `coordinates`: 4 octaves between threads and processes
+# of `coordinates`: 4 octaves between threads and processes, 1 between modes
+_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3, *(1.0,) * len(MODES)))
 _TIE_RATIO = 0.1  # expected improvements that differ by less than this share count as equal: the cheaper config is taken
 
 
@@ -52,6 +53,7 @@ class FrontierSearch:
     """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
+        context = replace(context, baseline=baseline)
         self.feasible = FeasibleSet(space, context)
         self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
@@ -123,7 +125,8 @@ class FrontierSearch:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
-        target = ConfigArrays.of([FitConfig(batch, workers, queue, False)], self._context.cores).coordinates()
+        wanted = replace(self._baseline.of_model, batch_size=batch, workers=workers, max_queue_size=queue)
+        target = ConfigArrays.of([replace(wanted, use_multiprocessing=False)], self._context.cores).coordinates()
         octaves = np.abs(self._points - _WEIGHTS * target).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, octaves, np.inf)))
         return self._proposed(nearest, Reason.PROBE, feasibility)
@@ -131,12 +134,18 @@ class FrontierSearch:
     def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """Propose a second probe if due; else the config of highest expected improvement, or a step to a better one."""
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
-        rates, deviations = ThroughputSurrogate(ran, self._context, self._warm_start).predict(arrays)
+        surrogate = ThroughputSurrogate(ran, self._context, self._warm_start)
+        rates, deviations = surrogate.predict(arrays)
         share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
         fastest = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
         best = float(rates[ran_in_space].max() if ran_in_space else rates.min())
+        if ran_in_space:
+            leader = max(ran_in_space, key=rates.__getitem__)
+            others = (self._points[:, :DATA_COLUMNS] == self._points[leader, :DATA_COLUMNS]).all(1)
+            others[leader] = False
+            deviations[others] = surrogate.deviation_from(arrays.at([leader]), arrays.at(others))
         improvement = expected_improvement(rates - best, deviations)
 
         def propose(chosen: int, reason: Reason) -> Decision:
@@ -154,6 +163,9 @@ class FrontierSearch:
         if not candidates.any():
             return Decision(stop_reason=EXHAUSTED) if risk is None else propose(risk, Reason.RISK)
         chosen = _cheapest(improvement, candidates, share)
+        # the cost of a call has a narrow prior, and modes are few: neither needs a trial to settle the model
+        known_steps = np.isin(arrays.steps, [t.config.steps_per_execution or 1 for t in ran])
+        known = candidates & known_steps & np.any([arrays.has_modes(t.config) for t in ran], axis=0)
         expected = np.where(feasibility.expected, improvement, -np.inf)
         goal = int(np.argmax(expected))
         step = None
@@ -165,8 +177,8 @@ class FrontierSearch:
             decision = propose(risk, Reason.RISK)
         elif improvement[chosen] >= worthwhile:
             decision = propose(chosen, Reason.PROMISE)
-        elif len(ran) < _SETTLED_TRIALS:
-            decision = propose(chosen, Reason.PROBE)
+        elif len(ran) < _SETTLED_TRIALS and known.any():
+            decision = propose(_cheapest(improvement, known, share), Reason.PROBE)
         else:
             gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
             reason = f"no other configuration is expected to {gain}"

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from autofit.records.trial import AUTOTUNE, FitConfig
+from autofit.records.trial import AUTOTUNE, NO_REMAT, FitConfig
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+DATA_COLUMNS = 6
+"""The number of coordinates that describe batch size, workers and queue."""
+
+
+MODES = ("jit", "float16", "bfloat16", "remat", "partial remat")
+"""What changes a train step besides the batch size: a compiler, each half precision, and rematerialization."""
+
+
+def modes_of(config: FitConfig) -> tuple[bool, ...]:
+    """Return which of `MODES` a config has; a knob that is not searched changes nothing."""
+    policy, remat = config.dtype_policy or "", config.remat or NO_REMAT
+    is_half, is_brain = "float16" in policy, "bfloat16" in policy
+    return bool(config.jit_compile), is_half and not is_brain, is_brain, remat == "full", remat not in ("full", NO_REMAT)
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,7 @@ class ConfigArrays:
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
     processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
     `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
-    function; 1 if that is not searched.
+    function; 1 if that is not searched. `modes` has a column for each of `MODES`.
     """
 
     batch: Vector
@@ -32,6 +46,7 @@ class ConfigArrays:
     auto_workers: Mask
     auto_queue: Mask
     steps: Vector
+    modes: Mask
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
@@ -44,7 +59,12 @@ class ConfigArrays:
             np.array([c.workers == AUTOTUNE for c in configs], bool),
             np.array([c.max_queue_size == AUTOTUNE for c in configs], bool),
             np.array([c.steps_per_execution or 1 for c in configs], float),
+            np.array([modes_of(c) for c in configs], bool).reshape(len(configs), len(MODES)),
         )
+
+    def has_modes(self, config: FitConfig) -> Mask:
+        """Return a mask of the configs with the modes of another."""
+        return np.asarray((self.modes == np.array(modes_of(config))).all(1))
 
     @property
     def queued(self) -> Mask:
@@ -63,11 +83,16 @@ class ConfigArrays:
         """Return a row of coordinates for each config.
 
         The first three columns are batch size, workers and queue size in octaves. The next three are 0 or 1: whether the
-        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE. The last is the
-        number of steps in a call, in octaves.
+        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE. These
+        `DATA_COLUMNS` are followed by the number of steps in a call, in octaves, and the modes.
         """
         sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
-        return np.stack([*sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps)], axis=1)
+        columns = *sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps), *self.modes.T
+        return np.stack(columns, axis=1)
+
+    def at(self, indices: Mask | npt.NDArray[np.intp] | list[int]) -> ConfigArrays:
+        """Return the configs with these indices."""
+        return ConfigArrays(*(getattr(self, field.name)[indices] for field in fields(self)))
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 from pydantic import BaseModel
 
@@ -135,8 +135,8 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         for name, distribution in self.distributions.items():
             if isinstance(distribution, IntDistribution):
                 trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
-            else:
-                trial.suggest_categorical(name, (False, True))
+            elif isinstance(distribution, CategoricalDistribution):
+                trial.suggest_categorical(name, distribution.choices)
         return codec.config_of(trial.params)
 
     def decide(self, study: optuna.Study) -> Decision:

@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autofit.errors import UsageError
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
+from autofit.records.trial import AUTOTUNE, BUILD_KNOBS, KERAS_DEFAULTS, KNOBS, SWITCHES, FitConfig
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
@@ -24,6 +24,9 @@ _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are 
 _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 _PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
+_STEPS_PER_EXECUTION = (1, 8, 32)  # 32 leave 3 % of what a call costs
+_Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
+_Remat = Literal["none", "full", "larger_than", "activations"]
 
 
 def _autotune(value: Any) -> Any:
@@ -73,6 +76,9 @@ class Space(BaseModel):
     use_multiprocessing: _BooleanValues = None
     prefetch_factor: _IntegerValues = None
     steps_per_execution: _IntegerValues = None
+    jit_compile: _BooleanValues = None
+    dtype_policy: Annotated[list[_Policy], _OneOrMore] | _Policy | None = None
+    remat: Annotated[list[_Remat], _OneOrMore] | _Remat | None = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
@@ -84,8 +90,12 @@ class Space(BaseModel):
 class SearchSpace:
     """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
 
+    The values of `dtype_policy` and `remat` are in the user's order.
+
     `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
-    `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on.
+    `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on. If
+    `whole_calls`, an epoch has that many samples because `steps_per_epoch` is given: calls of several steps must divide it,
+    because Keras trains on whole calls only.
     """
 
     batch_size: tuple[int, ...] | None = None
@@ -94,10 +104,14 @@ class SearchSpace:
     use_multiprocessing: tuple[bool, ...] | None = None
     prefetch_factor: tuple[int, ...] | None = None
     steps_per_execution: tuple[int, ...] | None = None
+    jit_compile: tuple[bool, ...] | None = None
+    dtype_policy: tuple[str, ...] | None = None
+    remat: tuple[str, ...] | None = None
     most_samples_ahead: int | None = None
     most_samples_executed: int | None = None
+    whole_calls: bool = False
 
-    def knobs(self) -> dict[str, tuple[int, ...]]:
+    def knobs(self) -> dict[str, tuple[Any, ...]]:
         """Return the values of each knob that is searched."""
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
 
@@ -135,8 +149,13 @@ class SearchSpace:
     def _has_room(self, config: FitConfig) -> bool:
         batch = config.batch_size or 1
         ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
-        executed = 0 if config.steps_per_execution in (None, 1) else (config.steps_per_execution or 1) * batch
-        return ahead <= (self.most_samples_ahead or math.inf) and executed <= (self.most_samples_executed or math.inf)
+        return ahead <= (self.most_samples_ahead or math.inf) and self._suits_epoch(config.steps_per_execution or 1, batch)
+
+    def _suits_epoch(self, steps: int, batch: int) -> bool:
+        samples = self.most_samples_executed
+        if steps == 1 or samples is None:
+            return True
+        return steps * batch <= samples and not (self.whole_calls and math.ceil(samples / batch) % steps)
 
     def _has_idle_workers(self, config: FitConfig) -> bool:
         if not config.has_queue or config.max_queue_size in (None, AUTOTUNE) or self.workers is None:
@@ -144,33 +163,39 @@ class SearchSpace:
         return any(config.max_queue_size + 2 <= fewer < (config.workers or 0) for fewer in self.workers)
 
 
-def cost(config: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue, steps.
+def cost(config: FitConfig) -> tuple[Any, ...]:
+    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue, model.
 
     AUTOTUNE comes after every number, because it may take all cores and half of the free RAM.
     """
-    steps = config.steps_per_execution or 1
+    of_model = config.steps_per_execution or 1, bool(config.jit_compile), config.dtype_policy or "", config.remat or ""
     if not config.has_queue:
-        return config.batch_size or 0, 0, 0, 0, steps
+        return config.batch_size or 0, 0, 0, 0, *of_model
     queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
     workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
-    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, steps
+    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, *of_model
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the config nearest to the baseline first: by batch size, workers, processes, queue, steps.
+    """Return a key that sorts the config nearest to the baseline first.
 
-    Sizes are compared in octaves (doublings). Workers and queue size count only with a queue (`FitConfig.has_queue`).
+    It sorts by what changes the numbers that training computes, then batch size, workers, processes, queue, steps and
+    `jit_compile`. Sizes are compared in octaves (doublings). Workers and queue size count only with a queue
+    (`FitConfig.has_queue`).
     """
     steps = octaves(config.steps_per_execution, baseline.steps_per_execution)
+    rebuilt = sum(getattr(config, knob) != getattr(baseline, knob) for knob in BUILD_KNOBS)
+    recompiled = float(config.jit_compile != baseline.jit_compile)
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
+        float(rebuilt),
         octaves(config.batch_size, baseline.batch_size),
         octaves(config.workers, baseline.workers),
         float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
         octaves(*queue_sizes),
         steps,
+        recompiled,
     )
 
 
@@ -233,12 +258,13 @@ def build_space(
         "max_queue_size": _QUEUES,
         "use_multiprocessing": (False, True),
         "prefetch_factor": _PREFETCH_FACTORS,
-        "steps_per_execution": (1,),
+        "steps_per_execution": _STEPS_PER_EXECUTION,
+        "jit_compile": (False, True),
     }
     if autotunes:
         defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
-    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
+    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken if knob in defaults}
     values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
     if "batch_size" not in values:
         for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
@@ -307,13 +333,15 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
     return divisors
 
 
-def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[int, ...]:
+def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[Any, ...]:
+    if knob in BUILD_KNOBS:
+        return tuple(dict.fromkeys(asked))
     key, is_range = f"space.{knob}", isinstance(asked, dict)
     values = [asked["min"], asked["max"]] if is_range else asked
     others = (AUTOTUNE,) if knob in AUTOTUNED and not is_range else ()
     if not autotunes and any(v in others for v in values):
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    lowest = 0 if knob in ("workers", "use_multiprocessing") else 1  # a max_queue_size of 0 may hold a whole epoch
+    lowest = 0 if knob in ("workers", *SWITCHES) else 1  # a max_queue_size of 0 may hold a whole epoch
     if not all(v >= lowest or v in others for v in values):
         allowed = f"integers of at least {lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and knob in AUTOTUNED)
         raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)

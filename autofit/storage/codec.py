@@ -34,7 +34,7 @@ def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
     return {_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)}
 
 
-def parameter(knob: str, values: tuple[int, ...]) -> str:
+def parameter(knob: str, values: tuple[Any, ...]) -> str:
     """Return the name of a knob's Optuna parameter.
 
     A knob that may be AUTOTUNE has a distribution that is not logarithmic. It gets the name that it has in `tf.data`,
@@ -50,17 +50,20 @@ def config_of(params: Mapping[str, Any]) -> FitConfig:
     return FitConfig.of({knobs.get(name, name): value for name, value in params.items()})
 
 
-def distributions(knobs: Mapping[str, tuple[int, ...]]) -> dict[str, BaseDistribution]:
+def distributions(knobs: Mapping[str, tuple[Any, ...]]) -> dict[str, BaseDistribution]:
     """Return Optuna's distribution of each knob by parameter name; `knobs` has the values in ascending order."""
-    return {
-        parameter(knob, values): CategoricalDistribution((False, True))
-        if all(isinstance(value, bool) for value in values)
-        else IntDistribution(values[0], values[-1], log=values[0] > 0)
-        for knob, values in knobs.items()
-    }
+
+    def of(values: tuple[Any, ...]) -> BaseDistribution:
+        if all(isinstance(value, bool) for value in values):
+            return CategoricalDistribution((False, True))
+        if all(isinstance(value, str) for value in values):
+            return CategoricalDistribution(values)
+        return IntDistribution(values[0], values[-1], log=values[0] > 0)
+
+    return {parameter(knob, values): of(values) for knob, values in knobs.items()}
 
 
-def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[int, ...]]) -> FrozenTrial:
+def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ...]]) -> FrozenTrial:
     """Return the Optuna trial that stores a trial.
 
     An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is

@@ -78,7 +78,7 @@ class TuningStudy:
     def close(self) -> None:
         connection.close(self._backend)
 
-    def add(self, trial: Trial, knobs: Mapping[str, tuple[int, ...]]) -> Trial:
+    def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]]) -> Trial:
         """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
         self._has_trials = True
         number = self._unless_failed(lambda: self._store(codec.frozen_trial(trial, self._limits, knobs)))

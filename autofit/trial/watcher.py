@@ -108,7 +108,7 @@ class Watcher:
     def enter(self, phase: Phase) -> None:
         """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
         self._seconds_by_phase = self.seconds_by_phase
-        self.timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
+        self.timed.read(self._tree, is_timed=self.phase.is_timed)
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
@@ -126,7 +126,7 @@ class Watcher:
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             self.pause_seconds = self.pauses.read(self._tree, now)
-            self.timed.read(self._tree, is_timed=self.phase is Phase.TRAINING)
+            self.timed.read(self._tree, is_timed=self.phase.is_timed)
         if now >= self._device_due:
             for gpu, used_before in self._gpus_used_before.items():
                 self._read_device(gpu, used_before)
@@ -174,7 +174,7 @@ class Watcher:
             tree_used = max(0, total_used - used_before)
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
-        if self.phase is Phase.TRAINING:
+        if self.phase.is_timed:
             self.timed.read_device(device)
 
     def read_shared_memory(self) -> None:

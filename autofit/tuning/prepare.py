@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autofit.backends.protocol import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
@@ -12,7 +13,17 @@ from autofit.machine import host
 from autofit.records.description import Description, recomputes_from
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import COMPILE_KNOBS, KERAS_DEFAULTS, FitConfig, Trial
+from autofit.records.trial import (
+    COMPILE_KNOBS,
+    DTYPE_POLICY,
+    JIT_COMPILE,
+    KERAS_DEFAULTS,
+    MODEL_KNOBS,
+    REMAT,
+    STEPS_PER_EXECUTION,
+    FitConfig,
+    Trial,
+)
 from autofit.records.units import counted
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
@@ -25,10 +36,19 @@ from autofit.tuning.failure import nothing_fits_error, out_of_time_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 from autofit.workload import accumulation
+from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
 
 _SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
 _LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be meant as the ends of a range
+_OF_KERAS_3 = "(it can with Keras 3)"
+_CAN_BE_SET = {
+    STEPS_PER_EXECUTION: "(it can with Keras 3 on TensorFlow and JAX, unless the model defines make_train_function or "
+    "make_test_function itself)",
+    JIT_COMPILE: "(it can with Keras 3 on TensorFlow and torch)",
+    DTYPE_POLICY: _OF_KERAS_3,
+    REMAT: "(it can for fit on JAX and torch, with a Keras that has keras.RematScope)",
+}
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
 
 
@@ -98,7 +118,9 @@ def warm_start(request: TuneRequest, study: TuningStudy, description: Descriptio
     if backend != TENSORFLOW:  # rates on one backend say nothing about another
         key = f"{key} {backend}"
     study.set_attribute(attributes.WARM_START_KEY, key)
-    return () if request.fresh else study.similar_trials(key)
+    own = {knob: value for knob, value in description.defaults.items() if knob in MODEL_KNOBS}
+    trials = () if request.fresh else study.similar_trials(key)
+    return tuple(replace(t, config=FitConfig.of({**own, **t.config.values()})) for t in trials)  # which may not name these
 
 
 def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
@@ -143,6 +165,16 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
         )
     if prepared.description.fixed_batch_size is not None:
         yield one_size_notice(prepared.description)
+    if prepared.space.steps_per_execution is None and _is_open(request, prepared.description):
+        names = ", ".join(prepared.description.batch_callbacks)
+        yield Notice(
+            f"steps_per_execution is not tried, because {names} would no longer run after each batch. To try it, write "
+            "steps_per_execution: [1, 8, 32] in space"
+        )
+    if len(prepared.space.dtype_policy or ()) > 1:
+        yield Notice(
+            "another dtype_policy changes the numbers that training computes: compare the loss before you train for long"
+        )
     for text in (*prepared.description.notices, prepared.few_updates, _no_room_ahead(prepared.space)):
         if text is not None:
             yield Notice(text)
@@ -157,29 +189,23 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
         present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
     asked = settings.space.values()
-    of_compile = tuple(knob for knob in COMPILE_KNOBS if knob in {**asked, **settings.baseline.values()})
-    for knob in of_compile:
-        if knob not in description.defaults:
-            raise UsageError(
-                f"{knob} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and JAX, unless "
-                f"the model has a make_train_function of its own); remove {knob} from the space",
-                key="space",
-            )
+    of_model = _knobs_of_model(request, description)
     space = build_space(
         asked,
-        (*description.knobs, *of_compile),
+        (*description.knobs, *of_model),
         cores=request.machine.cores,
         sample_count=count,
         baseline=present,
         effective_batch_size=settings.effective_batch_size,
         max_batch_size=settings.max_batch_size,
-        min_updates=settings.min_updates if min_updates is None else min_updates,
+        min_updates=_min_updates(request) if min_updates is None else min_updates,
         autotunes=kind.autotunes,
         on_gpu=request.placement.device is not None,
         has_processes=kind.has_processes,
         replicas=request.placement.count,
     )
-    space = replace(space, most_samples_executed=count)
+    is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or description.sample_count is None
+    space = replace(space, most_samples_executed=count, whole_calls=is_counted)
     if kind.has_processes:
         total, free = host.shared_memory()
         space = replace(
@@ -191,11 +217,43 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         )
     elif description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
+    fixed: dict[str, Any] = {knob: (description.defaults[knob],) for knob in description.fixed_knobs}
+    space = replace(space, **fixed)
     if description.fixed_batch_size is not None:
         space = replace(space, batch_size=(description.fixed_batch_size,))
         if all(len(values) == 1 for values in space.knobs().values()):
             raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
     return space
+
+
+def _knobs_of_model(request: TuneRequest, description: Description) -> tuple[str, ...]:
+    """Return the knobs of the model that are searched: those that the user names, and those that `compile` left open."""
+    settings = request.settings
+    named = [knob for knob in MODEL_KNOBS if knob in {**settings.space.values(), **settings.baseline.values()}]
+    for knob in named:
+        if knob not in description.defaults:
+            raise UsageError(
+                f"{knob} is given, but it cannot be set for this model {_CAN_BE_SET[knob]}; remove {knob} from the space",
+                key="space",
+            )
+    if STEPS_PER_EXECUTION not in named and _is_open(request, description) and not description.batch_callbacks:
+        named.append(STEPS_PER_EXECUTION)
+    is_on = description.jit_by_default and description.defaults.get(JIT_COMPILE)  # on a CPU, XLA is off, and seldom faster
+    if JIT_COMPILE not in named and is_on and description.knobs:
+        named.append(JIT_COMPILE)
+    return tuple(named)
+
+
+def _is_open(request: TuneRequest, description: Description) -> bool:
+    """Return whether `compile` left the steps in a call at Keras's default, on one device, for data that is tuned.
+
+    Keras validates for whole calls, so `validation_steps` would no longer be what the user asked for. `predict` joins the
+    outputs of a call, which must then have the same shape.
+    """
+    joins_unlike = request.call_source.call == PREDICT and bool(description.shapes)
+    is_free = VALIDATION_STEPS not in request.call_source.fit_kwargs and not joins_unlike
+    is_default = description.defaults.get(STEPS_PER_EXECUTION) == 1
+    return is_free and is_default and request.placement.count == 1 and bool(description.knobs)
 
 
 def _no_room_ahead(space: SearchSpace) -> str | None:
@@ -226,6 +284,20 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
     )
 
 
+def without_failing_knob(request: TuneRequest, prepared: Prepared, failed: Trial) -> Description | None:
+    """Return the description of a workload whose code fails with a value of a knob of `compile`.
+
+    Returns None if the values are the user's: those of the baseline, or named in `space`.
+    """
+    named = request.settings.space.values()
+    for knob in COMPILE_KNOBS:
+        value, own = getattr(failed.config, knob), getattr(prepared.baseline, knob)
+        if value != own and knob not in named:
+            reason = f"your code fails with {knob} {value} ({failed.measurement.evidence.reason.strip()})"
+            return replace(prepared.description, fixed_knobs={**prepared.description.fixed_knobs, knob: reason})
+    return None
+
+
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:
     """Return the description of a workload whose code fails for batch sizes other than the baseline's."""
     size, error = prepared.baseline.batch_size, failed.measurement.evidence.reason.strip()
@@ -241,14 +313,25 @@ def one_size_notice(description: Description) -> Notice:
     return Notice(f"batch_size is not tuned: {description.fixed_batch_size_reason}")
 
 
+def fixed_knob_notice(description: Description) -> Notice:
+    """Say that a knob of `compile` is not tuned, and why: the one that was found last."""
+    knob, reason = list(description.fixed_knobs.items())[-1]
+    return Notice(f"{knob} stays {description.defaults[knob]}: {reason}")
+
+
 def _sample_count(request: TuneRequest, description: Description) -> int | None:
     """Return the number of samples in an epoch, read from the data or else from the user's `sample_count`."""
     return request.settings.sample_count if description.sample_count is None else description.sample_count
 
 
+def _min_updates(request: TuneRequest) -> int:
+    """Return the fewest updates in an epoch that are allowed; inference updates nothing."""
+    return request.settings.min_updates if request.call_source.call == FIT else 1
+
+
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
     """Say that batch sizes are not tried because they leave few updates in an epoch; None if all are tried."""
-    fewest, count = request.settings.min_updates, _sample_count(request, description)
+    fewest, count = _min_updates(request), _sample_count(request, description)
     all_sizes = _space(request, description, min_updates=1).batch_size or ()
     left_out = {*all_sizes} - {*(space.batch_size or ())}
     if count is None or not left_out:

@@ -36,6 +36,8 @@ def record(
         scale_validation="batch_size" in description.validation_knobs,
     )
     fit_kwargs = {**tuned_kwargs, **users}
+    if request.call_source.call != fit_options.FIT and fit_options.STEPS_PER_EPOCH in fit_kwargs:
+        fit_kwargs["steps"] = fit_kwargs.pop(fit_options.STEPS_PER_EPOCH)
     if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = choice.validation_batch_size
     measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]

@@ -14,6 +14,7 @@ from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
 from autofit.storage import attributes
 from autofit.tuning.settings import TuneSettings
+from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
 PREFIX = "autofit-"
@@ -89,13 +90,16 @@ class TuneRequest:
         Requests that differ only in the settings of `_BUDGET` share a study with its trials, but each has its own result.
         """
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
+        if self.settings.noise_scale:  # only then, so that older results keep their key
+            parts["noise_scale"] = True
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:
         """Return the attributes of the study that are shown to users; `started_at` is in seconds since 1970 (UTC)."""
+        call = self.call_source.call
         data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
         return {
-            "title": f"{self.call_source.model}, {data}",
+            "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
             "started_at": started_at,
             "host": self.machine.host,
             "device": self.placement.name,

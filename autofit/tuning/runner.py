@@ -54,6 +54,21 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
+    def gradients(
+        self,
+        config: FitConfig,
+        activity: Activity,
+        steps: tuple[int, ...],
+        seconds: float,
+        weights: str,
+        microbatch_samples: int | None,
+    ) -> Measurement:
+        """Read gradients after each number of `steps`, for about `seconds`, or at the `weights` in a file."""
+        spec = replace(self._spec(Role.GRADIENTS, config, seconds), gradient_steps=steps, weights=weights)
+        spec = replace(spec, microbatch_samples=microbatch_samples)
+        deadline_seconds = min(spec.deadline_seconds + seconds, self.budget.seconds_left())
+        return self._run_once(replace(spec, deadline_seconds=deadline_seconds), activity)
+
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
         """Measure a config of the search again, without the rates of step and input alone, which are known."""
         spec = replace(
@@ -69,11 +84,11 @@ class TrialRunner:
     ) -> Measurement:
         """Measure a config; end early if it cannot beat the best of `trials`.
 
-        If a trial with the same batch size and steps in a call has read the rate of the step alone, that rate is reused.
+        If a trial with the same batch size and knobs of the model has read the rate of the step alone, that rate is reused.
         """
         best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
-        step = config.batch_size, config.steps_per_execution
-        same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
+        step = config.batch_size, config.of_model
+        same = (t.measurement for t in trials if (t.config.batch_size, t.config.of_model) == step)
         rates = (measured.compute_samples_per_second for measured in same)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),

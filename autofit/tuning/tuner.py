@@ -14,6 +14,7 @@ This module prints nothing: the caller receives events.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
@@ -26,6 +27,7 @@ from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
+from autofit.tuning import noise
 from autofit.tuning import record as tune_records
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error
@@ -34,11 +36,13 @@ from autofit.tuning.prepare import (
     Prepared,
     describe,
     edge_notice,
+    fixed_knob_notice,
     frontier_proposer,
     notices,
     of_one_size,
     one_size_notice,
     prepare,
+    without_failing_knob,
 )
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
@@ -87,8 +91,7 @@ class _Tuning:
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
         while isinstance(ended := self._search(proposer, prepared, len(earlier_trials)), Description):
-            description = self._description = ended  # the workload takes only one batch size
-            self._emit(one_size_notice(description))
+            description = self._description = ended  # the workload takes only one batch size, or one step in a call
             prepared, proposer, confirmation = self._prepare(description)
         recommendation = confirmation.run()
         if recommendation is None:
@@ -100,12 +103,18 @@ class _Tuning:
             self._emit(edge)
         record = tune_records.record(request, self._log(), description, recommendation, ended)
         tune_records.store(self.study, request, record)
+        if noise.is_wanted(request, record):
+            record = replace(record, noise_scale=noise.of_tune(self._runner, record))
+            record = replace(record, seconds=self._runner.budget.seconds())
+            tune_records.store(self.study, request, record)
         return record
 
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
+        if description.versions.get("backend") == "torch" and True in (space.jit_compile or ()):
+            self._runner.budget.allow_compiling()
         self.study.is_allowed = lambda config: config in space or config == baseline
         proposer = self._make_proposer(self._request, prepared)
         confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
@@ -142,13 +151,14 @@ class _Tuning:
                 settings.max_trials,
                 settings.max_seconds,
                 self._describing_seconds,
+                tuple(prepared.space.knobs()),
             )
         )
         for notice in notices(request, prepared, len(self.study.stale)):
             self._emit(notice)
 
     def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
-        """Propose, run and store trials; return why it stopped, or a description if only one batch size works."""
+        """Propose, run and store trials; return why it stopped, or a description that restricts the space."""
         settings, budget = self._request.settings, self._runner.budget
         while True:
             trials = (*self.study.trials(), *self._too_slow)
@@ -170,8 +180,16 @@ class _Tuning:
                 seconds = format_seconds(deadline_seconds)
                 self._emit(Notice(f"{config}: ended after {seconds}, because max_seconds left no more time for this trial"))
                 continue
-            if measurement.outcome is Outcome.ERROR and self._runs_with_baseline_batch(config, prepared):
-                return of_one_size(prepared, Trial(config, measurement, why))
+            if measurement.outcome is Outcome.ERROR:
+                failed = Trial(config, measurement, why)
+                restricted = without_failing_knob(self._request, prepared, failed)
+                if restricted is not None:
+                    self._emit(fixed_knob_notice(restricted))
+                    return restricted
+                if self._runs_with_baseline_batch(config, prepared):
+                    restricted = of_one_size(prepared, failed)
+                    self._emit(one_size_notice(restricted))
+                    return restricted
             trial = self.study.add(Trial(config, measurement, why), prepared.space.knobs())
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)

@@ -55,6 +55,7 @@ def call_source_of(workload: Workload) -> CallSource:
         dtype_policy=workload.dtype_policy,
         jit_compile=workload.jit_compile,
         backend=workload.backend,
+        call=workload.call,
         distribution=workload.distribution,
         settings=workload.program.lines,
         unread_settings=workload.program.unread,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from autofit.workload.environment import plain
-from autofit.workload.fit_options import CALLBACKS
+from autofit.workload.fit_options import CALLBACKS, FIT
 from autofit.workload.own_modules import OwnModules
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
@@ -51,7 +51,8 @@ def identify(workload: Workload) -> Identity:
     if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # callbacks count by type: their values change between runs
         fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
-    settings = (workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.decisive)
+    settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.decisive]
+    settings += [] if workload.call == FIT else [workload.call]
     objects, functions, arguments = _Hasher(modules, arrays_by_form=True), _Hasher(modules), _Hasher(modules)
     with explained_pickling_errors():
         objects.dump([part for part in inputs if not callable(part)])

@@ -19,6 +19,7 @@ from autofit.workload.arguments import did_you_mean
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
 
+FIT, PREDICT = "fit", "predict"
 CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
 STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
 
@@ -26,6 +27,7 @@ _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_OF_INFERENCE = (CALLBACKS, "verbose")
 _REFUSED = {
     "x": "give it as data",
     "y": "give it in data, as (x, y)",
@@ -67,6 +69,17 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if problem or form:
             raise UsageError(problem or f"{value!r} is not allowed; give {form}", key=f"fit_kwargs.{name}")
     return options
+
+
+def of_inference(call: str, options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an argument of `fit` is given that `call`, `predict` or `evaluate`, does not take."""
+    for name in options:
+        if name not in _OF_INFERENCE:
+            raise UsageError(
+                f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it. For data without a "
+                "length, set sample_count",
+                key=f"fit_kwargs.{name}",
+            )
 
 
 def is_made(value: Any) -> bool:

@@ -75,6 +75,11 @@ class Workload:
         default=None,
         description="Whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.",
     )
+    call: Literal["fit", "predict", "evaluate"] = Field(
+        default="fit",
+        description="Method of the model that is tuned: fit, or inference with predict or evaluate (Keras 3). Inference "
+        "has no optimizer and no gradients; a model for predict need not be compiled.",
+    )
     backend: Literal["tensorflow", "jax", "torch"] | None = Field(
         default=None, description="Backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names."
     )
@@ -93,6 +98,10 @@ class Workload:
             raise UsageError(
                 "pass either validation or validation_split, not both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
             )
+        if self.call != fit_options.FIT:
+            fit_options.of_inference(self.call, self.fit_kwargs)
+            if self.validation is not None:
+                raise UsageError(f"{self.call} does not validate; remove validation", key="validation")
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""

@@ -55,5 +55,5 @@ def test_a_model_with_methods_of_its_own_is_measured_with_the_data_that_it_takes
 
 
 def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
-    with pytest.raises(UsageError, match=r"Loops trained without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)"):
+    with pytest.raises(UsageError, match=r"the fit of Loops ran without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)"):
         play(launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}), FitConfig(16))

@@ -30,7 +30,7 @@ from autofit.backends.protocol import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import KNOBS, FitConfig, Limits, TrialSpec
+from autofit.records.trial import DATA_KNOBS, FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 
 HERE = pathlib.Path(__file__).parent
@@ -47,7 +47,7 @@ def tune(job, backend, table, folder):
         "data": f"{HERE / 'jobs.py'}:Data",
         "data_kwargs": {"job": job},
         "backend": backend,
-        "space": {knob: list(values) for knob, values in table.space.knobs().items()},
+        "space": {"steps_per_execution": [1], **{knob: list(values) for knob, values in table.space.knobs().items()}},
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(document))
     command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
@@ -83,7 +83,7 @@ def run(backend, runs):
         for _ in range(runs):
             with tempfile.TemporaryDirectory() as folder:
                 result, seconds = tune(job, backend, table, pathlib.Path(folder))
-            chosen = FitConfig(**{knob: result["choice"]["config"][knob] for knob in KNOBS})
+            chosen = FitConfig(**{knob: result["choice"]["config"][knob] for knob in DATA_KNOBS})
             outcomes = [t["measurement"]["outcome"] for t in result["trials"]]
             yield {
                 "job": job,

@@ -1,23 +1,19 @@
-"""Tunes of five public programs beside an exhaustive grid of plain `fit`, and their gains beside an independent clock.
+"""Tunes of public programs beside an exhaustive grid of plain `fit` or `predict`, and their gains beside another clock.
 
     python tests/benchmarks/public_tunes.py                  print the frozen figures
     python tests/benchmarks/public_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze public_tunes.json
 
 Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
-values of the grid. The grid is timed without autofit: for each config, in a random order, a process calls Keras's `fit`,
-and a callback notes when each step ends. Counted are the steps after 2 s and after two queues have passed, for 3 s and 8
-steps at least; an epoch's first five are left out. The three best of this grid, the choices and the program's own config
-then run five times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config
-is the best in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15
-processes with 5 s after their first step.
+values of the grid, with one step in a call; where the job is to predict, it runs once, with `call: predict`. The grid is
+timed without autofit (`plain_keras.py`): for each config, in a random order, a process calls Keras. The three best of this
+grid, the choices and the program's own config then run five times more (to predict, three), in turn, and these rounds alone
+give the ratios, by pairs, with their 95 % interval. Which config is the best in a round, the other rounds say: the highest
+of several readings is too high by chance. "A grid of 15" is 15 processes with 5 s after their first step.
 """
 
 import argparse
-import contextlib
-import inspect
 import json
 import math
-import os
 import pathlib
 import random
 import statistics
@@ -27,16 +23,16 @@ import tempfile
 import time
 
 import yaml
+from plain_keras import SECONDS, WARM_UP_SECONDS, timed
 
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
-from autofit.records.trial import KNOBS, FitConfig
+from autofit.records.trial import DATA_KNOBS, FitConfig
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
-TUNES, FINALISTS, RUNS = 2, 3, 5
-WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT = 2.0, 3.0, 8, 5
+TUNES, FINALISTS, RUNS = {"fit": 2, "predict": 1}, 3, {"fit": 5, "predict": 3}
 COARSE_GRID = 15
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
 SPACES = {  # the first batch size is the program's own
@@ -46,6 +42,16 @@ SPACES = {  # the first batch size is the program's own
     "volumes": ((32, 16, 64, 128), "Volumes", THREADS),
     "cats": ((16, 8, 32, 64), "cats", THREADS),
 }
+PREDICTED = ("digits", "reviews", "weather", "volumes", "cats")
+SPACES |= {
+    f"predict {job}": ((32, *(size for size in SPACES[job][0] if size != 32)), *SPACES[job][1:]) for job in PREDICTED
+}
+
+
+def parts_of(job):
+    """The name of a job's program, and the method of Keras that it calls."""
+    *method, program = job.split()
+    return program, method[0] if method else "fit"
 
 
 def configs_of(job):
@@ -63,64 +69,31 @@ def own_config(job):
     return FitConfig(size, 1, 10, False) if SPACES[job][2] else FitConfig(size)
 
 
-class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
-    """The steps that count have been timed."""
-
-
-def train(job, config):
-    """Samples per second of plain `fit`, and the seconds from its start to the end of its first step."""
-    import keras  # in the process that trains alone
-    import public_jobs
-
-    model, make = getattr(public_jobs, f"{job}_model")(), getattr(public_jobs, SPACES[job][1])
-    knobs = config.values()
-    if inspect.signature(make).parameters:
-        arguments = {"x": make(**knobs)}
-    else:  # arrays
-        x, y = make()
-        arguments = {"x": x, "y": y, **knobs}
-    passing = 2 * ((config.max_queue_size or 0) + (config.workers or 0))
-    first = last = None  # when the first step ended; when the last one did, None where its end does not count
-    run = steps = 0
-    seconds = 0.0
-
-    class Ends(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            nonlocal first, last, run, steps, seconds
-            now = time.perf_counter()
-            first, run = first or now, run + 1
-            if batch and last is not None:
-                seconds, steps = seconds + now - last, steps + 1
-            counts = batch >= LEFT_OUT and run > passing and now > first + WARM_UP_SECONDS
-            last = now if counts else None
-            if seconds >= SECONDS and steps >= STEPS:
-                raise Enough
-
-    started = time.perf_counter()
-    with contextlib.suppress(Enough):
-        model.fit(**arguments, epochs=10_000, verbose=0, callbacks=[Ends()])
-    ended = time.perf_counter()
-    return {"rate": steps * config.batch_size / seconds, "first_step": first - started, "fit": ended - started}
-
-
-def timed(job, config):
-    """The same, in a process of its own; returns its rate, and its seconds without those after the first step."""
-    command = [sys.executable, __file__, "--train", job, json.dumps(config.values())]
-    started = time.perf_counter()
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    row = json.loads(output.splitlines()[-1])
-    return row["rate"], time.perf_counter() - started - row["fit"] + row["first_step"]
+def timed_fit(job, config):
+    """The rate of plain Keras, and the seconds of a process without those after its first step; see `plain_keras.py`."""
+    program, method = parts_of(job)
+    return timed(PROGRAMS.stem, program, config.values(), data=SPACES[job][1], method=method)
 
 
 def tune(job):
-    """Run `autofit tune`; returns its result and its wall-clock seconds."""
-    sizes, data, knobs = SPACES[job]
+    """Tune a job; returns the result and its wall-clock seconds."""
+    (sizes, data, knobs), (program, method) = SPACES[job], parts_of(job)
     document = {
-        "build_model": f"{PROGRAMS}:{job}_model",
+        "call": method,
+        "build_model": f"{PROGRAMS}:{program}_model",
         "data": f"{PROGRAMS}:{data}",
-        "space": {"batch_size": sorted(sizes), **{name: list(values) for name, values in knobs.items()}},
+        "space": {
+            "batch_size": sorted(sizes),
+            "steps_per_execution": [1],
+            **{name: list(values) for name, values in knobs.items()},
+        },
         "baseline": own_config(job).values(),
     }
+    return tuned(document)
+
+
+def tuned(document):
+    """Run `autofit tune` on a YAML document as a user does; returns its result and its wall-clock seconds."""
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "job.yaml").write_text(yaml.safe_dump(document))
         command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
@@ -135,19 +108,19 @@ def tune(job):
 def time_in_turn(job, finalists):
     """The rates of configs that run in turn, each in another order than the last time."""
     rates = {config: [] for config in finalists}
-    for number in range(RUNS):
+    for number in range(RUNS[parts_of(job)[1]]):
         for config in finalists if number % 2 else reversed(finalists):
-            rates[config].append(timed(job, config)[0])
+            rates[config].append(timed_fit(job, config)[0])
     return {str(config): values for config, values in rates.items()}
 
 
 def run(job):
     """Tune a job, time its grid and the finalists; returns its figures."""
-    tunes = [tune(job) for _ in range(TUNES)]
-    chosen = [FitConfig(**{knob: result["choice"]["config"][knob] for knob in KNOBS}) for result, _ in tunes]
+    tunes = [tune(job) for _ in range(TUNES[parts_of(job)[1]])]
+    chosen = [FitConfig(**{knob: result["choice"]["config"][knob] for knob in DATA_KNOBS}) for result, _ in tunes]
     grid, starts = {}, []
     for config in random.Random(0).sample(configs_of(job), len(configs_of(job))):
-        grid[config], start = timed(job, config)
+        grid[config], start = timed_fit(job, config)
         starts.append(start)
     own = own_config(job)
     finalists = list(dict.fromkeys([*sorted(grid, key=grid.get, reverse=True)[:FINALISTS], *chosen, own]))
@@ -221,12 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="*", metavar="JOB", help="tune and time these jobs (default: all) and freeze them")
     parser.add_argument("--again", nargs="+", metavar="JOB", help="time the finalists of these jobs once more")
-    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.train:
-        job, config = arguments.train
-        print(json.dumps(train(job, FitConfig.of(json.loads(config)))), flush=True)
-        os._exit(0)  # the threads of an interrupted `fit` wait for ever
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
     for job in arguments.run or (SPACES if arguments.run == [] else ()):
         host = detect()
@@ -242,12 +210,19 @@ def main():
     print(
         f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
     )
-    rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
-    ratios, shares = zip(*rows, strict=True)
-    print(
-        f"\n{len(rows)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest {min(ratios):.2f}; "
-        f"of the seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest {max(shares):.2f}"
-    )
+    rows = {method: [] for method in TUNES}
+    for job, figures in frozen["jobs"].items():
+        rows[parts_of(job)[1]] += show(job, figures)
+    print()
+    for method, of_method in rows.items():
+        if not of_method:
+            continue
+        ratios, shares = zip(*of_method, strict=True)
+        print(
+            f"{len(of_method)} tunes of {method}: of the best, median {statistics.median(ratios):.2f}, lowest "
+            f"{min(ratios):.2f}; of the seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, "
+            f"highest {max(shares):.2f}"
+        )
 
 
 if __name__ == "__main__":

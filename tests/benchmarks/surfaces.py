@@ -8,11 +8,13 @@ its advantage: an affine step, workers that help up to a capacity, memory affine
 With `shapes`, the step has the shapes of real GPUs, about as often as the curves of `curves.py`: it errs from an affine law
 by 6 % in the median, and some have a peak with a decline of 10 to 50 % after it, a cliff at the last sizes that fit, tiles
 between which up to 76 % are lost, no gain from any batch, or one up to the largest.
+
+With `calls`, Python takes 0.2 to 2 ms for each call of the train function, which runs one of these numbers of steps.
 """
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,12 +38,16 @@ START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; th
 
 @dataclass(frozen=True)
 class Stress:
-    """What makes a surface harder: factor on workspace jumps, noise of a rate, factor on the stated bytes of a sample."""
+    """What makes a surface harder: factor on workspace jumps, noise of a rate, factor on the stated bytes of a sample.
+
+    Also the shapes of real GPUs, and the numbers of steps in a call of the train function, each of which takes time.
+    """
 
     jumps: float = 1.0
     noise: float = 0.03
     sample_bytes_factor: float = 1.0
     shapes: bool = False
+    calls: tuple[int, ...] = ()
 
 
 class Shape:
@@ -104,7 +110,15 @@ class Surface:
 
         self.shape = Shape(self, np.random.default_rng([seed, 20_001])) if self.stress.shapes else None
 
-    space, on_cpu = SPACE, False
+        calls = np.random.default_rng([seed, 20_002]).uniform(math.log(2e-4), math.log(2e-3))
+        self.call_seconds = math.exp(calls) if self.stress.calls else 0.0
+
+    on_cpu = False
+
+    @property
+    def space(self):
+        """The knobs and their values."""
+        return replace(SPACE, steps_per_execution=self.stress.calls or None)
 
     @property
     def limits(self):
@@ -133,7 +147,8 @@ class Surface:
         )
         declined = self.decline * np.maximum(0, np.log2(at.batch / self.decline_from))
         seconds = self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
-        return seconds if self.shape is None else seconds / self.shape.share(at.batch)
+        seconds = seconds if self.shape is None else seconds / self.shape.share(at.batch)
+        return seconds + self.call_seconds / at.steps
 
     def input_rate(self, at):
         """Samples per second of the pipeline alone."""

@@ -10,7 +10,10 @@ pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "hosts"])
+@pytest.mark.parametrize(
+    "name",
+    ["inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs", "hosts", "goodput"],
+)
 def test_the_output_is_the_frozen_one(name):
     process = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
     assert process.stdout == (HERE / f"{name}.txt").read_text()

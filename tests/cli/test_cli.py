@@ -102,6 +102,7 @@ def test_show_and_kwargs_read_the_result(tuned):
     assert json.loads(run("kwargs", "result.json", "--format", "json")) == {
         "data_kwargs": result["data_kwargs"],
         "fit_kwargs": result["fit_kwargs"],
+        "compile_kwargs": {"steps_per_execution": result["choice"]["config"]["steps_per_execution"]},
     }
     assert run("kwargs", "result.json").startswith(
         f"data_kwargs = {{'batch_size': {result['choice']['config']['batch_size']}"

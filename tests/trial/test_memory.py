@@ -178,7 +178,7 @@ limits = types.SimpleNamespace(device_bytes=2**30)
 placement = types.SimpleNamespace(device="a GPU")
 context = types.SimpleNamespace(placement=placement, spec=types.SimpleNamespace(limits=limits))
 data = types.SimpleNamespace(kind="arrays", batch=lambda: batch, batch_samples=8)
-notices = [list(describe._notices(context, data, None, size * 2**20)) for size in (50, 200)]
+notices = [list(describe._notices(context, "fit", data, None, size * 2**20)) for size in (50, 200)]
 print(json.dumps([sizes[1] - sizes[0], notices]))
 """
 

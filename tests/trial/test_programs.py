@@ -70,6 +70,7 @@ def test_callbacks_run_in_trials_but_for_those_that_write_files(turn, play, tmp_
     launcher = turn(programs.build_dense, programs.with_labels, fit_kwargs={"callbacks": callbacks})
     described = play(launcher, FitConfig(programs.BATCH), role="describe")
     assert [notice for notice in described.notices if "ModelCheckpoint" in notice]
+    assert described.batch_callbacks == ("Diary",)
     for role in ("measure", "confirm"):
         diary.unlink(missing_ok=True)
         assert play(launcher, FitConfig(programs.BATCH), role=role).outcome is Outcome.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,11 @@ class TensorFlow(Backend):
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
+
+    def end_of_inference(self, outputs: Any) -> Callable[[], None] | None:
+        """Return a function that fetches an output: unlike `fit`, `predict` does not wait for its steps on a GPU."""
+        first = next((tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")), None)
+        return None if first is None else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Configure a logical device of `limit_bytes` on each GPU, or cap the allocator that all devices of the CPU share.

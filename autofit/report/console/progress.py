@@ -97,7 +97,7 @@ class Progress:
         self._trials = list(event.kept)
         d, cores = event.description, counted(event.machine.cores, "core")
         model = f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}"
-        self._print(f"{model}; tuning {', '.join(d.knobs)}")
+        self._print(f"{model}; tuning {', '.join(event.knobs)}")
         self._print(f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}")
         if d.shapes:
             self._print(d.shapes)

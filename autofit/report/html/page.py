@@ -13,7 +13,7 @@ from autofit.records.description import Estimate
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import MODEL_KNOBS, FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
@@ -90,6 +90,7 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
         "tiles": choice.figures(record),
         "sentences": choice.sentences(record),
         "snippet": snippet.render(record),
+        "verb": record.call_source.verb,
     }
 
 
@@ -201,7 +202,9 @@ def machine(record: Record) -> dict[str, str]:
     model += f", optimizer {format_bytes(d.optimizer_bytes)}" + (f", compiled by {d.compiler}" if d.compiler else "")
     data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
-    texts = {"knobs tuned": ", ".join(d.knobs), "shapes": d.shapes, "notices": " ".join(d.notices)}
+    trials = record.trials if isinstance(record, TuneLog) else ()
+    of_model = (knob for knob in MODEL_KNOBS if any(getattr(trial.config, knob) is not None for trial in trials))
+    texts = {"knobs tuned": ", ".join([*d.knobs, *of_model]), "shapes": d.shapes, "notices": " ".join(d.notices)}
     return {**facts, **d.versions, "model": model, "input": data, **texts}
 
 

@@ -22,8 +22,8 @@ from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PUR
 from autofit.report.wording import cell_label, part_name
 
 _RATE_CAPTION = (
-    "Every point is measured. The rate of fit cannot exceed the lower of two rates: that of the model alone, which trains "
-    "on one batch repeatedly, and that of the input alone, without a model."
+    "Every point is measured. The rate of {} cannot exceed the lower of two rates: that of the model alone, which runs on "
+    "one batch repeatedly, and that of the input alone, without a model."
 )
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
 _OTHERS = "trials with other settings"
@@ -53,11 +53,13 @@ def throughput(log: TuneLog) -> Plot | None:
     near = [rate for rates in ceilings.values() for rate in rates if rate <= style.FAR * reached]
     final = log.samples_per_second if isinstance(log, TuneRecord) else 0.0
     top = style.HEADROOM * max(reached, final, *near)
-    caption = _RATE_CAPTION
+    caption = _RATE_CAPTION.format(log.call_source.call)
     for part, rates in ceilings.items():
         if rates and min(rates) > top:
             caption += f" The {part} reaches {format_rate(min(rates))} samples/s or more, which is above the plot."
     setting, same, others = _by_setting(log, rated)
+    models = {trial.config.of_model for trial in same}
+    like_chosen = [trial for trial in rated if trial.config.of_model in models]
     ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
     failed = [t for t in log.trials if t.measurement.outcome is not Outcome.OK and t not in ooms]
     chosen = []
@@ -66,7 +68,7 @@ def throughput(log: TuneLog) -> Plot | None:
         hover = style.hover(f"{name}: {log.config}", [f"{format_rate(log.samples_per_second)} samples/s"])
         chosen = [style.marks(name, [log.config.batch_size], [log.samples_per_second], [hover], "star", VERMILION)]
     traces = [
-        _lines("model alone", rated, "compute_samples_per_second", ORANGE, "dash", "triangle-up-open"),
+        _lines("model alone", like_chosen, "compute_samples_per_second", ORANGE, "dash", "triangle-up-open"),
         _lines("input alone", same, "input_samples_per_second", GREEN, "dot", "square-open"),
         _rate_marks(_OTHERS, others, "circle-open", SKY),
         _rate_marks(setting, same, "circle", BLUE, mode="lines+markers"),
@@ -147,13 +149,14 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
     setting = replace(config, batch_size=None)
 
     def is_same(other: FitConfig) -> bool:
-        if other.steps_per_execution != setting.steps_per_execution:
+        if other.of_model != setting.of_model:
             return False
         return not (other.has_queue or setting.has_queue) or replace(other, batch_size=None) == setting
 
     trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)
     same = [trial for trial in trials if is_same(trial.config)]
-    name = f"trials with {setting}" if setting.values() else "trials"
+    is_plain = setting in (FitConfig(), FitConfig(steps_per_execution=1))
+    name = "trials" if is_plain else f"trials with {setting}"
     return name, same, [trial for trial in trials if trial not in same]
 
 

@@ -32,7 +32,10 @@ _NO_FLOOR = -math.inf
 
 
 class DeviceModel:
-    """Predicts device memory from the estimate and the trials."""
+    """Predicts device memory from the estimate and the trials.
+
+    `is_known` is False if there is neither an estimate nor an observation.
+    """
 
     def __init__(self, context: SearchContext, observations: Observations) -> None:
         self._context, self._observations = context, observations
@@ -50,15 +53,16 @@ class DeviceModel:
         # whether an OOM shows that the memory rises above every line through the peaks
         self._jumps = any(_highest_affine(self._peaks, batch)[0] < limit for batch, limit in ooms)
         self._model = self._fitted(points) if points else None
+        self.is_known = bool(points or self._footprints)
 
-    def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector] | None:
-        """Predict expected values and upper bounds in bytes; None if there is neither an estimate nor an observation.
+    def predict(self, configs: ConfigArrays, deviations: float) -> tuple[Vector, Vector]:
+        """Predict expected values and upper bounds in bytes; 0 if nothing is known.
 
         The upper bounds lie `deviations` standard deviations above the expected values.
         """
         if self._model is None:
             if not self._footprints:
-                return None
+                return np.zeros(len(configs)), np.zeros(len(configs))
             estimated = estimates(self._footprints, configs.batch)
             first = self._footprints[0]
             errors = np.maximum(first.relative_error * estimated, first.absolute_error_bytes)

@@ -1,7 +1,8 @@
 """Predict the throughput of configs that have not run, with models of three rates fitted to all trials.
 
-    step     R_c  = b / (t0 + t1·b)                        time is affine in the batch size b, so the rate saturates
-                  t0 → t0·(e + 1/N) / (e + 1)              with N steps in a call, a part of t0 is spent once a call
+    step     R_c  = b / (h/N + t0 + t1·b) · m              time is affine in the batch size b, so the rate saturates;
+                                                           Python's h is spent once a call, which runs N steps; m is the
+                                                           product of a factor for each mode (XLA, half precision, …)
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads; the rate levels off at a capacity g (the GIL,
                                                            the disk, the cores): suddenly if s is large
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x s
@@ -12,7 +13,7 @@
                                                            takes cores from it, except while it waits (small c)
 
 Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with the queue size. t0 and p0 are
-seconds per batch, t1 and p1 per sample. A smooth function replaces each minimum, so that the fit has gradients.
+seconds per batch, t1 and p1 per sample, h per call. A smooth function replaces each minimum, so that the fit has gradients.
 
 The parameters have broad priors and are fitted by least squares (maximum a posteriori). Their uncertainty is the Laplace
 approximation (Bishop, Pattern Recognition and Machine Learning, 4.4). A Gaussian process over batch size, workers and queue
@@ -27,14 +28,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.trial import Trial
-from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
+from autofit.search.config_arrays import MODES, ConfigArrays, Matrix, Vector, modes_of
 from autofit.search.context import SearchContext
 from autofit.search.surrogate.residual import Amplitude, Residual
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
 _AMPLITUDE = Amplitude(0.04, 0.5)  # of the residuals of the rate of `fit`
-_LENGTH_SCALES = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 3.0))  # length scales of these residuals, over `coordinates`
+_LENGTH_SCALES = np.array(
+    (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0, *(2.0,) * len(MODES))
+)  # length scales of these residuals, over `coordinates`
 _AUTO_DEVIATION = 0.2  # prior deviation of the input's log rate with AUTOTUNE, relative to one thread per core
 _ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in addition to the uncertainty of the ceilings
 # amplitudes of the step's residuals, between neighbouring batch sizes and over octaves: an affine law errs by 6 % in the
@@ -48,6 +51,10 @@ _DIFFERENCE = 1e-5  # step of a parameter's logarithm for a numerical derivative
 _LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
 _BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
+_CALL_SECONDS = 0.5e-3  # prior of what a call of the train function costs in Python (measured: 0.3 to 3 ms)
+# of the log rate of the step in each of `MODES` against the step without, prior mean and deviation (assumed)
+_MODES_ON_GPU = ((0.1, 0.25), (0.4, 0.4), (0.4, 0.4), (-0.25, 0.15), (-0.1, 0.1))
+_MODES_ON_CPU = ((-1.0, 1.0), (-0.7, 0.7), (-0.7, 0.7), (-0.25, 0.15), (-0.1, 0.1))
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 
 
@@ -69,6 +76,7 @@ class ThroughputSurrogate:
         noises = np.array([[m.compute_noise, m.input_noise, m.rate_noise] for m in measured]).T
         self._noise = np.hypot(np.array([[_STEP_ERROR], [_INPUT_ERROR], [_FIT_ERROR]]), noises)
         self._step_noise = noises[0]
+        self._modes = np.array(modes_of(context.baseline), float)
         self._prior, self._scale = self._priors(context)
         if warm_start is not None:
             self._prior = warm_start._parameters
@@ -96,6 +104,15 @@ class ThroughputSurrogate:
         variance = from_parameters + np.square(from_step) + np.square(deviation)
         return fit + mean, np.sqrt(variance)
 
+    def deviation_from(self, config: ConfigArrays, others: ConfigArrays) -> Vector:
+        """Return the deviation of the difference in log rate between a config and others with other knobs of the model.
+
+        What makes the rate of the one config uncertain applies to the others as well, but for these knobs.
+        """
+        slopes = [self._with_slopes(self._parameters, at, self._step_off(at)[0])[1][2] for at in (config, others)]
+        apart = (slopes[1] - slopes[0]).T
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", apart, self._covariance, apart)))
+
     def _fit_step_residual(self) -> Residual:
         """Fit the residuals of the step's rate, which show what batch sizes suit the hardware."""
         observed, is_read = self._observed[0], self._is_read[0]
@@ -115,8 +132,11 @@ class ThroughputSurrogate:
         step, inputs, fit = self._observed[:, 0]
         step, inputs = (rate if np.isfinite(rate) else fit for rate in (step, inputs))
         pickle = sample_bytes / _BYTES_PER_SECOND if sample_bytes else 0.1 * math.exp(-inputs)
+        step_seconds = self._at.batch[0] * math.exp(-step)
+        call = min(_CALL_SECONDS, 0.5 * step_seconds * self._at.steps[0])
+        without_call = step_seconds - call / self._at.steps[0]
         priors = [
-            (-step - math.log1p(16.0 / self._at.batch[0]), _UNINFORMED),  # t1
+            (math.log(without_call / (self._at.batch[0] + 16.0)), _UNINFORMED),  # t1
             (math.log(16.0), 1.5),  # t0/t1
             (-inputs, _UNINFORMED),  # p1
             (math.log(0.5), 2.0),  # p0/p1
@@ -127,8 +147,9 @@ class ThroughputSurrogate:
             (math.log(5.0), 0.5),  # k
             (0.0, _AUTO_DEVIATION),  # a
             (math.log(4.0), 1.0),  # s (measured, tests/benchmarks/tables: 4 for two cores, 1 for a disk)
-            (0.0, 1.5),  # e (assumed)
+            (math.log(call), 1.2),  # h
             (0.0, 1.0),  # c (assumed)
+            *(_MODES_ON_CPU if context.on_cpu else _MODES_ON_GPU),
         ]
         means, deviations = np.array(priors, float).T
         return means, deviations
@@ -144,9 +165,14 @@ class ThroughputSurrogate:
         return np.concatenate([rows, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Matrix:
-        """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
+        """Return the log rates with the fitted parameters, or with one or more other sets of parameters.
+
+        After the parameters of `log_rates` comes the log of a factor for each of `MODES`, relative to the baseline's.
+        """
         sets = self._parameters[None] if parameters is None else parameters
         taken = np.minimum(configs.workers, self._cores) / self._cores if self._on_cpu else 0.0
+        sets, by_mode = np.split(sets, [-len(MODES)], axis=1)
+        step_off = step_off + by_mode @ (configs.modes - self._modes).T
         return log_rates(sets, configs, step_off, taken, takes_turns=self._takes_turns)
 
     def _with_slopes(
@@ -181,15 +207,14 @@ def log_rates(
 ) -> Matrix:
     """Evaluate the models of the log rates of step, input and `fit`, as an array of shape (3, sets, configs).
 
-    `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s, e and c, of shape (sets, 13): times in
-    seconds per sample, ratios of times in samples, capacities in workers. `step_off` is the known error of the model of
-    the step, and is added to its log rate. `taken` is the share of the step's cores that workers take while they are busy.
-    If `takes_turns`, they alternate without a queue.
+    `parameters` are natural logarithms of t1, t0/t1, p1, p0/p1, g, G, x, r, k, a, s, h and c, of shape (sets, 13): times in
+    seconds per sample, h in seconds, ratios of times in samples, capacities in workers. `step_off` is the known error of
+    the model of the step, and is added to its log rate. `taken` is the share of the step's cores that workers take while
+    they are busy. If `takes_turns`, they alternate without a queue.
     """
     columns = np.exp(parameters).T[:, :, None]
-    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness, each, active = columns
-    saved = (1 - 1 / configs.steps) / (1 + each)
-    step = step_off - np.log(t1 * (1 + half * (1 - saved) / configs.batch))
+    t1, half, p1, p_half, threads, processes, pickle, receive, overlap, autotune, sharpness, call, active = columns
+    step = step_off - np.log(t1 * (1 + half / configs.batch) + call / (configs.steps * configs.batch))
     busy = np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers))
     alone = p1 * (1 + p_half / configs.batch)
     shared = -np.logaddexp(-sharpness * np.log(busy), -sharpness * np.log(threads)) / sharpness

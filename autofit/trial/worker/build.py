@@ -9,10 +9,10 @@ from typing import Any
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig
+from autofit.records.trial import COMPILE_KNOBS, FitConfig
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of, set_dtype_policy
-from autofit.workload import accumulation
+from autofit.trial.worker.keras_versions import keras_of, remat_scope, require_dtype_policy, set_dtype_policy
+from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
 from autofit.workload.inputs.arrays import Arrays
@@ -29,21 +29,33 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
-    if loaded.dtype_policy is not None:
-        set_dtype_policy(loaded.dtype_policy)
+    config = context.spec.config
+    policy = config.dtype_policy or loaded.dtype_policy
+    if policy is not None:
+        set_dtype_policy(policy)
     spreads = loaded.distribution is not None and context.placement.count > 1
-    with backends.current().distributing(context.placement) if spreads else contextlib.nullcontext():
+    with (
+        backends.current().distributing(context.placement) if spreads else contextlib.nullcontext(),
+        remat_scope(config.remat),
+    ):
         model = build(**kwargs)
+    if config.dtype_policy is not None:
+        require_dtype_policy(config.dtype_policy)
+    compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
     if keras_of(model) is None:
-        raise UsageError(f"build_model returned a {type(model).__name__}; it must return a compiled keras.Model")
-    if not (model.compiled if hasattr(model, "compiled") else model._is_compiled):  # Keras 3, or tf_keras
+        raise UsageError(f"build_model returned a {type(model).__name__}; it must return a {compiled}keras.Model")
+    if loaded.call != fit_options.FIT and keras_of(model).__name__ != "keras":
+        raise UsageError(f"{loaded.call} of a tf_keras model cannot be tuned; use Keras 3", key="call")
+    is_compiled = model.compiled if hasattr(model, "compiled") else model._is_compiled  # Keras 3, or tf_keras
+    if compiled and not is_compiled:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)
     if loaded.jit_compile is not None:
         model.jit_compile = loaded.jit_compile
-    if context.spec.config.steps_per_execution is not None:
-        model.steps_per_execution = context.spec.config.steps_per_execution
+    for knob in COMPILE_KNOBS:
+        if getattr(config, knob) is not None:
+            setattr(model, knob, getattr(config, knob))
     return model
 
 
@@ -73,6 +85,8 @@ def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tu
     """Open the data, and divide it for training and for validation if `validation_split` is given."""
     data = resolve_reference("data", loaded.data)
     opened = open_input(data, loaded.data_kwargs, config, context.report_error)
+    if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
+        opened = opened.without_targets()
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
     if not share:
         return opened, None

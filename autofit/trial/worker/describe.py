@@ -29,7 +29,14 @@ from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import compile_defaults, distribution_of, keras_of, without_tensorflow
+from autofit.trial.worker.keras_versions import (
+    constants_of,
+    distribution_of,
+    keras_of,
+    model_defaults,
+    noting_jit_by_default,
+    without_tensorflow,
+)
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -65,12 +72,14 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     if context.spec.gpus:
         backend.decide_as_on_gpu()
-    model = build_model(context, loaded)
+    decided = list[Any]()
+    with noting_jit_by_default(decided):
+        model = build_model(context, loaded)
     notices_of_model = _notices_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
-    call = FitCall(loaded, keras_of(model))
+    call = FitCall(loaded, keras_of(model), data.sample_count())
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
@@ -97,7 +106,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         *([] if fork_problem is None else [fork_problem]),
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
         *data.notices(knobs),
-        *_notices(context, data, shapes, sum(data_tensors + tensors_held_out)),
+        *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
         *notices_of_model,
         *_notices_of_data(data, held_out, context.placement),
         *call.notices(),
@@ -108,7 +117,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         input_kind=data.kind,
         knobs=knobs,
         required=required_of(factory, knobs.values()),
-        defaults={**_defaults(data, factory, knobs), **compile_defaults(model)},
+        defaults={**_defaults(data, factory, knobs), **model_defaults(model, call.method)},
         sample_count=data.sample_count() if given_samples is None else given_samples,
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
         shapes="" if shapes is None else str(shapes),
@@ -116,6 +125,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         parameter_bytes=variables.bytes_of(model.variables),
         optimizer_bytes=traced.optimizer_bytes(),
         jit_compile=bool(model.jit_compile),
+        jit_by_default=any(each is model for each in decided) and loaded.jit_compile is None,
         batch_parts=data.part_count,
         keras=keras_of(model).__name__,
         validation_knobs=validation_knobs,
@@ -123,6 +133,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
         notices=notices,
+        batch_callbacks=call.batch_callbacks(),
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,
@@ -133,6 +144,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         and (backend.takes_turns(context.placement.device) or (data.has_processes and not backend.steps_are_async)),
         steps_ahead=0 if context.placement.device else backend.steps_ahead,
         versions={"backend": backend.name, **backend.versions()},
+        learning=constants_of(model) if call.method.trains else {},
     )
     context.send(Message(description=description))
     sizes = context.spec.batch_sizes if is_tuned else (data.batch_samples,)
@@ -182,9 +194,14 @@ def _begin_peak() -> int:
 
 
 def _notices(
-    context: TrialContext, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
+    context: TrialContext, method: str, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
 ) -> Iterator[str]:
-    """Yield notices about the data; `copied_bytes` is the size of the tensors that `fit` makes from arrays."""
+    """Yield notices about the data; `copied_bytes` is the size of the tensors that `method` makes from arrays."""
+    if method == fit_options.PREDICT and data.sample_count() is None:
+        yield (
+            "predict keeps the outputs of all samples in memory until it ends. The number of samples is unknown, so trials "
+            "do not count this memory"
+        )
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
         yield batch_shapes.OPENS_ALIKE
     entries = length_of(leaves(data.batch())[0])
@@ -197,7 +214,7 @@ def _notices(
     on_gpu = context.placement.device is not None and backends.current().uses_tfdata  # others copy only batches
     if on_gpu and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
-            f"fit copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
+            f"{method} copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
 

@@ -1,4 +1,4 @@
-"""Call `fit` with the user's arguments, and with a callback that times the steps.
+"""Call `fit`, `predict` or `evaluate` with the user's arguments, and with a callback that times the steps.
 
 One call may drive several clocks in turn: each starts with an epoch, and the epoch ends when its clock is done.
 
@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit import backends
+from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.kept_outputs import KeptOutputs
+from autofit.trial.worker.keras_call import CALLS, PREDICT
+from autofit.trial.worker.keras_versions import steps_per_execution
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
 from autofit.workload.workload import Workload
@@ -56,13 +60,17 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls the `fit` of a model with the user's arguments; `flavour` is the model's module, `keras` or `tf_keras`."""
+    """Calls `fit`, or another `call`, of a model with the user's arguments, for data of `samples` samples.
 
-    def __init__(self, loaded: Workload, flavour: Any) -> None:
-        self._flavour = flavour
+    `flavour` is the model's module, `keras` or `tf_keras`.
+    """
+
+    def __init__(self, loaded: Workload, flavour: Any, samples: int | None = None) -> None:
+        self._flavour, self.method, self.outputs = flavour, CALLS[loaded.call], KeptOutputs(samples)
         self.options = fit_options.resolved(loaded.fit_kwargs)
         made = self.options.get(fit_options.CALLBACKS) or []
         made = list(made) if isinstance(made, list | tuple) else [made]
+        self._made = made
         self._left_out = [callback for callback in made if _is_left_out(callback)]
         self._callbacks = [callback for callback in made if not _is_left_out(callback)]
 
@@ -72,6 +80,18 @@ class FitCall:
             names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
             why = "write files, end the training or wait for whole epochs"
             yield f"trials leave out callbacks that {why}: {names}. The cost of such callbacks is not measured"
+
+    def batch_callbacks(self) -> tuple[str, ...]:
+        """Return the names of the callbacks that run the user's own code at each batch."""
+        hooks = ("train", "test") if self.method.trains else (self.method.hook,)
+        methods = [f"on_{hook}_batch_{moment}" for hook in hooks for moment in ("begin", "end")]
+        methods += ["on_batch_begin", "on_batch_end"] if self.method.trains else []
+        return tuple(type(made).__name__ for made in self._made if any(_is_own(made, method) for method in methods))
+
+    def fit(self, model: Any, arguments: Mapping[str, Any], callback: Any, *, with_callbacks: bool = True) -> None:
+        """Train with a callback beside the user's own."""
+        callbacks = [*(self._callbacks if with_callbacks else []), callback]
+        model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
 
     def run(
         self,
@@ -93,12 +113,20 @@ class FitCall:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self._callbacks if with_callbacks else []), driver]
-        with contextlib.suppress(_Enough):
-            model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
+        given = {"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks}
+        repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
+        for repeat in range(repeats):
+            if repeat:
+                gc.collect()  # the tensors of the call before
+            with contextlib.suppress(_Enough):
+                getattr(model, self.method.name)(**self.method.taken(given))
+            if runs[-1].clock.done:
+                break
         if not runs[0].clock.steps_done:
             raise UsageError(
-                f"the fit of {type(model).__name__} trained without calling its callbacks after each batch, or without "
-                "self.train_function, so autofit cannot see its steps. Make it call super().fit(..., callbacks=callbacks)"
+                f"the {self.method.name} of {type(model).__name__} ran without calling its callbacks after each batch, or "
+                f"without self.{self.method.function}, so autofit cannot see its steps. Make it call "
+                f"super().{self.method.name}(..., callbacks=callbacks)"
             )
 
     def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
@@ -108,22 +136,33 @@ class FitCall:
         asynchronously, a batch callback would make it wait for each step, so the train function reports each call instead.
         The callback never reads its own `model`: on JAX, that would synchronize the model's state.
         """
-        backend = backends.current()
+        backend, method, kept = backends.current(), self.method, self.outputs
+        execution = steps_per_execution(model)
+        end_of = backend.end_of if method.trains else backend.end_of_inference
+        keeps = method is PREDICT and runs[0].phase in (Phase.COMPUTE_ALONE, Phase.INFERENCE)
+        # the user's code may read the outputs
+        replaces = keeps and not self._callbacks and not method.is_own(model, self._flavour)
 
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
                 self._run, *self._waiting = runs
+                self._batches = 0  # of this epoch
 
-            def step_ended(self, logs: Any = None) -> None:
-                clock = self._run.clock
-                clock.step_ended(backend.end_of(logs))
+            def step_ended(self, over: Callable[[], None] | None) -> None:
+                clock, steps = self._run.clock, self.params.get("steps") or 0
+                batches = min(execution, steps - self._batches) if self._batches < steps else execution
+                self._batches += batches
+                clock.step_ended(over, batches / execution)
                 if self._run.first is not None and clock.steps_done == 1:
                     context.enter(self._run.phase)
                 if clock.done:
                     self._run.at_end()
                 if clock.done and (self._waiting or not ends_by_itself):
-                    model.stop_training = True
+                    setattr(model, method.stop, True)
+
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                self._batches = 0
 
             def on_test_begin(self, logs: Any = None) -> None:
                 self._validation = Phase.FIRST_VALIDATION
@@ -142,25 +181,54 @@ class FitCall:
 
         class BatchDriver(Driver):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                self.step_ended(logs)
+                self.step_ended(backend.end_of(logs))
 
         class CallDriver(Driver):
             def on_train_begin(self, logs: Any = None) -> None:
-                self._step = model.train_function
-                model.train_function = self._counted
+                self._step = getattr(model, method.function)
+                setattr(model, method.function, self._counted)
 
             def on_train_end(self, logs: Any = None) -> None:
-                model.train_function = self._step
+                setattr(model, method.function, self._step)
 
             def _counted(self, *arguments: Any) -> Any:
                 made = self._step(*arguments)
-                self.step_ended(made[0] if isinstance(made, tuple) else made)  # on JAX, it also returns the state
+                self.step_ended(end_of(made[0] if isinstance(made, tuple) else made))  # on JAX, it also returns the state
                 if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
                     self.on_train_end()
                     raise _Enough
                 return made
 
+        class InferenceDriver(CallDriver):
+            on_predict_end = on_test_end = CallDriver.on_train_end
+
+            def on_predict_begin(self, logs: Any = None) -> None:
+                self._batches = 0
+                self.on_train_begin(logs)
+
+            on_test_begin = on_predict_begin
+
+            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+                """Ignore it: `evaluate` itself is tuned, so the phase does not change."""
+
+            def _counted(self, *arguments: Any) -> Any:
+                made = super()._counted(*arguments)
+                if not keeps:
+                    return made
+                outputs, *state = made if backend.name == JAX else (made,)
+                placeholder = kept.hold(context, outputs)
+                returned = (placeholder if replaces else outputs, *state)
+                return returned if state else returned[0]
+
+        if not method.trains:
+            return InferenceDriver()
         return CallDriver() if backend.steps_are_async else BatchDriver()
+
+
+def _is_own(callback: Any, method: str) -> bool:
+    """Return whether a method of a callback, or the function that a `LambdaCallback` calls for it, is the user's own."""
+    function = vars(callback).get(method) or getattr(type(callback), method, None)
+    return function is not None and getattr(function, "__module__", "").partition(".")[0] not in ("keras", "tf_keras")
 
 
 def _is_left_out(callback: Any) -> bool:

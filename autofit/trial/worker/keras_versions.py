@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.records.trial import DTYPE_POLICY, JIT_COMPILE, NO_REMAT, REMAT, STEPS_PER_EXECUTION
+from autofit.trial.worker.keras_call import KerasCall
 from autofit.workload.inputs.knobs import model_package
 
+_DECIDE = "_resolve_auto_jit_compile"  # of `Model`, Keras 3.15
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
@@ -47,6 +50,26 @@ def set_dtype_policy(policy: str) -> None:
         raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
 
 
+def require_dtype_policy(policy: str) -> None:
+    """Raise UsageError if the user's code has set another policy than this."""
+    import keras  # a heavy import, which the driver must not load
+
+    set_policy = keras.config.dtype_policy().name
+    if set_policy != policy:
+        raise UsageError(
+            f"build_model sets the dtype policy to {set_policy}, so autofit cannot try {policy}; remove dtype_policy from "
+            "the space, or do not set it in build_model",
+            key="space.dtype_policy",
+        )
+
+
+def remat_scope(mode: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Return the scope under which layers recompute their outputs in the backward pass, with a mode of `RematScope`."""
+    import keras  # a heavy import, which the driver must not load
+
+    return contextlib.nullcontext() if mode in (None, NO_REMAT) else keras.RematScope(mode)
+
+
 def build_variables(model: Any, batch: Any) -> None:
     """Create the variables of the optimizer and the metrics before the first step, if the step would create the same ones.
 
@@ -70,17 +93,58 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def compile_defaults(model: Any) -> dict[str, int]:
-    """Return the model's own value of each knob of `compile` that can be set after `compile`.
+def model_defaults(model: Any, method: KerasCall) -> dict[str, Any]:
+    """Return the model's own value of each knob that can be set for it.
 
-    Keras's torch backend has no `steps_per_execution` (Keras 3.15), and tf_keras keeps it in a variable. A train function
-    of the user's own may ignore it.
+    Keras's torch backend has no `steps_per_execution` (Keras 3.15), and tf_keras keeps it in a variable. A function of the
+    user's own may ignore it, that of validation too. On JAX, a step is always compiled: otherwise its operations would
+    run one by one. On TensorFlow, `RematScope` fails in a graph (Keras 3.15, github.com/keras-team/keras/issues/21207).
     """
     flavour = keras_of(model)
-    if flavour.__name__ != "keras" or flavour.backend.backend() == "torch":
+    if flavour.__name__ != "keras":
         return {}
-    is_own = type(model).make_train_function is not flavour.Model.make_train_function
-    return {} if is_own else {"steps_per_execution": steps_per_execution(model)}
+    backend, values = flavour.backend.backend(), {DTYPE_POLICY: flavour.config.dtype_policy().name}
+    if method.trains and backend != "tensorflow" and hasattr(flavour, "RematScope"):
+        values[REMAT] = NO_REMAT
+    if backend != "jax" and not model.run_eagerly:
+        values[JIT_COMPILE] = bool(model.jit_compile)
+    names = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
+    is_own = any(getattr(type(model), name) is not getattr(flavour.Model, name) for name in names)
+    if backend != "torch" and not is_own:
+        values[STEPS_PER_EXECUTION] = steps_per_execution(model)
+    return values
+
+
+def constants_of(model: Any) -> dict[str, float]:
+    """Return the `learning_rate` and the `beta_2` of the optimizer, where they are numbers and follow no schedule."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    rate = getattr(optimizer, "_learning_rate", None)
+    values, beta = dict[str, float](), getattr(optimizer, "beta_2", None)
+    if rate is not None and not hasattr(rate, "get_config"):
+        with contextlib.suppress(TypeError):  # a variable on several devices
+            values["learning_rate"] = float(optimizer.learning_rate)
+    return {**values, **({"beta_2": beta} if isinstance(beta, float) else {})}
+
+
+@contextlib.contextmanager
+def noting_jit_by_default(noted: list[Any]) -> Iterator[None]:
+    """Note the models for which Keras 3 decides on `jit_compile`, because `compile` is not given it."""
+    import keras  # a heavy import, which the driver must not load
+
+    decide = getattr(keras.Model, _DECIDE, None)
+    if decide is None:
+        yield
+        return
+
+    def noting(model: Any) -> Any:
+        noted.append(model)
+        return decide(model)
+
+    setattr(keras.Model, _DECIDE, noting)
+    try:
+        yield
+    finally:
+        delattr(keras.Model, _DECIDE)  # the method is one of Model's base
 
 
 @dataclass(frozen=True)
@@ -102,43 +166,44 @@ def distribution_of(model: Any) -> Distribution | None:
     return None if layout is None else Distribution(type(layout).__name__, int(layout.device_mesh.devices.size))
 
 
-def has_own_fit(model: Any) -> bool:
-    """Return whether a model's `fit` is not Keras's, as in keras-hub, which preprocesses the data there."""
-    return "fit" in vars(model) or type(model).fit is not keras_of(model).Model.fit
-
-
 @contextlib.contextmanager
-def idle(model: Any) -> Iterator[Any]:
-    """Yield a model whose train step does nothing: a new one or, if `model` has a `fit` of its own, `model` itself.
+def idle(model: Any, call: KerasCall) -> Iterator[Any]:
+    """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself.
 
-    It runs as many steps in a call as `model`.
+    It runs as many steps in a call of its function as `model`.
     """
-    if not has_own_fit(model):
+    if not call.is_own(model, keras_of(model)):
         yield idle_model(keras_of(model), steps_per_execution(model))
         return
-    given, had_step = vars(model).get("train_step"), "train_step" in vars(model)
-    model.train_step = idle_model(keras_of(model)).train_step
-    model.train_function = None
+    given, had_step = vars(model).get(call.step), call.step in vars(model)
+    setattr(model, call.step, getattr(idle_model(keras_of(model)), call.step))
+    setattr(model, call.function, None)
     try:
         yield model
     finally:
         if had_step:
-            model.train_step = given
+            setattr(model, call.step, given)
         else:
-            del model.train_step
-        model.train_function = None
+            delattr(model, call.step)
+        setattr(model, call.function, None)
 
 
 def idle_model(flavour: Any, steps: int = 1) -> Any:
-    """Make a compiled model whose train step does nothing; a call of its train function runs this number of `steps`."""
+    """Make a compiled model whose steps do nothing; a call of its train function runs this number of `steps`."""
     import keras  # a heavy import, which the driver must not load
 
-    loss = keras.ops.zeros(())
+    loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
     is_stateless = keras.backend.backend() == "jax"
 
     class Idle(flavour.Model):  # type: ignore[misc]  # Keras ships no types
         def train_step(self, *arguments: Any) -> Any:
             return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
+
+        def test_step(self, *arguments: Any) -> Any:
+            return self.train_step(*arguments)
+
+        def predict_step(self, *arguments: Any) -> Any:
+            return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)
 
     idle = Idle()
     idle.built = True  # it has nothing to build

@@ -1,8 +1,8 @@
 """Measure or confirm a config; loads Keras.
 
-Three rates are measured, all with `Model.fit`: end to end; the same step on one repeated batch (compute); the same pipeline
-with a step that does nothing (input). Keras fetches batches inside its compiled train function, so no finer measurement can
-separate waiting from computing.
+Three rates are measured, all with `Model.fit`, or with `predict` or `evaluate` if they are tuned: end to end; the same step
+on one repeated batch (compute); the same pipeline with a step that does nothing (input). Keras fetches batches inside its
+compiled train function, so no finer measurement can separate waiting from computing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, has_own_fit, idle, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_variables, idle, keras_of, steps_per_execution
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
@@ -65,8 +65,10 @@ class _Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
         """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
-        build_variables(model, data.batch())
-        return cls(context, model, data, open_validation(context, loaded), FitCall(loaded, keras_of(model)))
+        call = FitCall(loaded, keras_of(model), data.sample_count())
+        if call.method.trains:
+            build_variables(model, data.batch())
+        return cls(context, model, data, open_validation(context, loaded), call)
 
     @property
     def step_samples(self) -> int:
@@ -95,6 +97,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
     _train(bench, clock, validation_steps=int(validates), is_traced=not measured_before)
+    bench.call.outputs.join(context)
     _send(context, clock, step, inputs or _input_rate(bench))
 
 
@@ -105,13 +108,15 @@ def _known(samples_per_second: float | None) -> SteadyRate | None:
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
-    bench, validates = _Bench.of(context, loaded), context.spec.validates
+    bench = _Bench.of(context, loaded)
+    validates = context.spec.validates and bench.call.method.trains
     _train_on_longest(bench)
     warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
     clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
     _train(bench, clock, validation_steps=steps if validates else 0, is_traced=False)
+    bench.call.outputs.join(context)
     _send(context, clock)
 
 
@@ -127,7 +132,9 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced:
     clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
     first = None if is_traced else Phase.FIRST_STEP
     short = Run(clock_of_epoch, Phase.FIRST_EPOCH, first)
-    timed = Run(clock, Phase.TRAINING, None if validation_steps else first, is_abandoned=not bench.data.one_fit)
+    method = bench.call.method
+    is_abandoned = method.trains and not bench.data.one_fit
+    timed = Run(clock, method.phase, None if validation_steps else first, is_abandoned=is_abandoned)
     if validation_steps and not bench.data.one_fit:
         steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
         bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
@@ -180,7 +187,7 @@ def _fit_clock(
             time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
         time.sleep(_READING_SECONDS)
-        context.enter(Phase.TRAINING)
+        context.enter(bench.call.method.phase)
 
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
@@ -239,7 +246,7 @@ def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequ
     `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one; a batch that has only x is
     passed as a tuple with one element. A model with a `fit` of its own gets arrays if it is given arrays.
     """
-    if has_own_fit(bench.model) and bench.data.kind == Arrays.kind:
+    if bench.call.method.is_own(bench.model, keras_of(bench.model)) and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)
     if backends.current().uses_tfdata:
         data = _tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
@@ -331,7 +338,7 @@ def _input_rate(bench: _Bench) -> SteadyRate:
     timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     ends_by_itself = data.leaves_workers
-    with idle(bench.model) as model:
+    with idle(bench.model, bench.call.method) as model:
         bench.call.run(
             bench.context,
             model,

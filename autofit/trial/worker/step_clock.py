@@ -53,8 +53,8 @@ class SteadyRate:
     steps: int
 
 
-def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> SteadyRate:
-    """Compute the rate; `ends` holds times in seconds, each with the number of steps that had ended by then.
+def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> SteadyRate:
+    """Compute the rate; `ends` holds times in seconds, each with the number of whole steps that had ended by then.
 
     The first time starts the window. The spread is that of blocks of steps of at least 0.15 s, not of single steps.
     """
@@ -67,7 +67,7 @@ def steady_rate(ends: Sequence[tuple[float, int]], batch_samples: int) -> Steady
             block_start, block_done = end, done
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, steps)
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps))
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:
@@ -113,24 +113,26 @@ class StepClock:
     round_steps: int = 1
 
     def __post_init__(self) -> None:
-        self._ahead = deque[Callable[[], None]]()
+        self._ahead = deque[tuple[float, Callable[[], None]]]()
         self.queued: int | None = None  # batches ready at the end of the stall
-        self._ends: list[tuple[float, int]] = []  # as in `steady_rate`; a thread may append to it
+        self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
         self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
         self._first_end = 0.0
         self.steps_done = 0
+        self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
         self._last_step: int | None = None
         self.done = False
 
-    def step_ended(self, over: Callable[[], None] | None = None) -> None:
+    def step_ended(self, over: Callable[[], None] | None = None, share: float = 1.0) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
 
-        `over` waits until the step has ended; None if it has already ended.
+        `over` waits until the step has ended; None if it has already ended. `share` is the share of `batch_samples` in it.
         """
         self.steps_done += 1
+        self._done += share
         if self._last_step is not None:
             self.done = self.steps_done >= self._last_step
             return
@@ -166,18 +168,18 @@ class StepClock:
         if over is None or at_once:
             for noted in self._awaited:
                 noted.result()
-            self._add_end(self.steps_done, over)
+            self._add_end(self._done, over)
         elif self.most_ahead is not None:
-            self._ahead.append(over)
+            self._ahead.append((self._done, over))
             if len(self._ahead) > self.most_ahead:
-                self._add_end(self.steps_done - self.most_ahead, self._ahead.popleft())
+                self._add_end(*self._ahead.popleft())
         elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
             self._awaited_at = time.perf_counter()
             since_first = self.steps_done - (self._warm_steps or 0)
             self._next_awaited = self.steps_done + max(1, since_first)
-            self._awaited.append(_WAITING.submit(self._add_end, self.steps_done, over))
+            self._awaited.append(_WAITING.submit(self._add_end, self._done, over))
 
-    def _add_end(self, count: int, over: Callable[[], None] | None = None) -> None:
+    def _add_end(self, count: float, over: Callable[[], None] | None = None) -> None:
         _wait(over)
         self._ends.append((time.perf_counter(), count))
 

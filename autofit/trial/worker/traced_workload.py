@@ -44,7 +44,7 @@ class TracedWorkload:
         data_tensors: Sequence[int],
     ) -> None:
         self._context, self._loaded, self._model = context, loaded, model
-        self._data_tensors = data_tensors
+        self._data_tensors, self._trains = data_tensors, call.method.trains
         self._step: StepEstimator | None = None
         self._multiple_of: int | None = None
         self.problem: str | None = None
@@ -53,7 +53,9 @@ class TracedWorkload:
         arrays = leaves(batch)
         lengths = {length_of(leaf) for leaf in arrays} - {0}
         attempts: list[tuple[int, bool]] = []
-        if (distribution := distribution_of(model)) is not None:
+        if not call.method.trains:
+            self.problem = f"autofit estimates the memory of training, not of {call.method.name}"
+        elif (distribution := distribution_of(model)) is not None:
             self.problem = f"the train step is distributed by {distribution.name}"
         elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
             self.problem = "the sizes of the tensors are known only when the step runs"
@@ -120,6 +122,8 @@ class TracedWorkload:
 
     def accumulates_by(self) -> str:
         """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
+        if not self._trains:
+            return ""
         place = accumulation.place_of(self._model, resolve_reference("build_model", self._loaded.build_model))
         used = self._step is None or self._step.uses_model_optimizer
         return place if used or place == accumulation.BUILD_MODEL else ""

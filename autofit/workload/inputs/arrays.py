@@ -82,6 +82,12 @@ class Arrays(FitInput):
     def last_batch_samples(self) -> int | None:
         return self._count % self.batch_samples or self.batch_samples
 
+    def without_targets(self) -> Arrays:
+        """Return x alone, which is all that `predict` takes."""
+        alone = Arrays(self._parts[0], self._config, self._report_error, None)
+        alone.part_count = self.part_count
+        return alone
+
     def split(self, share: float) -> tuple[Arrays, Arrays]:
         """Split off the last `share` of the samples for validation, as `validation_split` of `fit` does."""
         kept = math.floor(self._count * (1.0 - share))

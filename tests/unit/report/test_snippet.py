@@ -67,11 +67,39 @@ def test_arrays_are_given_to_fit_in_the_form_that_they_came_in(record, parts, li
     assert set(lines) <= set(snippet.render(changed).splitlines())
 
 
+@pytest.mark.parametrize(
+    ("call", "line"), [("predict", "model.predict(x, batch_size=64)"), ("evaluate", "model.evaluate(")]
+)
+def test_the_method_that_was_tuned_is_called(record, call, line):
+    call_source = replace(record.call_source, call=call, data="data", data_kwargs={}, validation=None)
+    description = replace(record.description, input_kind="arrays", batch_parts=3, knobs={"batch_size": "batch_size"})
+    changed = with_fields(
+        record, call_source=call_source, description=description, data_kwargs={}, fit_kwargs={"batch_size": 64}
+    )
+    lines = snippet.render(changed).splitlines()
+    assert line in lines
+    assert not any("fit" in line for line in lines)
+
+
 def test_steps_in_a_call_are_set_on_the_model_and_among_the_kwargs(record):
     changed = with_fields(record, config=replace(record.config, steps_per_execution=8))
-    assert "model.steps_per_execution = 8" in snippet.render(changed).splitlines()
+    pasted = "# callbacks of batches run once every 8 batches:\nmodel.steps_per_execution = 8\n"
+    assert pasted in snippet.render(changed)
     assert snippet.kwargs_of(changed)["compile_kwargs"] == {"steps_per_execution": 8}
     assert "compile_kwargs" not in snippet.kwargs_of(record)
+
+
+def test_the_model_is_built_under_the_policy_and_the_scope_that_were_found(record):
+    config = replace(record.config, jit_compile=True, dtype_policy="mixed_bfloat16", remat="larger_than")
+    changed = with_fields(record, config=config)
+    code = snippet.render(changed)
+    assert (
+        "keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\nwith keras.RematScope('larger_than'):\n    model = "
+        in code
+    )
+    assert "model.jit_compile = True" in code
+    assert snippet.kwargs_of(changed)["build_kwargs"] == {"dtype_policy": "mixed_bfloat16", "remat": "larger_than"}
+    compile(code, "snippet", "exec")
 
 
 @pytest.mark.parametrize(

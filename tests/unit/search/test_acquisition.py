@@ -17,7 +17,7 @@ from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
 from autofit.search.decision import LABELS, Proposal, Reason, difference
 from autofit.search.feasibility import dominated_by
-from autofit.search.space import build_space
+from autofit.search.space import SearchSpace, build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB
 
 SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
@@ -285,3 +285,13 @@ def test_no_more_is_risked_after_max_oom_and_host_memory_never_is():
     host = Limits(2**40, 1000 * MIB)
     made = proposals_of(searching(host), host, **RISING)
     assert all(proposal.reason is not Reason.RISK and proposal.host_share <= 0.97 for proposal, _ in made)
+
+
+def test_the_first_probe_runs_in_the_modes_of_the_baseline_which_were_described():
+    space = SearchSpace(
+        batch_size=(8, 32), workers=(1,), jit_compile=(False, True), dtype_policy=("float32", "mixed_float16")
+    )
+    baseline = FitConfig(32, 1, jit_compile=True, dtype_policy="mixed_float16")
+    context = SearchContext(DESCRIPTION, Limits(2**30, 2**33), cores=8, on_cpu=False)
+    proposed = FrontierSearch(space, baseline, context).propose([]).proposal.config
+    assert (proposed.jit_compile, proposed.dtype_policy) == (True, "mixed_float16")

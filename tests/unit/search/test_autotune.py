@@ -10,7 +10,7 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, KNOBS, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, DATA_KNOBS, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
@@ -42,7 +42,7 @@ def test_tf_data_may_leave_workers_and_queue_to_autotune():
     assert space().workers[0] == space().max_queue_size[0] == AUTOTUNE
     assert AUTOTUNE not in space().batch_size
     assert AUTO in set(space().configs())
-    for knobs in (KNOBS, ("batch_size",)):
+    for knobs in (DATA_KNOBS, ("batch_size",)):
         other = build_space(None, knobs, cores=CORES, sample_count=10_000)
         assert all(AUTOTUNE not in values for values in other.knobs().values())
 

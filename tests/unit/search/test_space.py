@@ -12,6 +12,7 @@ from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.feasibility import dominated_by, like_a_hang
 from autofit.search.space import SearchSpace, build_space, cost
+from autofit.storage import codec
 from tests.fakes import KNOBS
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
@@ -62,6 +63,29 @@ def test_a_call_trains_on_an_epoch_at_most():
     space = SearchSpace(batch_size=(16, 64), steps_per_execution=(1, 8), most_samples_executed=300)
     points = {(point.batch_size, point.steps_per_execution) for point in space.configs()}
     assert points == {(16, 1), (16, 8), (64, 1)}
+
+
+def test_an_oom_says_nothing_about_other_modes():
+    other = ConfigArrays.of([FitConfig(64, remat="full"), FitConfig(64, dtype_policy="mixed_float16"), FitConfig(64)])
+    assert dominated_by(other, FitConfig(32), Outcome.DEVICE_OOM).tolist() == [False, False, True]
+
+
+def test_the_values_of_the_models_knobs_are_those_asked_for_in_that_order():
+    asked = {
+        "batch_size": [8],
+        "jit_compile": [True, False],
+        "dtype_policy": ["mixed_float16", "float32"],
+        "remat": ["none"],
+    }
+    space = build_space(asked, asked, cores=2, sample_count=None)
+    assert (space.jit_compile, space.dtype_policy, space.remat) == ((False, True), ("mixed_float16", "float32"), ("none",))
+    points = list(space.configs())
+    assert len(points) == 4
+    for point in points:
+        params = {codec.parameter(knob, values): getattr(point, knob) for knob, values in space.knobs().items()}
+        assert codec.config_of(params) == point
+        for name, distribution in codec.distributions(space.knobs()).items():
+            assert distribution._contains(distribution.to_internal_repr(params[name]))
 
 
 @given(configs, configs)

@@ -150,22 +150,36 @@ def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_tria
     assert gains[True] > gains[False]
 
 
+def test_a_mode_is_uncertain_until_it_has_run_and_then_holds_for_other_batch_sizes():
+    plain, half, larger, larger_half = (
+        FitConfig(size, 8, 10, False, dtype_policy=policy) for size in (32, 256) for policy in ("float32", "mixed_float16")
+    )
+    at = ConfigArrays.of([plain, half, larger, larger_half])
+    known = [ran(plain), ran(larger)]
+    _, doubt = surrogate(known).predict(at)
+    assert doubt[3] > 0.2 > doubt[2]
+    twice = Trial(half, replace(ran(plain).measurement, compute_samples_per_second=2 * truth(plain)[1]))
+    rates, sure = surrogate([*known, twice]).predict(at)
+    assert sure[3] < 0.5 * doubt[3]
+    assert rates[3] - rates[2] > 0.3
+
+
 def test_more_steps_in_a_call_are_expected_to_help_small_batches_and_the_gain_is_learned():
     one, many = (FitConfig(8, 1, 10, False, steps_per_execution=steps) for steps in (1, 32))
     larger, larger_many = (FitConfig(1024, 1, 10, False, steps_per_execution=steps) for steps in (1, 32))
 
     def measured(config, seconds):
-        rate = config.batch_size / (seconds + 1e-4 * config.batch_size)
+        rate = config.batch_size / (seconds + 1e-5 * config.batch_size)
         evidence = Evidence("ran to its end")
         return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=rate, compute_samples_per_second=rate))
 
     at = ConfigArrays.of([one, many, larger, larger_many])
-    unknown, doubt = surrogate([measured(one, 1e-2), measured(larger, 1e-2)]).predict(at)
+    unknown, doubt = surrogate([measured(one, 1e-3), measured(larger, 1e-3)]).predict(at)
     assert unknown[1] - unknown[0] > 0.2
     assert unknown[3] - unknown[2] < 0.1
     assert doubt[1] > 2 * doubt[0]
-    known, _ = surrogate([measured(one, 1e-2), measured(larger, 1e-2), measured(many, 1e-3)]).predict(at)
-    assert known[1] - known[0] == pytest.approx(math.log(1.08e-2 / 1.8e-3), abs=0.1)
+    known, _ = surrogate([measured(one, 1e-3), measured(larger, 1e-3), measured(many, 1e-4)]).predict(at)
+    assert known[1] - known[0] == pytest.approx(math.log(1.08e-3 / 1.8e-4), abs=0.1)
 
 
 def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():

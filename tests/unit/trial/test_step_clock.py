@@ -47,6 +47,15 @@ def test_a_gpu_has_time_to_reach_its_clock(clock_time, warm_up_seconds, counted)
             clock.rate()
 
 
+def test_a_short_step_counts_as_its_share(clock_time):
+    """An epoch of 5 batches, of which a call trains on 4: each fifth of a second, a whole call and a quarter of one."""
+    clock = StepClock(4 * 8, measure_seconds=2.0)
+    for number in range(40):
+        clock_time[0] += 0.04 if number % 2 else 0.16
+        clock.step_ended(share=0.25 if number % 2 else 1.0)
+    assert clock.rate().samples_per_second == pytest.approx(5 * 8 / 0.2, rel=0.05)
+
+
 def test_the_spread_is_that_of_blocks_not_of_steps():
     ends = itertools.accumulate([0.01, 0.03] * 500)
     assert steady_rate([(end, done) for done, end in enumerate(ends)], 1).spread < 0.02

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.errors import NothingFitsError, UsageError
+from autofit.errors import NothingFitsError, UsageError, UserCodeError
 from autofit.records.description import Description, Footprint
 from autofit.records.events import Described, Notice
 from autofit.records.machine import Device, Placement
@@ -154,13 +154,79 @@ def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 
-def test_steps_in_a_call_are_searched_only_if_asked_for_and_only_where_the_model_takes_them(tmp_path):
-    asked = {"space": {"batch_size": [32], "steps_per_execution": [4]}, "baseline": {"workers": 1}}
-    takes_them = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
-    for described, request in ((takes_them, {}), (DESCRIPTION, {})):
-        prepared = prepare.prepare(make_request(tmp_path, **request), described, Study())
+TAKES_STEPS = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
+
+
+def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_counts_batches(tmp_path):
+    request = make_request(tmp_path)
+    prepared = prepare.prepare(request, TAKES_STEPS, Study())
+    assert prepared.space.steps_per_execution == (1, 8, 32)
+    assert prepared.baseline.steps_per_execution == 1
+    counts = replace(TAKES_STEPS, batch_callbacks=("Schedule",))
+    for described in (DESCRIPTION, replace(TAKES_STEPS, defaults={"steps_per_execution": 4}), counts):
+        prepared = prepare.prepare(request, described, Study())
         assert (prepared.space.steps_per_execution, prepared.baseline.steps_per_execution) == (None, None)
-    prepared = prepare.prepare(make_request(tmp_path, **asked), takes_them, Study())
+    (notice,) = prepare.notices(request, prepared, 0)
+    assert "steps_per_execution is not tried, because Schedule would no longer run after each batch" in notice.text
+
+
+ON_GPU = replace(DESCRIPTION, defaults={"jit_compile": True}, jit_compile=True, jit_by_default=True)
+
+
+def test_a_step_without_xla_is_tried_where_keras_chose_it_and_no_other_knob_of_the_model_unasked(tmp_path):
+    request = make_request(tmp_path)
+    prepared = prepare.prepare(request, ON_GPU, Study())
+    assert (prepared.space.jit_compile, prepared.baseline.jit_compile) == ((False, True), True)
+    is_off = replace(ON_GPU, defaults={"jit_compile": False}, jit_compile=False)
+    for described in (is_off, replace(ON_GPU, jit_by_default=False), replace(ON_GPU, defaults={})):
+        assert prepare.prepare(request, described, Study()).space.jit_compile is None
+    policies = ["float32", "mixed_float16"]
+    asked = make_request(tmp_path, space={"batch_size": [32], "dtype_policy": policies, "remat": "full"})
+    rebuilt = replace(DESCRIPTION, defaults={"dtype_policy": "float32", "remat": "none"})
+    prepared = prepare.prepare(asked, rebuilt, Study())
+    assert (prepared.space.dtype_policy, prepared.space.remat) == (tuple(policies), ("full",))
+    assert (prepared.baseline.dtype_policy, prepared.baseline.remat) == ("float32", "none")
+    (notice,) = prepare.notices(asked, prepared, 0)
+    assert "compare the loss" in notice.text
+    with pytest.raises(UsageError, match=r"^space: remat is given, but it cannot be set .*on JAX and torch"):
+        prepare.prepare(asked, replace(rebuilt, defaults={"dtype_policy": "float32"}), Study())
+
+
+class OneStep(FakeLauncher):
+    """A workload whose code fails with several steps in a call."""
+
+    def measure(self, spec):
+        if (spec.config.steps_per_execution or 1) > 1:
+            return Measurement(Outcome.ERROR, Evidence("ValueError: shapes differ"), 1.0, traceback="Traceback: boom")
+        measured = super().measure(spec)
+        rates = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
+        return replace(measured, **{name: 100 * getattr(measured, name) for name in rates})
+
+
+def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_they_were_asked_for(tmp_path):
+    launcher = OneStep({"describe": TAKES_STEPS})
+    shown, record = collect(tune, make_request(tmp_path, max_trials=12), launcher)
+    failed = [spec.config for spec in launcher.specs if (spec.config.steps_per_execution or 1) > 1]
+    assert len(failed) == 1
+    assert record.config.steps_per_execution == 1
+    (text,) = (event.text for event in shown if isinstance(event, Notice) and "steps_per_execution" in event.text)
+    assert text.startswith("steps_per_execution stays 1: your code fails with steps_per_execution ")
+    assert "ValueError: shapes differ" in text
+    asked = make_request(tmp_path, space={"batch_size": [32], "steps_per_execution": [8]})
+    with pytest.raises(UserCodeError):
+        collect(tune, asked, OneStep({"describe": TAKES_STEPS}))
+
+
+def test_an_epoch_of_given_length_is_divided_by_the_steps_in_a_call(tmp_path):
+    source = replace(make_request(tmp_path).call_source, fit_kwargs={"steps_per_epoch": 12})
+    request = replace(make_request(tmp_path, space={"batch_size": [32, 64]}), call_source=source)
+    space = prepare.prepare(request, replace(TAKES_STEPS, sample_count=12 * 64), Study()).space
+    assert {(point.batch_size, point.steps_per_execution) for point in space.configs()} == {(32, 1), (32, 8), (64, 1)}
+
+
+def test_steps_in_a_call_that_are_named_need_a_model_that_takes_them(tmp_path):
+    asked = {"space": {"batch_size": [32], "steps_per_execution": [4]}, "baseline": {"workers": 1}}
+    prepared = prepare.prepare(make_request(tmp_path, **asked), TAKES_STEPS, Study())
     assert prepared.space.steps_per_execution == (4,)
     assert prepared.baseline.steps_per_execution == 1
     with pytest.raises(UsageError, match=r"^space: steps_per_execution is given, but it cannot be set"):

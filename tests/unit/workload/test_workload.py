@@ -35,6 +35,23 @@ def round_trip(folder, **parts):
     return workload.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("parts", "key", "problem"),
+    [
+        ({"validation": make}, "validation", "predict does not validate; remove validation"),
+        (
+            {"fit_kwargs": {"class_weight": {0: 1.0}}},
+            "fit_kwargs.class_weight",
+            "and verbose to predict, but not",
+        ),
+    ],
+)
+def test_what_inference_does_not_take_is_refused(parts, key, problem):
+    with pytest.raises(UsageError, match=problem) as caught:
+        Workload(build, make, call="predict", **parts)
+    assert caught.value.key == key
+
+
 def test_large_arrays_cross_as_mapped_files_wherever_they_hang(tmp_path):
     x = np.arange(1_000_000, dtype="float32").reshape(1000, 1000)
     small = np.arange(10)

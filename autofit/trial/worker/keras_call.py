@@ -1,0 +1,52 @@
+"""How Keras 3 runs `fit`, `predict` and `evaluate`: their arguments, hooks, functions and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autofit.records.states import Phase
+
+_RENAMED = {"steps_per_epoch": "steps"}  # arguments of `fit` that the others take under another name
+
+
+@dataclass(frozen=True)
+class KerasCall:
+    """A method of `keras.Model` that runs a step on each batch.
+
+    A compiled `function` runs the model's `step`. Callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …; the
+    method ends after a step if the model's attribute `stop` is true. `arguments` are those it takes; None for all.
+    """
+
+    name: str
+    hook: str
+    function: str
+    step: str
+    stop: str
+    phase: Phase = Phase.INFERENCE
+    arguments: tuple[str, ...] | None = None
+
+    @property
+    def trains(self) -> bool:
+        return self.phase is Phase.TRAINING
+
+    def taken(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments of `fit` as this method takes them, without those that it does not take."""
+        if self.arguments is None:
+            return dict(given)
+        renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+        return {name: value for name, value in renamed.items() if name in self.arguments}
+
+    def is_own(self, model: Any, flavour: Any) -> bool:
+        """Return whether a model's method is not Keras's, as in keras-hub, which preprocesses the data there."""
+        return self.name in vars(model) or getattr(type(model), self.name) is not getattr(flavour.Model, self.name)
+
+
+_SHARED = ("x", "batch_size", "steps", "callbacks", "verbose")
+FIT = KerasCall("fit", "train", "train_function", "train_step", "stop_training", Phase.TRAINING)
+PREDICT = KerasCall("predict", "predict", "predict_function", "predict_step", "stop_predicting", arguments=_SHARED)
+EVALUATE = KerasCall(
+    "evaluate", "test", "test_function", "test_step", "stop_evaluating", arguments=(*_SHARED, "y", "sample_weight")
+)
+CALLS = {call.name: call for call in (FIT, PREDICT, EVALUATE)}

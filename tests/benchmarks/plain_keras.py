@@ -1,0 +1,133 @@
+"""Time Keras's `fit` or `predict` without autofit: a config of a public program, in a process of its own.
+
+`fit`: a callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
+least; an epoch's first five and its last call are left out. With a queue, whole epochs are counted instead, for 3 s at
+least: between two epochs a queue fills while no step runs, and its batches would then count as if they had taken no time.
+`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least.
+"""
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT, CALLS = 2.0, 3.0, 8, 5, 2
+STEPS_KNOB = "steps_per_execution"
+
+
+class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
+    """The steps that count have been timed."""
+
+
+def arguments_of(make, config):
+    """The arguments of `fit` that hold the data; a factory takes the knobs that it names, arrays only `batch_size`."""
+    knobs = {knob: value for knob, value in config.items() if knob != STEPS_KNOB}
+    if inspect.signature(make).parameters:
+        return {"x": make(**knobs)}
+    made = make()
+    parts = made if isinstance(made, tuple) else (made,)
+    return {**dict(zip(("x", "y"), parts, strict=False)), **knobs}
+
+
+def time_fit(model, arguments, config):
+    """Samples per second, and seconds from the start to the end of the first call and of all."""
+    import keras  # in the process that trains alone
+
+    first = last = None  # when the first step ended; when the last one did, None where its end does not count
+    steps = ended = 0
+    seconds = 0.0
+
+    class Ends(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            nonlocal last, ended
+            last, ended = None, -1
+
+        def on_train_batch_end(self, batch, logs=None):
+            nonlocal first, last, steps, seconds, ended
+            now, done = time.perf_counter(), batch - ended
+            first, ended = first or now, batch
+            is_whole = not self.params["steps"] or batch < self.params["steps"]
+            if last is not None and is_whole:
+                seconds, steps = seconds + now - last, steps + done
+            counts = batch >= LEFT_OUT and now > first + WARM_UP_SECONDS
+            last = now if counts else None
+            if seconds >= SECONDS and steps >= STEPS:
+                raise Enough
+
+    class WholeEpochs(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            nonlocal first
+            first = first or time.perf_counter()
+
+        def on_epoch_begin(self, epoch, logs=None):
+            nonlocal last, seconds, steps
+            now = time.perf_counter()
+            if last is not None:
+                seconds, steps = now - last, steps + epoch_samples / config["batch_size"]
+            elif epoch and now > first + WARM_UP_SECONDS:
+                last = now
+            if seconds >= SECONDS:
+                raise Enough
+
+    has_queue = bool(config.get("workers"))
+    if has_queue:
+        batches = arguments["x"]
+        epoch_samples = (len(batches) - 1) * config["batch_size"] + len(batches[len(batches) - 1][0])
+    started = time.perf_counter()
+    with contextlib.suppress(Enough):
+        model.fit(**arguments, epochs=10_000, verbose=0, callbacks=[WholeEpochs() if has_queue else Ends()])
+    return {
+        "rate": steps * config["batch_size"] / seconds,
+        "first_step": first - started,
+        "ran": time.perf_counter() - started,
+    }
+
+
+def time_predict(model, arguments):
+    """The same for `predict`; the rate is of whole calls."""
+    arguments = {name: value for name, value in arguments.items() if name != "y"}
+    seconds, samples, calls, started, first = 0.0, 0, -1, time.perf_counter(), None
+    while seconds < SECONDS or calls < CALLS:
+        begun = time.perf_counter()
+        outputs = model.predict(**arguments, verbose=0)
+        calls += 1
+        if calls:
+            seconds, samples = seconds + time.perf_counter() - begun, samples + len(outputs)
+        first = first or time.perf_counter()
+    return {"rate": samples / seconds, "first_step": first - started, "ran": time.perf_counter() - started}
+
+
+def timed(programs, job, config, *, model=None, data=None, method="fit", backend=None):
+    """Time a config in a process; returns its rate, and its seconds without those after the first step.
+
+    The functions `{job}_model` and `{job}` of a module of programs make the model and the data, or those named.
+    """
+    names = [programs, model or f"{job}_model", data or job, method]
+    command = [sys.executable, __file__, *names, json.dumps(config)]
+    environment = {**os.environ, **({"KERAS_BACKEND": backend} if backend else {})}
+    started = time.perf_counter()
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    row = json.loads(output.splitlines()[-1])
+    return row["rate"], time.perf_counter() - started - row["ran"] + row["first_step"]
+
+
+def main():
+    """Time what the arguments name, and print it as JSON."""
+    programs, model, data, method, config = sys.argv[1:]
+    module, config = importlib.import_module(programs), json.loads(config)
+    made = getattr(module, model)()
+    made.steps_per_execution = config.get(STEPS_KNOB, 1)
+    arguments = arguments_of(getattr(module, data), config)
+    row = time_fit(made, arguments, config) if method == "fit" else time_predict(made, arguments)
+    print(json.dumps(row), flush=True)
+    os._exit(0)  # the threads of an interrupted `fit` wait for ever
+
+
+if __name__ == "__main__":
+    main()
