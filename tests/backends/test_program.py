@@ -141,7 +141,7 @@ def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

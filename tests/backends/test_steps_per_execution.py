@@ -57,7 +57,7 @@ def run(program, backend, folder):
     script.write_text(HEADER + program)
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, script, folder / "trials.db"]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=150)
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=280)
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
@@ -70,7 +70,7 @@ def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, t
     assert of_eight == [3, 20]  # the last call trains on the 4 batches that are left
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
     needs(backend)
@@ -84,7 +84,7 @@ def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
     assert (f"{steps} steps a call" in config) == (steps > 1)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_on_torch_they_are_refused_before_a_trial(tmp_path):
     needs("torch")
     process = run(TUNE, "torch", tmp_path)

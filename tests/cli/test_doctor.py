@@ -18,8 +18,8 @@ def start(*arguments, **variables):
 
 def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_problem():
     whole, wrong = start(), start("--json", KERAS_BACKEND="openvino", TF_USE_LEGACY_KERAS="0")
-    text, errors = whole.communicate(timeout=100)
-    told, _ = wrong.communicate(timeout=100)
+    text, errors = whole.communicate(timeout=280)
+    told, _ = wrong.communicate(timeout=280)
 
     lines = text.splitlines()
     problems = [line for line in lines if line.startswith("problem ")]

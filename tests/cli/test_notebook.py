@@ -28,7 +28,7 @@ def test_progress_and_result_show_in_a_notebook(tmp_path):
     cells = [nbformat.v4.new_code_cell(PROGRESS), nbformat.v4.new_code_cell("result")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3").execute()
     printed, shown = (cell.outputs for cell in notebook.cells)
     (progress,) = (output for output in printed if output.output_type != "stream")  # tqdm warns that ipywidgets is missing
     text = re.sub(r"<[^>]+>", "", progress.data["text/html"])

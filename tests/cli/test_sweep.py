@@ -37,7 +37,7 @@ def start(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start(tmp_path)
@@ -47,7 +47,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     process.stdout.close()
     assert kept(tmp_path) == [1]
     ended = start(tmp_path)
-    told = ended.communicate(timeout=200)[0]
+    told = ended.communicate(timeout=500)[0]
     assert ended.returncode == 0, told
     assert "1 trial of an earlier run" in told
     assert kept(tmp_path) == [1]
@@ -58,7 +58,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
     assert "2 cells: 1 ok, 1 failed" in told
     again = start(tmp_path, "--quiet", "--output", "again.json")
-    again.communicate(timeout=100)
+    again.communicate(timeout=280)
     assert again.returncode == 0
     assert next(csv.DictReader(io.StringIO((tmp_path / "again.csv").read_text()))) == rows[0]
     assert kept(tmp_path) == [1]

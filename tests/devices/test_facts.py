@@ -70,5 +70,5 @@ print(json.dumps({name: ending(*case) for name, case in cases.items()}))
 def test_an_uneven_batch(backend, endings):
     needs(backend)
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1", **variables_for_cpu_devices(2)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=environment, stdout=subprocess.PIPE, timeout=90)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, env=environment, stdout=subprocess.PIPE, timeout=280)
     assert json.loads(done.stdout) == endings

@@ -25,7 +25,7 @@ class Postgres:
 
     def _as(self, program, *arguments, check=True):
         command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", self.bin / program, *arguments]
-        return subprocess.run([str(part) for part in command], check=check, capture_output=True, timeout=60, cwd="/")
+        return subprocess.run([str(part) for part in command], check=check, capture_output=True, timeout=280, cwd="/")
 
     def start(self):
         options = f"-p {self.port} -k {self.folder} -c fsync=off"

@@ -15,7 +15,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 from tests.hosts import tunes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def cells(folder, count=6, storage=None, labels=None, **kwargs):
@@ -79,7 +79,7 @@ def test_a_cell_that_needs_more_gpus_than_any_host_has_waits_and_says_so(hosts, 
     executor = RayExecutor(tunes.tune, "ray", None, notify)
     executor.start([replace(request, settings=TuneSettings(device="gpu", devices=2))], lambda *told: None)
     try:
-        assert noticed.wait(timeout=60)
+        assert noticed.wait(timeout=280)
     finally:
         executor.close()
     assert len(notices) == 1

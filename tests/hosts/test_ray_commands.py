@@ -18,7 +18,7 @@ from tests.hosts.test_ray import cells, noted, on_ray
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SWEEP = (
     "build_model: job.py:build_model\ndata: job.py:Cases\nbaseline: {batch_size: 32}\n"
@@ -46,7 +46,7 @@ def servers(folder):
 def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
     storage = f"sqlite:///{folder}/trials.db"
     first = start(folder, "--on", "ray", "--ship", ".", "--storage", storage)
-    output = first.communicate(timeout=200)[0]
+    output = first.communicate(timeout=500)[0]
     assert first.returncode == 0, output
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert [cell["outcome"] for cell in cells] == ["ok", "failed"]
@@ -63,7 +63,7 @@ def test_a_signal_ends_the_trials_on_all_hosts(hosts, folder, sent, status):
     wait_for(lambda: servers(folder), 60)
     time.sleep(2)
     process.send_signal(sent)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=280)[0]
     assert process.returncode == status, output
     if sent != signal.SIGKILL:
         assert "Interrupted; all processes have ended." in output
@@ -95,7 +95,7 @@ def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mo
             numbers = finished()
             mortal.kill("host0")
             mortal.add("big")
-            cell = sweep.result(timeout=100)[-1].record.cells[0]
+            cell = sweep.result(timeout=280)[-1].record.cells[0]
         assert (cell.outcome, cell.host) == ("ok", "host3")
         assert "host0" in cell.note
         assert f"{len(numbers)} earlier trials" in cell.note

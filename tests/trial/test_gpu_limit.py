@@ -112,7 +112,7 @@ def problems():
     """What each case complains of, in a process of its own."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(CASES)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=100, env=environment)
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=280, env=environment)
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 

@@ -102,7 +102,7 @@ def run(program, **environment):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=True,
         env=environment or None,
     )

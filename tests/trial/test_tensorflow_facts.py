@@ -142,7 +142,7 @@ def problems():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
