@@ -10,7 +10,7 @@ from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.settings import GOODPUT, TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
@@ -69,6 +69,9 @@ def build_request(
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
+    if settings.objective == GOODPUT and (workload.call != FIT or settings.effective_batch_size is not None):
+        why = "every batch size makes the same updates" if workload.call == FIT else f"{workload.call} updates no weights"
+        raise UsageError(f"{why}, so there is only throughput to maximize; remove objective: {GOODPUT}", key="objective")
     if workload.call != FIT and placement.count > 1:
         raise UsageError(f"{workload.call} is tuned on one device; choose one", key="devices")
     present = settings.baseline.batch_size

@@ -46,6 +46,7 @@ def tune(
     min_updates: int = 10,
     sample_count: int | None = None,
     expected_training_seconds: float | None = None,
+    objective: Literal["throughput", "goodput"] = "throughput",
     noise_scale: bool = False,
     devices: int | Sequence[int] | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
@@ -119,9 +120,13 @@ def tune(
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
         expected_training_seconds: how long you will train; the search ends when no further trial is expected to save more
             training time than the trial itself takes. None to ignore the time that trials take.
+        objective: what is maximized: throughput, the samples per second; or goodput, the samples per second times the
+            progress of a sample, which falls with the batch size. For goodput, the gradient noise scale is measured before
+            the search, for at most 15 % of `max_seconds` or a minute. It assumes that you tune the learning rate for the
+            batch size.
         noise_scale: whether to measure the gradient noise scale if the chosen batch size is not the baseline's, for about
             15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same
-            loss is reached. The choice stays the fastest in samples per second.
+            loss is reached. The choice stays that of the `objective`.
         devices: devices that train one model together, each on a share of the batch: their number, or a list of GPU
             indices; None for one device. With several devices, batch sizes are global and multiples of the number of
             devices. With device: cpu, the devices are logical devices of one CPU, for testing the code without GPUs.
@@ -177,6 +182,7 @@ def tune(
         min_updates=min_updates,
         sample_count=sample_count,
         expected_training_seconds=expected_training_seconds,
+        objective=objective,
         noise_scale=noise_scale,
         devices=devices,
         launch=launch,

@@ -21,6 +21,28 @@ class Metric(Text):
 
 
 @dataclass(frozen=True)
+class Objective:
+    """What a tune maximizes: samples per second, times the progress of a sample if the noise scale is given.
+
+    A sample in a batch of `baseline` samples has a progress of 1, one in a batch of B samples (φ + B₀)/(φ + B), where φ is
+    the `noise_scale`. The product is the goodput (Qiao et al., Pollux, OSDI 2021).
+    """
+
+    noise_scale: float | None = None
+    baseline: Positive = 1
+
+    def progress(self, batch_size: int | None) -> float:
+        """Return the progress of a sample in a batch of this size; 1 without a noise scale or a size."""
+        if self.noise_scale is None or batch_size is None:
+            return 1.0
+        return (self.noise_scale + self.baseline) / (self.noise_scale + batch_size)
+
+
+RATE = Objective()
+"""The objective of a tune without a noise scale: samples per second."""
+
+
+@dataclass(frozen=True)
 class GradientProducts:
     """Products of gradients in one metric, of groups of microbatches.
 
@@ -108,8 +130,7 @@ class NoiseScale:
         Raises:
             ValueError: `value` is None.
         """
-        phi = self._known(scale)
-        return (phi + baseline) / (phi + batch_size)
+        return Objective(self._known(scale), baseline).progress(batch_size)
 
     def learning_rate_factor(self, batch_size: int, baseline: int, scale: float | None = None) -> float:
         """Return by how much to multiply the learning rate of batches of `baseline` samples for a batch of this size.
@@ -124,6 +145,11 @@ class NoiseScale:
         """
         gain = self.progress(batch_size, baseline, scale) * batch_size / baseline
         return math.sqrt(gain) if self.metric is Metric.PRECONDITIONED else gain
+
+    def objective(self, baseline: int) -> Objective:
+        """Return the goodput relative to batches of `baseline` samples, at `value` or else `low`; or else the rate."""
+        scale = self.low if self.value is None else self.value
+        return RATE if scale is None else Objective(scale, baseline)
 
     def _known(self, scale: float | None) -> float:
         phi = self.value if scale is None else scale

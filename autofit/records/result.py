@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
-from autofit.records.noise import Metric, NoiseScale
+from autofit.records.noise import RATE, Metric, NoiseScale, Objective
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import BUILD_KNOBS, COMPILE_KNOBS, FitConfig, Limits, Trial
 
@@ -258,7 +258,8 @@ class TuneRecord(TuneLog):
     `input_samples_per_second` are ceilings of the rate, measured in one run of the chosen config;
     `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
     than that rate. `stop_reason` says why the
-    search ended. `untuned` gives the reason for each knob that the data takes but that could not be tuned.
+    search ended. `untuned` gives the reason for each knob that the data takes but that could not be tuned. `objective` is
+    what was maximized, and `alternative` the config that the other objective would choose among the trials, if it differs.
     """
 
     choice: Recommendation
@@ -275,6 +276,8 @@ class TuneRecord(TuneLog):
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)
     noise_scale: NoiseScale | None = None
+    objective: Objective = RATE
+    alternative: FitConfig | None = None
 
     @property
     def config(self) -> FitConfig:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
-from autofit.records.noise import Gradients
+from autofit.records.noise import RATE, Gradients, Objective
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
@@ -308,6 +308,10 @@ class Trial:
         """Return whether the trial finished within `limits`."""
         m = self.measurement
         return m.outcome is Outcome.OK and limits.allow(m.device_peak_bytes or 0, m.host_peak_bytes or 0)
+
+    def value(self, objective: Objective = RATE) -> float:
+        """Return the value of the objective by this reading, in samples per second; 0 if nothing was read."""
+        return (self.measurement.samples_per_second or 0.0) * objective.progress(self.config.batch_size)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autofit.records.noise import Metric
+from autofit.records.noise import RATE, Metric
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
@@ -87,6 +87,10 @@ def gain(record: TuneRecord) -> Figure:
             return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) itself is the choice")
         evidence = gain_evidence(record, challenger.config, challenger.samples_per_second, challenger.speedup)
         return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) remains the choice; {evidence}")
+    loss = None if record.objective == RATE else to_same_loss(record)
+    if loss is not None and speedup.ratio is not None:
+        beside = f"{speedup.ratio:.2f}x the samples/s; baseline: {speedup.baseline}"
+        return Figure("gain", f"{loss[0]:.2f}x to the same loss", f"{loss[1]:.2f} to {loss[2]:.2f}, {beside}")
     if speedup.is_shown or speedup.is_loss:
         return Figure("gain", f"{speedup.ratio:.2f}x", f"{_interval(speedup)}; baseline: {speedup.baseline}")
     return Figure("gain", NO_GAIN, gain_evidence(record, record.config, record.samples_per_second, speedup))
@@ -99,7 +103,11 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
     if speedup.is_loss:
         return f"{config} is slower than the baseline: {speedup.ratio:.2f}x, {_interval(speedup)}"
     if speedup.is_shown:
-        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but this gain may be within the tolerance"
+        progress = record.objective.progress(config.batch_size)
+        but = "this gain may be within the tolerance"
+        if progress < 1:
+            but = f"a sample in such a batch brings {progress:.2f} of the progress of one in a batch of the baseline"
+        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but {but}"
     baseline_runs = [run for run in record.runs if run.stage is Stage.BASELINE and run.config == record.speedup.baseline]
     rates = [reading for run in baseline_runs if (reading := run.measurement.samples_per_second)]
     beside = f", the baseline {format_rate(statistics.median(rates))}" if rates else ""
@@ -150,6 +158,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "same loss": _same_loss(record),
+        "objective": _objective(record),
         "updates": _few_updates(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
@@ -257,31 +266,53 @@ def _learning_rate(record: TuneRecord) -> str:
     )
 
 
+def _objective(record: TuneRecord) -> str:
+    """Say what the other objective would have chosen."""
+    if record.alternative is None:
+        return ""
+    other = "the time to the same loss (goodput)" if record.objective == RATE else "samples per second alone"
+    return f"of the trials, {record.alternative} would be the choice by {other}"
+
+
 def _same_loss(record: TuneRecord) -> str:
     """Say how much sooner the chosen batch size reaches the same loss, by its rate and the noise scale."""
     scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
     before = speedup.baseline.batch_size
-    if scale is None or scale.low is None or not now or not before or not (speedup.ratio and speedup.low and speedup.high):
+    if scale is None or scale.low is None or not now or not before or now == before:
+        return ""
+    if not (speedup.ratio and speedup.low and speedup.high):
         return ""
     rate = f"batch {now:,}: {speedup.ratio:.1f}x the samples a second"
-    lowest = scale.low / SCALE_FACTOR
-    if scale.value is None or scale.high is None:
-        least = speedup.low * scale.progress(now, before, lowest) * math.exp(-LAW_ERROR)
+    loss = to_same_loss(record)
+    if loss is None:
+        least = speedup.low * scale.progress(now, before, scale.low / SCALE_FACTOR) * math.exp(-LAW_ERROR)
         end = least if now > before else speedup.high * math.exp(LAW_ERROR)
         bound = f"at {'least' if now > before else 'most'} {end:.1f}x"
         return f"{rate}, {bound} to the same loss, with the learning rate tuned for each batch"
+    middle, low, high = loss
+    return (
+        f"{rate}, {middle:.1f}x ({low:.1f} to {high:.1f}) to the same loss, with the learning rate tuned "
+        "for each batch. Noise scales rise during training, which favours large batches; the final accuracy may differ"
+    )
+
+
+def to_same_loss(record: TuneRecord) -> tuple[float, float, float] | None:
+    """Return how many times sooner the choice reaches the loss of the baseline, with its band; None if it is not known."""
+    scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
+    before = speedup.baseline.batch_size
+    if scale is None or scale.low is None or scale.high is None or not now or not before:
+        return None
+    if not (speedup.ratio and speedup.low and speedup.high):
+        return None
     middle = scale.progress(now, before)
-    ends = sorted(scale.progress(now, before, phi) for phi in (lowest, SCALE_FACTOR * scale.high))
+    ends = sorted(scale.progress(now, before, phi) for phi in (scale.low / SCALE_FACTOR, SCALE_FACTOR * scale.high))
     low, high = (
         speedup.ratio
         * middle
         * math.exp(sign * math.hypot(math.log(rate_end / speedup.ratio), math.log(end / middle), LAW_ERROR))
         for sign, rate_end, end in ((-1, speedup.low, ends[0]), (1, speedup.high, ends[1]))
     )
-    return (
-        f"{rate}, {speedup.ratio * middle:.1f}x ({low:.1f} to {high:.1f}) to the same loss, with the learning rate tuned "
-        "for each batch. Noise scales rise during training, which favours large batches; the final accuracy may differ"
-    )
+    return speedup.ratio * middle, low, high
 
 
 def _few_updates(record: TuneRecord) -> str:

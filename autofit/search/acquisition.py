@@ -57,6 +57,7 @@ class FrontierSearch:
         self.feasible = FeasibleSet(space, context)
         self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
+        self._progress = np.log([context.objective.progress(config.batch_size) for config in self.feasible.configs])
         self._last: tuple[tuple[Trial, ...], Decision] | None = None
         ran = _ran(context.warm_start)
         self._warm_start = ThroughputSurrogate(ran, context) if ran else None
@@ -107,7 +108,7 @@ class FrontierSearch:
     def _warm(self, warm_start: ThroughputSurrogate, feasibility: Feasibility) -> Decision:
         """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
         predicted, _ = warm_start.predict(self.feasible.arrays)
-        rates = np.where(feasibility.candidates, predicted, -np.inf)
+        rates = np.where(feasibility.candidates, predicted + self._progress, -np.inf)
         near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
@@ -136,9 +137,10 @@ class FrontierSearch:
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
         surrogate = ThroughputSurrogate(ran, self._context, self._warm_start)
         rates, deviations = surrogate.predict(arrays)
+        rates = rates + self._progress
         share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
-        fastest = max(fitted, key=lambda t: t.measurement.samples_per_second or 0.0, default=None)
+        fastest = max(fitted, key=lambda trial: trial.value(self._context.objective), default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
         best = float(rates[ran_in_space].max() if ran_in_space else rates.min())
         if ran_in_space:

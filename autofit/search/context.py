@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofit.records.description import Description
+from autofit.records.noise import RATE, Objective
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.config_arrays import Matrix, Vector
@@ -36,6 +37,7 @@ class SearchContext:
     expected_training_seconds: float | None = None
     warm_start: tuple[Trial, ...] = ()
     baseline: FitConfig = KERAS_DEFAULTS
+    objective: Objective = RATE
 
 
 class Observations:
@@ -49,12 +51,16 @@ class Observations:
         self.with_noise = [*((trial, 1.0) for trial in trials), *((trial, _WARM_START_NOISE) for trial in warm_start)]
         self.finished = [trial for trial, _ in self.with_noise if trial.measurement.outcome is Outcome.OK]
 
-    def bounded(self, model: LinearModel, features: Matrix, batch: Vector, deviations: float) -> tuple[Vector, Vector]:
+    def bounded(
+        self, model: LinearModel, features: Matrix, batch: Vector, deviations: float, jump: float = 0.0
+    ) -> tuple[Vector, Vector]:
         """Predict expected values, and upper bounds that lie `deviations` standard deviations above them.
 
-        The standard deviations grow for batch sizes beyond the largest one that finished.
+        The standard deviations grow for batch sizes beyond the largest one that finished. `jump` is the relative deviation
+        that is added there for a jump.
         """
         expected, deviation = model.predict(features)
         largest = max((trial.config.batch_size or 1 for trial in self.finished), default=math.inf)
         octaves = np.log2(np.maximum(1.0, batch / largest))
-        return expected, expected + deviations * np.hypot(deviation, _ERROR_PER_OCTAVE * octaves * expected)
+        beyond = np.hypot(_ERROR_PER_OCTAVE * octaves, jump * (octaves > 0)) * expected
+        return expected, expected + deviations * np.hypot(deviation, beyond)

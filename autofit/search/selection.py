@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from autofit.records.noise import RATE, Objective
 from autofit.records.result import DecidedBy, PassedOver, RateEstimate
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
@@ -28,24 +29,26 @@ def choose(
     tolerance: float,
     baseline: FitConfig,
     rates: Mapping[FitConfig, float] | None = None,
+    objective: Objective = RATE,
 ) -> Trial | None:
     """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2%) of the best; None if none fits.
 
     `rates` are estimates in samples per second; they replace the readings of single trials.
     """
-    by_rate = sorted(eligible(trials, limits), key=lambda trial: trial.measurement.samples_per_second or 0.0)
-    candidates = {trial.config: trial for trial in by_rate}
+    candidates = {trial.config: trial for trial in sorted(eligible(trials, limits), key=Trial.value)}
     if not candidates:
         return None
-    readings = {config: trial.measurement.samples_per_second or 0.0 for config, trial in candidates.items()}
-    estimated = {config: (rates or {}).get(config, reading) for config, reading in readings.items()}
-    return candidates[nearest(estimated, tolerance, baseline)]
+    estimated = {config: (rates or {}).get(config, trial.value()) for config, trial in candidates.items()}
+    return candidates[nearest(estimated, tolerance, baseline, objective)]
 
 
-def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
-    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest."""
-    least = (1 - tolerance) * max(rates.values())
-    near = (config for config, rate in rates.items() if rate >= least)
+def nearest(
+    rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig, objective: Objective = RATE
+) -> FitConfig:
+    """Return the config nearest to the baseline among those whose value is within `tolerance` of the highest."""
+    values = {config: rate * objective.progress(config.batch_size) for config, rate in rates.items()}
+    least = (1 - tolerance) * max(values.values())
+    near = (config for config, value in values.items() if value >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
@@ -63,6 +66,7 @@ def finalists(
     tolerance: float,
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
+    objective: Objective = RATE,
 ) -> tuple[Trial, ...]:
     """Return the rivals of the choice, then the choice. A rival may prove faster than the choice if both run again.
 
@@ -71,12 +75,13 @@ def finalists(
     standard deviations.
     """
     rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
-    chosen = choose(trials, limits, tolerance, baseline, rates)
+    chosen = choose(trials, limits, tolerance, baseline, rates, objective)
     if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
     others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
     runs = [*others.values(), chosen]
     means, deviations = np.array([estimates[trial.config] for trial in runs]).T
+    means = means + np.log([objective.progress(trial.config.batch_size) for trial in runs])
     variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in runs])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
     moved = variance / np.sqrt(variance + noise)
@@ -87,15 +92,20 @@ def finalists(
 
 
 def overlooked(
-    trials: Sequence[Trial], limits: Limits, confirmed: Collection[FitConfig], samples_per_second: float, noise: float
+    trials: Sequence[Trial],
+    limits: Limits,
+    confirmed: Collection[FitConfig],
+    value: float,
+    noise: float,
+    objective: Objective = RATE,
 ) -> Trial | None:
-    """Find the trial whose reading exceeds the confirmed rate the most; None if noise explains every reading.
+    """Find the trial whose reading exceeds the confirmed value the most; None if noise explains every reading.
 
-    The configs in `confirmed`, which include the choice, are ignored. `noise` is the rate's relative standard deviation.
+    The configs in `confirmed`, which include the choice, are ignored. `noise` is the value's relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
-        lead = math.log((trial.measurement.samples_per_second or 1.0) / samples_per_second)
+        lead = math.log(trial.value(objective) / value)
         explained = max(_LEAST_SURPRISE, _SURPRISE_DEVIATIONS * math.hypot(noise, trial.measurement.rate_noise))
         if trial.config not in confirmed and lead > explained:
             surprises.append((lead, trial))
@@ -103,20 +113,23 @@ def overlooked(
 
 
 def passed_over(
-    compared: Collection[FitConfig], ran: Sequence[Trial], limits: Limits, no_time: Collection[FitConfig]
+    compared: Collection[FitConfig],
+    ran: Sequence[Trial],
+    limits: Limits,
+    no_time: Collection[FitConfig],
+    objective: Objective = RATE,
 ) -> PassedOver | None:
-    """Find the config with the highest reading, and say why it was not chosen; None if it is one of `compared`.
+    """Find the config whose reading has the highest value, and say why it was not chosen; None if it is one of `compared`.
 
     `compared` is the choice and, if the baseline was kept, its challenger. `ran` are all trials of the search and all runs
     after it. `no_time` are the configs that it was too late to confirm.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
-    rates = [(trial.measurement.samples_per_second or 0.0, trial.config) for trial in finished]
-    highest = max((rate for rate, _ in rates), default=0.0)
-    best = [config for rate, config in rates if rate == highest]
-    if not best or not set(best).isdisjoint(compared):
+    highest = max((trial.value(objective) for trial in finished), default=0.0)
+    best = {trial.config: trial for trial in reversed(finished) if trial.value(objective) == highest}
+    if not best or not best.keys().isdisjoint(compared):
         return None
-    config = best[0]
+    config, reading = list(best.items())[-1]
     confirmed = {trial.config for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)}
     if not all(trial.fits(limits) for trial in ran if trial.config == config):
         decided_by = DecidedBy.FAILURE
@@ -124,7 +137,7 @@ def passed_over(
         decided_by = DecidedBy.CONFIRMATION
     else:
         decided_by = DecidedBy.TIME if config in no_time else DecidedBy.READINGS
-    return PassedOver(config, highest, decided_by)
+    return PassedOver(config, reading.value(), decided_by)
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
-from autofit.records.result import KEPT_PAIRS, DataForm, RateEstimate, Recommendation
+from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.records.units import counted, format_rate
@@ -47,6 +47,7 @@ class Confirmation:
         self._baseline, self._baseline_may_win = prepared.baseline, prepared.baseline in prepared.space
         request = runner.request
         self._limits, self._tolerance = request.limits, request.settings.tolerance
+        self._objective = prepared.objective
         self._placement = request.placement
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
         self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
@@ -70,14 +71,15 @@ class Confirmation:
                 choice = self._against_rival(confirmed)
                 compared = {choice.config, *([] if choice.challenger is None else [choice.challenger.config])}
                 ran = (*self._study.trials(), *self.runs)
-                return replace(choice, passed_over=selection.passed_over(compared, ran, self._limits, self._no_time))
+                passed = selection.passed_over(compared, ran, self._limits, self._no_time, self._objective)
+                return replace(choice, passed_over=passed)
         return None
 
     def _finalists(self) -> tuple[Trial, ...]:
         trials = self._affordable(self._study.trials())
         rates = self._proposer.rates(trials)
         self._estimates = {config: RateEstimate(math.exp(mean), deviation) for config, (mean, deviation) in rates.items()}
-        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
+        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates, self._objective)
 
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
         """Remove the configs for whose confirmation the time is too short, unless only the baseline would be left."""
@@ -107,7 +109,7 @@ class Confirmation:
             self._reruns[finalist.config] = selection.updated(self._estimates[finalist.config], measurement)
         estimates = {**self._estimates, **self._reruns}
         rates = {finalist.config: estimates[finalist.config].samples_per_second for finalist in finalists}
-        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
+        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates, self._objective)
 
     def _rerun(self, trial: Trial, doing: str) -> Measurement:
         """Measure the config of a trial again; a failure is stored in the study."""
@@ -117,7 +119,8 @@ class Confirmation:
     def _against_baseline(self, chosen: Trial) -> Recommendation | None:
         """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
         tried = [t for t in self._study.trials() if t.config == self._baseline]
-        pair = Pair(chosen, self._baseline, next((t for t in tried if t.measurement.outcome is Outcome.OK), None))
+        finished = next((t for t in tried if t.measurement.outcome is Outcome.OK), None)
+        pair = Pair(chosen, self._baseline, finished, objective=self._objective)
         while configs := self._next_round(pair):
             pair.rounds += 1
             for config in configs:
@@ -176,10 +179,11 @@ class Confirmation:
         does not count. Of the two configs, return the one that is shown to be faster than the baseline. If both are or
         neither is, return the faster one; if their rates are within the tolerance, return the one nearer to the baseline.
         """
-        trials, rate = self._study.trials(), confirmed.samples_per_second
+        trials, rate, progress = self._study.trials(), confirmed.samples_per_second, self._objective.progress
+        value = rate * progress(confirmed.config.batch_size)
         noise = (confirmed.spread or 0.0) / 2
         compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
-        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * rate, noise)
+        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * value, noise, self._objective)
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
@@ -192,13 +196,21 @@ class Confirmation:
         if rerun.outcome is not Outcome.OK:
             return confirmed
         least = max(math.log1p(self._tolerance), math.hypot(noise, rerun.rate_noise))  # the first reading was selected
-        second = self._against_baseline(rival) if math.log(_rate(rerun) / rate) > least else None
+        lead = math.log(_rate(rerun) * progress(rival.config.batch_size) / value)
+        second = self._against_baseline(rival) if lead > least else None
         if second is None or second.config == confirmed.config:
             return confirmed
-        if confirmed.speedup.is_shown is not second.speedup.is_shown:
-            return confirmed if confirmed.speedup.is_shown else second
+        first_shown, second_shown = map(self._is_shown, (confirmed, second))
+        if first_shown is not second_shown:
+            return confirmed if first_shown else second
         rates = {choice.config: choice.samples_per_second for choice in (confirmed, second)}
-        return second if selection.nearest(rates, self._tolerance, self._baseline) == second.config else confirmed
+        nearest = selection.nearest(rates, self._tolerance, self._baseline, self._objective)
+        return second if nearest == second.config else confirmed
+
+    def _is_shown(self, choice: Recommendation) -> bool:
+        """Return whether pairs of runs show that a config has a higher value than the baseline."""
+        progress = self._objective.progress(choice.config.batch_size)
+        return choice.speedup.pairs >= SHOWING_PAIRS and (choice.speedup.low or 0.0) * progress > 1
 
     def _slowdown(self) -> float:
         """Return the ratio of the baseline's rate in the search to its rate in confirming runs; 1 if one is unknown."""

@@ -25,6 +25,7 @@ from autofit.tuning.runner import TrialRunner, require_user_code_ran
 from autofit.workload.fit_options import FIT
 
 _TUNE_SHARE = 0.15  # of the seconds of a tune that the noise scale may take
+_GOODPUT_SECONDS = 60.0  # the same before a search, if the tune has no limit
 _WANTED_BATCHES = 64  # microbatches in an epoch: with fewer, they are made smaller
 
 
@@ -54,11 +55,31 @@ def measure(
 
 
 def is_wanted(request: TuneRequest, record: TuneRecord) -> bool:
-    """Return whether a tune measures the noise scale: it is asked for, and the batch size would change."""
+    """Return whether a tune measures the noise scale at its end: it is asked for, and the batch size would change."""
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
-    trains = request.call_source.call == FIT and request.placement.count == 1 and not request.settings.effective_batch_size
-    is_possible = trains and record.description.keras == "keras"
-    return request.settings.noise_scale and is_possible and bool(now and before) and now != before
+    trains = request.call_source.call == FIT and not request.settings.effective_batch_size
+    asked = request.settings.noise_scale and trains and not _obstacle(request, record.description)
+    return asked and record.noise_scale is None and bool(now and before) and now != before
+
+
+def _obstacle(request: TuneRequest, description: Description) -> str:
+    """Return why the noise scale cannot be measured; an empty text if it can."""
+    if request.placement.count > 1:
+        return "it is measured on one device only"
+    return "" if description.keras == "keras" else f"it needs Keras 3, not {description.keras}"
+
+
+def before_search(runner: TrialRunner, description: Description) -> NoiseScale:
+    """Measure the noise scale with the baseline's config, for a share of what a tune may take; a failure is its reason."""
+    if obstacle := _obstacle(runner.request, description):
+        return NoiseScale(reason=obstacle)
+    baseline = runner.request.baseline(description)
+    config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in description.knobs})
+    if config.batch_size is None or description.fixed_batch_size is not None:
+        return NoiseScale(reason="all batches have one size")
+    most_seconds = runner.request.settings.max_seconds
+    seconds = min(_TUNE_SHARE * most_seconds if most_seconds else _GOODPUT_SECONDS, runner.budget.seconds_left())
+    return _in_tune(runner, description, config, seconds)
 
 
 def of_tune(runner: TrialRunner, record: TuneRecord) -> NoiseScale:
@@ -70,7 +91,11 @@ def of_tune(runner: TrialRunner, record: TuneRecord) -> NoiseScale:
     if rate and STEPS[0] * (config.batch_size or 1) / rate > seconds:
         reason = f"{STEPS[0]} updates take longer than the {format_seconds(seconds)} that a tune of this length gives it; "
         return NoiseScale(reason=reason + "run autofit noise")
-    size = _microbatch(record.description, config)
+    return _in_tune(runner, record.description, config, seconds)
+
+
+def _in_tune(runner: TrialRunner, description: Description, config: FitConfig, seconds: float) -> NoiseScale:
+    size = _microbatch(description, config)
     try:
         measurement = runner.gradients(config, Activity("measuring gradients", config), STEPS, seconds, "", size)
     except (UsageError, TrialProcessError) as error:

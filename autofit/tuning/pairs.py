@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autofit.records.intervals import pooled_half_width, sequential_interval
+from autofit.records.noise import RATE, Objective
 from autofit.records.result import SHOWING_PAIRS, Challenger, Recommendation, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
@@ -34,7 +35,7 @@ class Pair:
     """Holds the confirming runs of a config and of the baseline.
 
     `chosen` and `baseline_trial` are their trials in the search. `baseline_trial` is None if no trial of the baseline
-    finished.
+    finished. The config is better if it has a higher value of the `objective`.
     """
 
     chosen: Trial
@@ -46,6 +47,7 @@ class Pair:
     chosen_failed: bool = False
     out_of_time: bool = False
     baseline_failure: Measurement | None = None
+    objective: Objective = RATE
 
     @property
     def is_over(self) -> bool:
@@ -63,7 +65,7 @@ class Pair:
         """Return how many rounds are needed to decide whether the config is faster by more than the tolerance."""
         if len(self.next_round()) < 2:
             return SHOWING_PAIRS
-        speedup, least = self.speedup(), _least_gain(tolerance)
+        speedup, least = self.speedup(), self._least_gain(tolerance)
         if speedup.ratio is None or speedup.low is None or speedup.high is None:
             return MOST_PAIRS
         lead, half_width = math.log(speedup.ratio / least), math.log(speedup.ratio / speedup.low)
@@ -98,13 +100,18 @@ class Pair:
         none = Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
         if self.baseline == self.chosen.config:
             return self._recommend(self.chosen, none)
-        is_faster = (speedup.low or 0.0) > _least_gain(tolerance)
+        is_faster = (speedup.low or 0.0) > self._least_gain(tolerance)
         kept = self._baseline_kept(limits) if baseline_may_win and not is_faster else None
         if kept is None:
             return self._recommend(self.chosen, speedup)
         runs = self.runs.get(self.chosen.config) or [self.chosen.measurement]
         challenger = Challenger(self.chosen.config, statistics.median(_rates(runs)), speedup)
         return self._recommend(kept, none, challenger)
+
+    def _least_gain(self, tolerance: float) -> float:
+        """Return the speedup above which the value of the baseline is not within the tolerance of the config's value."""
+        before, now = map(self.objective.progress, (self.baseline.batch_size, self.chosen.config.batch_size))
+        return before / now / (1 - tolerance)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:
         """Return a trial of the baseline if all its runs finished within the limits; otherwise None."""
@@ -132,11 +139,6 @@ class Pair:
             challenger=challenger,
             confirmed=bool(confirming),
         )
-
-
-def _least_gain(tolerance: float) -> float:
-    """Return the speedup above which the rate of the baseline is not within the tolerance of the config's rate."""
-    return 1 / (1 - tolerance)
 
 
 def _rates(runs: Sequence[Measurement]) -> list[float]:

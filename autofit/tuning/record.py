@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
+from autofit.records.noise import RATE
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
-from autofit.records.trial import Measurement
+from autofit.records.trial import FitConfig, Measurement
+from autofit.search import selection
 from autofit.search.feasibility import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
@@ -57,6 +59,18 @@ def record(
         effective_batch_size=settings.effective_batch_size,
         untuned={"batch_size": description.fixed_batch_size_reason} if description.fixed_batch_size is not None else {},
     )
+
+
+def alternative(request: TuneRequest, record: TuneRecord) -> FitConfig | None:
+    """Return the config that the other objective would choose among the trials; None if it is the same or not known."""
+    before, goodput = record.speedup.baseline, RATE
+    if record.objective == RATE and record.noise_scale is not None:
+        goodput = record.noise_scale.objective(before.batch_size or 1)
+    if record.objective == goodput:
+        return None
+    settings, limits = request.settings, request.limits
+    chosen = selection.choose(record.searched, limits, settings.tolerance, before, objective=goodput)
+    return None if chosen is None or chosen.config == record.config else chosen.config
 
 
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:

@@ -13,7 +13,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
 from autofit.storage import attributes
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.settings import GOODPUT, TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
@@ -92,6 +92,8 @@ class TuneRequest:
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         if self.settings.noise_scale:  # only then, so that older results keep their key
             parts["noise_scale"] = True
+        if self.settings.objective == GOODPUT:
+            parts["objective"] = GOODPUT
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:

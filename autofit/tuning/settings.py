@@ -17,6 +17,9 @@ from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, VARIABLE, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 
+GOODPUT = "goodput"
+"""The objective that weighs the rate by the progress of a sample."""
+
 
 def _share(value: Any) -> Any:
     """Convert `2%` to 0.02."""
@@ -163,11 +166,18 @@ class TuneSettings(BaseModel):
         description="How long you will train; the search ends when no further trial is expected to save more training "
         "time than the trial itself takes. None to ignore the time that trials take.",
     )
+    objective: Literal["throughput", "goodput"] = Field(
+        default="throughput",
+        description="What is maximized: throughput, the samples per second; or goodput, the samples per second times the "
+        "progress of a sample, which falls with the batch size. For goodput, the gradient noise scale is measured "
+        "before the search, for at most 15 % of `max_seconds` or a minute. It assumes that you tune the learning rate "
+        "for the batch size.",
+    )
     noise_scale: bool = Field(
         default=False,
         description="Whether to measure the gradient noise scale if the chosen batch size is not the baseline's, for about "
         "15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same loss "
-        "is reached. The choice stays the fastest in samples per second.",
+        "is reached. The choice stays that of the `objective`.",
     )
     storage: str | None = Field(
         default=None,

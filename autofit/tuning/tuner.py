@@ -19,6 +19,7 @@ from dataclasses import replace
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
+from autofit.records.noise import NoiseScale
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
@@ -46,6 +47,7 @@ from autofit.tuning.prepare import (
 )
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
+from autofit.tuning.settings import GOODPUT
 
 
 def tune(
@@ -79,6 +81,7 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
+        self._noise_scale: NoiseScale | None = None  # known before the search, if goodput is maximized
         self._too_slow: list[Trial] = []  # ended at max_seconds; not stored, as they may finish in a tune with more time
 
     def run(self) -> TuneRecord:
@@ -87,6 +90,10 @@ class _Tuning:
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
+        if request.settings.objective == GOODPUT:
+            self._noise_scale = scale = noise.before_search(self._runner, description)
+            if scale.low is None:
+                self._emit(Notice(f"samples per second are maximized, because there is no noise scale: {scale.reason}"))
         prepared, proposer, confirmation = self._prepare(description)
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
@@ -102,16 +109,19 @@ class _Tuning:
         if edge is not None:
             self._emit(edge)
         record = tune_records.record(request, self._log(), description, recommendation, ended)
+        record = replace(record, objective=prepared.objective, noise_scale=self._noise_scale)
+        record = replace(record, alternative=tune_records.alternative(request, record))
         tune_records.store(self.study, request, record)
         if noise.is_wanted(request, record):
             record = replace(record, noise_scale=noise.of_tune(self._runner, record))
+            record = replace(record, alternative=tune_records.alternative(request, record))
             record = replace(record, seconds=self._runner.budget.seconds())
             tune_records.store(self.study, request, record)
         return record
 
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
-        prepared = prepare(self._request, description, self.study)
+        prepared = prepare(self._request, description, self.study, self._noise_scale)
         space, baseline = prepared.space, prepared.baseline
         if description.versions.get("backend") == "torch" and True in (space.jit_compile or ()):
             self._runner.budget.allow_compiling()

@@ -1,19 +1,23 @@
 """The estimator of the noise scale, on gradients that are drawn from known distributions."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autofit.records import gradient_statistics
+from autofit.records.events import Notice
 from autofit.records.noise import GradientProducts, Gradients, Metric, NoiseScale
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Measurement
+from autofit.report import choice
 from autofit.report import noise as words
 from autofit.storage import result_files
 from autofit.tuning import noise
 from autofit.tuning.noise import of_measurement
+from autofit.tuning.record import alternative
 from autofit.tuning.tuner import tune
 from tests.fakes import FakeLauncher, collect, make_request
 
@@ -129,3 +133,63 @@ def test_a_tune_measures_it_if_asked_and_the_batch_size_changes(tmp_path, monkey
         _, record = collect(tune, make_request(tmp_path, **settings), launcher)
         assert "gradients" not in {spec.role for spec in launcher.specs}
         assert record.noise_scale is None
+
+
+class Scaled(FakeLauncher):
+    """A workload of a known noise scale, whose best batch size for the same loss is the root of 64 times that scale."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def measure(self, spec):
+        if spec.role != "gradients":
+            return super().measure(spec)
+        gradients = () if self.scale is None else (drawn(self.scale, 1024),)
+        return Measurement(Outcome.OK, Evidence("the loss is NaN"), 3.0, gradients=gradients)
+
+
+@pytest.mark.parametrize("scale", [4, 64, 1000])
+def test_goodput_chooses_the_batch_that_reaches_the_same_loss_first(scale, tmp_path):
+    launcher, space = Scaled(scale), {"batch_size": {"min": 8, "max": 1024}, "workers": [4]}
+    asked = {"objective": "goodput", "space": space, "max_trials": 10}
+    _, record = collect(tune, make_request(tmp_path, **asked), launcher)
+    assert [spec.role for spec in launcher.specs[:2]] == ["describe", "gradients"]
+    phi = record.objective.noise_scale
+    assert phi == record.noise_scale.value == pytest.approx(scale, rel=0.2)
+
+    def seconds(batch):  # to the same loss
+        return (64 + batch) / batch * (phi + batch)
+
+    least = min(map(seconds, range(8, 1025)))
+    assert seconds(record.config.batch_size) <= 1.05 * least
+    _, fastest = collect(tune, make_request(tmp_path, **asked | {"objective": "throughput"}), Scaled(scale))
+    assert fastest.config.batch_size > record.config.batch_size
+    assert fastest.noise_scale is None
+    assert result_files.decode(result_files.encode(record)) == record
+
+
+def test_the_other_objective_is_named_in_the_summary(tmp_path):
+    space = {"batch_size": {"min": 8, "max": 1024}, "workers": [4]}
+    _, record = collect(tune, make_request(tmp_path, objective="goodput", space=space), Scaled(64))
+    figures = {figure.label: str(figure) for figure in choice.figures(record)}
+    pattern = r"1\.\d\dx to the same loss: [01]\.\d\d to \d\.\d\d, \d\.\d\dx the samples/s; baseline: batch 32"
+    assert re.match(pattern, figures["gain"])
+    assert record.alternative.batch_size > record.config.batch_size
+    text = f"of the trials, {record.alternative} would be the choice by samples per second alone"
+    assert choice.advice(record)["objective"] == text
+    _, fastest = collect(tune, make_request(tmp_path, space=space), Scaled(64))
+    fastest = replace(fastest, noise_scale=record.noise_scale)
+    asked = make_request(tmp_path, space=space)
+    fastest = replace(fastest, alternative=alternative(asked, fastest))
+    assert fastest.alternative.batch_size < fastest.config.batch_size
+    assert "by the time to the same loss (goodput)" in choice.advice(fastest)["objective"]
+
+
+def test_without_a_noise_scale_goodput_is_the_rate(tmp_path):
+    space = {"batch_size": [32, 256], "workers": [4]}
+    events, record = collect(tune, make_request(tmp_path, objective="goodput", space=space), Scaled(None))
+    assert record.config.batch_size == 256
+    assert record.alternative is None
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert "samples per second are maximized, because there is no noise scale: the loss is NaN" in notices
