@@ -24,6 +24,7 @@ from autofit.search.surrogate.bayesian_linear import LinearModel, Point
 _COMPILED_NOISE = 0.02
 _OVERLAPPING_NOISE = 0.06
 _GPU_NOISE = 0.03
+_GPU_JUMP = 0.04  # relative deviation beyond the largest batch that ran, where cuDNN may take another algorithm
 _FEWEST_TO_SCATTER = 3  # fewest measured peaks that show a scatter: a line goes through any two
 _IMPLAUSIBLE_ERROR = 0.25  # relative: an estimate with a larger error describes another computation
 _ERROR_SPLIT = (0.3, 2.0, 0.3)  # prior deviations of c, V and k per error (tuned on tests/benchmarks/memory.py)
@@ -67,13 +68,15 @@ class DeviceModel:
             first = self._footprints[0]
             errors = np.maximum(first.relative_error * estimated, first.absolute_error_bytes)
             return estimated, estimated + deviations / 2 * errors
-        expected, upper = self._observations.bounded(self._model, self._features(configs), configs.batch, deviations)
+        jump = 0.0 if self._context.on_cpu else _GPU_JUMP
+        expected, upper = self._observations.bounded(self._model, self._features(configs), configs.batch, deviations, jump)
         if self._footprints:
             return expected, np.maximum(upper, self._scaled_estimate(configs.batch))
         highest = _highest_affine(self._peaks, configs.batch)
         if self._jumps:
             highest = np.where(configs.batch > max(size for size, _ in self._peaks), np.inf, highest)
-        return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * self._model.noise))
+        noise = math.hypot(self._model.noise, jump)
+        return np.minimum(expected, highest), np.minimum(upper, highest * (1 + deviations * noise))
 
     def _scaled_estimate(self, batch: Vector) -> Vector:
         """Return the estimate scaled by the measured/estimated ratio of the only batch size run so far; 0 if several ran.

@@ -45,6 +45,16 @@ def test_two_trials_make_the_line(description):
     assert predicted.upper_bytes > 562 * MIB
 
 
+@pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
+def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest_batch_that_ran(description):
+    trials = [ran(FitConfig(b), device=(50 + 2 * b) * MIB) for b in (16, 32, 64)]
+
+    surrogate = surrogate_of(description, LIMITS, trials)
+    at_largest, beyond = (surrogate.device(FitConfig(batch)) for batch in (64, 68))
+    assert at_largest.upper_bytes < 1.12 * at_largest.expected_bytes
+    assert beyond.upper_bytes > 1.12 * beyond.expected_bytes
+
+
 def test_other_modes_are_predicted_from_the_baselines_until_they_have_run():
     plain, half, remat = FitConfig(64), FitConfig(64, dtype_policy="mixed_float16"), FitConfig(64, remat="full")
     known = [ran(plain, device=200 * MIB), ran(FitConfig(128), device=360 * MIB)]
@@ -102,7 +112,7 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
         surrogate = surrogate_of(description, LIMITS, trials)
         allowed = max(b for b in range(1, 2 * largest) if surrogate.device(FitConfig(b)).upper_bytes <= limit)
         batch = min(allowed, 8 * batch)
-    assert 0.85 * largest <= allowed <= largest
+    assert 0.8 * largest <= allowed <= largest
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.5, 1.7])

@@ -96,7 +96,7 @@ def test_it_says_why_before_each_trial():
         proposals.append(sampler.decide(study).proposal)
         study.optimize(objective(sampler), n_trials=1)
     assert proposals[0].reason is Reason.PROBE
-    assert proposals[-1].reason in (Reason.STEP, Reason.PROMISE)
+    assert proposals[-1].reason in (Reason.STEP, Reason.PROMISE, Reason.RISK)
     assert proposals[-1].gain > 0
     assert proposals[-1].device_share > 0
 
