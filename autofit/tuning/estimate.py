@@ -21,7 +21,6 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
 
-_MOST_NAMED = 4  # GPUs in a line of progress
 _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size that fits is searched
 
 
@@ -33,11 +32,8 @@ def estimate(
     With `gpus`, estimate device memory on each of these instead.
     """
     sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.label for gpu in gpus)
-    named = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} GPUs"
-    note = f" and estimating memory on {named}" if names else ""
-    described = TrialRunner(request, launcher, emit).describe(
-        request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names, note=note
-    )
+    runner = TrialRunner(request, launcher, emit)
+    described = runner.describe(request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names)
     if not isinstance(described, Description):
         raise not_described(described)
     if described.gpus and not any(gpu.footprints for gpu in described.gpus):
