@@ -188,8 +188,8 @@ class Confirmation:
             return confirmed
         self._runner.emit(
             Notice(
-                f"the choice was confirmed at {format_rate(rate)} samples/s, far below the rate of another config in the "
-                "search; that config is measured again"
+                f"the choice was confirmed at {format_rate(rate)} samples/s; another config was far better in the search, "
+                "and is measured again"
             )
         )
         rerun = self._rerun(rival, "comparing again")

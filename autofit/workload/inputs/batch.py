@@ -73,6 +73,11 @@ def length_of(leaf: Any) -> int:
     return int(shape[0])
 
 
+def first_entry(leaf: Any) -> Any:
+    """Return an array with the first entry along its first axis only; a ragged or sparse tensor or a scalar unchanged."""
+    return leaf if is_ragged(leaf) or is_sparse(leaf) or length_of(leaf) < 2 else leaf[:1]
+
+
 def components(leaf: Any) -> list[Any]:
     """Return the NumPy arrays that a leaf consists of: one for a dense array, several for ragged and sparse ones."""
     if is_ragged(leaf):

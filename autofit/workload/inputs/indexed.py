@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import samples_of
+from autofit.workload.inputs.batch import first_entry, mapped, samples_of
 from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, packed
 from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
@@ -127,7 +127,8 @@ class DatasetProxy:
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
     proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
     epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running. Once `is_over`
-    is 1, each thread or process repeats its last batch. Each batch lies `stride` after the one before.
+    is 1, each thread or process repeats the first sample of its last batch, which takes little time to pass on. Each batch
+    lies `stride` after the one before.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class DatasetProxy:
 
     def __getitem__(self, index: int) -> Any:
         if self._is_over is not None and self._is_over.value and self._last is not None:
-            return self._last
+            return mapped(self._last, first_entry)
         asked = index if self._full is None else index * self._stride % self._full
         batch = call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
         if self._is_over is not None:

@@ -1,0 +1,18 @@
+"""What workers pass on once the run of the pipeline alone is over."""
+
+import multiprocessing
+
+from autofit.workload.inputs.indexed import proxy_class
+from tests import workloads as w
+
+
+def test_once_the_pipeline_is_over_each_worker_passes_on_a_single_sample():
+    import keras
+
+    made, is_over = multiprocessing.Value("q"), multiprocessing.Value("b", 0)
+    window = proxy_class(keras.utils.PyDataset)(w.Cases(8, length=1000), 1000, 40, print, made, is_over)
+    x, y = window[0]
+    is_over.value = 1
+    again, labels = window[1]
+    assert (again.shape, labels.shape) == ((1, *x.shape[1:]), (1, *y.shape[1:]))
+    assert made.value == 1
