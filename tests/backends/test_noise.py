@@ -1,11 +1,16 @@
 """The gradient noise scale on each backend: exact values, and workloads for which there is none."""
 
+import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autofit.records.noise import Metric
+from autofit.records.noise import Metric, NoiseScale
 from autofit.records.trial import FitConfig
 from autofit.tuning.noise import of_measurement
 from tests.installed import needs
@@ -184,3 +189,33 @@ def test_batches_in_the_order_of_their_classes_are_no_independent_draws(launched
     read = of_measurement(trial)
     assert "shuffle the samples" in read.reason
     assert read.low is None
+
+
+GOODPUT = """
+import json, sys
+import autofit
+from tests.backends.test_noise import regression, rows
+
+if __name__ == "__main__":
+    space = {"batch_size": [32, 128, 512, 2048, 8192]}
+    bounds = {"space": space, "baseline": {"batch_size": 32}, "max_trials": 5, "storage": sys.argv[1]}
+    result = autofit.tune(regression, rows(), objective="goodput", **bounds)
+    values = {trial.config.batch_size: trial.value(result.objective) for trial in result.trials}
+    scale = result.noise_scale
+    print(json.dumps([[scale.low, scale.value, scale.high], values, result.config.batch_size, str(result)]))
+"""
+
+
+@pytest.mark.slow
+def test_a_tune_for_goodput_chooses_by_the_measured_scale(tmp_path):
+    needs("tensorflow")
+    script = tmp_path / "program.py"
+    script.write_text(GOODPUT)
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, script, tmp_path / "trials.db"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=280)
+    (low, value, high), values, chosen, summary = json.loads(done.stdout.splitlines()[-1])
+    assert is_near(NoiseScale(value, low, high), EXACT)
+    assert chosen == 32 or values[str(chosen)] > 0.7 * max(values.values())
+    assert chosen < 8192  # the most samples a second
+    assert "to the same loss" in summary or "no gain shown" in summary

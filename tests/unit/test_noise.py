@@ -14,6 +14,8 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Measurement
 from autofit.report import choice
 from autofit.report import noise as words
+from autofit.report.html import page
+from autofit.report.html.goodput import goodput
 from autofit.storage import result_files
 from autofit.tuning import noise
 from autofit.tuning.noise import of_measurement
@@ -193,3 +195,16 @@ def test_without_a_noise_scale_goodput_is_the_rate(tmp_path):
     assert record.alternative is None
     notices = [event.text for event in events if isinstance(event, Notice)]
     assert "samples per second are maximized, because there is no noise scale: the loss is NaN" in notices
+
+
+def test_the_page_draws_what_each_batch_size_is_worth(tmp_path):
+    space = {"batch_size": {"min": 8, "max": 1024}, "workers": [4]}
+    _, record = collect(tune, make_request(tmp_path, objective="goodput", space=space), Scaled(64))
+    drawn = {trace["name"]: trace for trace in goodput(record).figure["data"]}
+    at = list(drawn["to the same loss"]["x"]).index(record.config.batch_size)
+    rate, worth = (drawn[name]["y"][at] for name in ("samples a second", "to the same loss"))
+    assert worth == pytest.approx(rate * record.efficiency(record.config.batch_size))
+    assert list(drawn["chosen"]["y"]) == [worth]
+    assert max(drawn["to the same loss"]["y"]) == pytest.approx(worth, rel=0.1)
+    assert "The first to reach the same loss" in page.render(record)
+    assert goodput(replace(record, noise_scale=NoiseScale(reason="the loss is NaN"))) is None

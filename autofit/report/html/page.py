@@ -10,6 +10,7 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.description import Estimate
+from autofit.records.noise import RATE
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
@@ -19,12 +20,14 @@ from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
+from autofit.report.html.goodput import goodput
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
 _MARKS = {Outcome.OK: "ok", Outcome.DEVICE_OOM: "oom", Outcome.HOST_OOM: "oom"}
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
+_EYEBROWS = ("The first to reach the same loss", "The fastest configuration that fits")  # by goodput, by the rate
 
 
 def render(record: Record) -> str:
@@ -66,7 +69,8 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    drawn = [plots.throughput(record), plots.memory(record, "device"), plots.memory(record, "host")]
+    worth = goodput(record) if isinstance(record, TuneRecord) else None
+    drawn = [plots.throughput(record), worth, plots.memory(record, "device"), plots.memory(record, "host")]
     return {
         **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],
@@ -86,6 +90,9 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     return {
         **shared,
         "problem": None,
+        "eyebrow": "The fastest configuration that fits"
+        if record.objective == RATE
+        else "The first to reach the same loss",
         "headline": str(record.config),
         "tiles": choice.figures(record),
         "sentences": choice.sentences(record),

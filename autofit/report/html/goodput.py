@@ -1,0 +1,91 @@
+"""The plot of goodput: samples a second, the progress of a sample, and their product, against the batch size."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from autofit.records.result import TuneRecord
+from autofit.report.choice import SCALE_FACTOR
+from autofit.report.html import style
+from autofit.report.html.plots import edges, rate_of
+from autofit.report.html.style import BLUE, GREEN, ORANGE, VERMILION, Plot
+
+_CURVE_POINTS = 50
+_TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
+_ROOM = 1.2  # factor of space below the lowest and above the highest point
+_CAPTION = (
+    "Relative to batch {before}. A larger batch gets more samples a second, but each of its samples brings less progress: "
+    "(φ + {before})/(φ + batch), where φ = {scale:,.0f} is the noise scale after {steps:,} updates. Their product says how "
+    "much sooner the same loss is reached, if the learning rate is tuned for each batch. The band is the interval of the "
+    "scale, widened because scales rise during training. Nothing is said about the final accuracy."
+)
+
+
+def goodput(record: TuneRecord) -> Plot | None:
+    """Plot what each batch size is worth; return None if the noise scale or the baseline's rate is not known.
+
+    The plot answers "which batch size reaches the same loss first, and how sure is that?".
+    """
+    scale, before = record.noise_scale, record.speedup.baseline.batch_size
+    rates: dict[int, float] = {}
+    for trial in (*record.trials, *record.runs):
+        if rate_of(trial) and trial.config.batch_size:
+            rates[trial.config.batch_size] = max(rate_of(trial), rates.get(trial.config.batch_size, 0.0))
+    if scale is None or scale.value is None or scale.low is None or scale.high is None or before not in rates:
+        return None
+    phis = (scale.low / SCALE_FACTOR, scale.value, SCALE_FACTOR * scale.high)
+
+    def progress(batch: float) -> tuple[float, float, float]:
+        low, middle, high = ((phi + before) / (phi + batch) for phi in phis)
+        return min(low, high), middle, max(low, high)
+
+    sizes = sorted(rates)
+    ends = edges(record)
+    relative = [rates[size] / rates[before] for size in sizes]
+    worth = [[each * rate for each in progress(size)] for size, rate in zip(sizes, relative, strict=True)]
+    between = np.geomspace(*ends, _CURVE_POINTS)
+    low, middle, high = zip(*map(progress, between), strict=True)
+    hover = [
+        style.hover(
+            f"batch {size:,}", [f"{rate:.2f}x the samples/s", f"{y:.2f}x to the same loss: {least:.2f} to {most:.2f}"]
+        )
+        for size, rate, (least, y, most) in zip(sizes, relative, worth, strict=True)
+    ]
+    line: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "x": list(between)}
+    no_line = {**line, "showlegend": False, "line": {"width": 0, "color": ORANGE}}
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [most - y for _, y, most in worth],
+        "arrayminus": [y - least for least, y, _ in worth],
+        "color": GREEN,
+        "thickness": 1.2,
+    }
+    look = {"mode": "lines+markers", "line": {"color": GREEN, "width": 2}, "error_y": bars}
+    of_rate = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2, "dash": "dot"}}
+    traces = [
+        {**no_line, "y": list(low)},
+        {**no_line, "y": list(high), "fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"},
+        {**line, "name": "progress of a sample", "y": list(middle), "line": {"color": ORANGE, "width": 2}},
+        style.marks("samples a second", sizes, relative, hover, "circle", BLUE, **of_rate),
+        style.marks("to the same loss", sizes, [y for _, y, _ in worth], hover, "square", GREEN, **look),
+    ]
+    now = record.config.batch_size
+    if now in rates:
+        traces.append(style.marks("chosen", [now], [worth[sizes.index(now)][1]], [str(record.config)], "star", VERMILION))
+    drawn_at = [*relative, *itertools.chain.from_iterable(worth), *low, *high]
+    span = [math.log10(min(drawn_at) / _ROOM), math.log10(max(drawn_at) * _ROOM)]
+    y_axis = {
+        "title": f"relative to batch {before:,}",
+        "type": "log",
+        "range": span,
+        "tickvals": _TICKS,
+        "ticktext": [f"{tick:g}" for tick in _TICKS],
+    }
+    drawn = style.figure(traces, xaxis=style.batch_axis(*ends), yaxis=y_axis)
+    caption = _CAPTION.format(before=before, scale=scale.value, steps=scale.at_step or 0)
+    return Plot("goodput", "How much sooner each batch size reaches the same loss", caption, drawn)
