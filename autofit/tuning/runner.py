@@ -9,6 +9,7 @@ from dataclasses import replace
 from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice, TrialEnded
+from autofit.records.noise import RATE
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
@@ -28,6 +29,7 @@ class TrialRunner:
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
+        self.objective = RATE
         self._launcher = launcher
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
 
@@ -86,14 +88,14 @@ class TrialRunner:
 
         If a trial with the same batch size and knobs of the model has read the rate of the step alone, that rate is reused.
         """
-        best = max((t.measurement.samples_per_second or 0.0 for t in trials), default=0.0)
+        best = max((trial.value(self.objective) for trial in trials), default=0.0)
         step = config.batch_size, config.of_model
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.of_model) == step)
         rates = (measured.compute_samples_per_second for measured in same)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             deadline_seconds=deadline_seconds,
-            rate_to_beat=_PROMISING_RATIO * best,
+            rate_to_beat=_PROMISING_RATIO * best / self.objective.progress(config.batch_size),
             compute_samples_per_second=next(filter(None, rates), None),
         )
         return self._measured(spec, activity)

@@ -123,6 +123,7 @@ class _Tuning:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description, self.study, self._noise_scale)
         space, baseline = prepared.space, prepared.baseline
+        self._runner.objective = prepared.objective
         if description.versions.get("backend") == "torch" and True in (space.jit_compile or ()):
             self._runner.budget.allow_compiling()
         self.study.is_allowed = lambda config: config in space or config == baseline

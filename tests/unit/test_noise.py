@@ -157,6 +157,9 @@ def test_goodput_chooses_the_batch_that_reaches_the_same_loss_first(scale, tmp_p
     asked = {"objective": "goodput", "space": space, "max_trials": 10}
     _, record = collect(tune, make_request(tmp_path, **asked), launcher)
     assert [spec.role for spec in launcher.specs[:2]] == ["describe", "gradients"]
+    told = [(spec.rate_to_beat, spec.config.batch_size) for spec in launcher.specs if spec.rate_to_beat]
+    least = [rate * record.objective.progress(batch) for rate, batch in told]
+    assert max(least) <= 0.9 * max(trial.value(record.objective) for trial in record.trials)  # not ended for its rate alone
     phi = record.objective.noise_scale
     assert phi == record.noise_scale.value == pytest.approx(scale, rel=0.2)
 
