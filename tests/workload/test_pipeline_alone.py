@@ -2,6 +2,7 @@
 
 import multiprocessing
 
+from autofit.workload.inputs.fit_input import ONE_SAMPLE
 from autofit.workload.inputs.indexed import proxy_class
 from tests import workloads as w
 
@@ -13,6 +14,8 @@ def test_once_the_pipeline_is_over_each_worker_passes_on_a_single_sample():
     window = proxy_class(keras.utils.PyDataset)(w.Cases(8, length=1000), 1000, 40, print, made, is_over)
     x, y = window[0]
     is_over.value = 1
+    assert window[2][0].shape == x.shape
+    is_over.value = ONE_SAMPLE
     again, labels = window[1]
     assert (again.shape, labels.shape) == ((1, *x.shape[1:]), (1, *y.shape[1:]))
     assert made.value == 1

@@ -26,7 +26,7 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, idle, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, keras_of, steps_per_execution
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
@@ -338,12 +338,13 @@ def _input_rate(bench: _Bench) -> SteadyRate:
     timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     ends_by_itself = data.leaves_workers
+    one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     with idle(bench.model, bench.call.method) as model:
         bench.call.run(
             bench.context,
             model,
             data.pipeline_arguments(calls * execution if ends_by_itself else _MOST_STEPS),
-            [Run(clock, Phase.INPUT_ALONE, at_end=data.end_pipeline)],
+            [Run(clock, Phase.INPUT_ALONE, at_end=functools.partial(data.end_pipeline, one_sample=one_sample))],
             ends_by_itself=ends_by_itself,
             with_callbacks=False,
         )

@@ -74,8 +74,11 @@ def length_of(leaf: Any) -> int:
 
 
 def first_entry(leaf: Any) -> Any:
-    """Return an array with the first entry along its first axis only; a ragged or sparse tensor or a scalar unchanged."""
-    return leaf if is_ragged(leaf) or is_sparse(leaf) or length_of(leaf) < 2 else leaf[:1]
+    """Return the first entry of a NumPy array along its first axis, as an array; anything else unchanged.
+
+    Tensors are left alone: in a forked process, operations on them may hang.
+    """
+    return leaf[:1] if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1 else leaf
 
 
 def components(leaf: Any) -> list[Any]:

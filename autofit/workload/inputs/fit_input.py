@@ -14,6 +14,9 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
 
+ONE_SAMPLE = 2
+"""Value of `is_over` if workers may repeat a single sample instead of a batch."""
+
 
 @dataclass(frozen=True)
 class ArrayBytes:
@@ -142,10 +145,13 @@ class FitInput(ABC):
         """The number of batches in a full queue while the pipeline runs alone."""
         return self.applied.queue_batches
 
-    def end_pipeline(self) -> None:
-        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end."""
+    def end_pipeline(self, *, one_sample: bool = False) -> None:
+        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end.
+
+        With `one_sample` they may repeat only a sample of it, which takes less time to pass on.
+        """
         if self._is_over is not None:
-            self._is_over.value, self._is_over = 1, None
+            self._is_over.value, self._is_over = ONE_SAMPLE if one_sample else 1, None
 
     def spread(self) -> None:  # noqa: B027  # most data can be read in one order only
         """Let `fit` take batches from all over the epoch, where the data can be read in any order."""

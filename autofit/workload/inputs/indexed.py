@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_entry, mapped, samples_of
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, packed
+from autofit.workload.inputs.fit_input import ONE_SAMPLE, FitInput, call_counted, call_reported, packed
 from autofit.workload.inputs.knobs import is_pydataset, is_sequence
 
 _PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
@@ -127,8 +127,8 @@ class DatasetProxy:
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
     proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
     epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running. Once `is_over`
-    is 1, each thread or process repeats the first sample of its last batch, which takes little time to pass on. Each batch
-    lies `stride` after the one before.
+    is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE. Each batch lies
+    `stride` after the one before.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class DatasetProxy:
 
     def __getitem__(self, index: int) -> Any:
         if self._is_over is not None and self._is_over.value and self._last is not None:
-            return mapped(self._last, first_entry)
+            return mapped(self._last, first_entry) if self._is_over.value == ONE_SAMPLE else self._last
         asked = index if self._full is None else index * self._stride % self._full
         batch = call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
         if self._is_over is not None:
