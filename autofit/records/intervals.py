@@ -32,7 +32,7 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
 
 
 def student_quantile(freedom: float) -> float:
-    """Return the half-width of a 95% confidence interval, in standard errors, for so many degrees of freedom."""
+    """Return the half-width of a 95% confidence interval, in standard errors, with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, _UPPER_QUANTILE))
 
 

@@ -29,9 +29,9 @@ class Objective:
     """
 
     noise_scale: float | None = None
-    baseline: Positive = 1
+    baseline: Count = 1
 
-    def progress(self, batch_size: int | None) -> float:
+    def progress(self, batch_size: float | None) -> float:
         """Return the progress of a sample in a batch of this size; 1 without a noise scale or a size."""
         if self.noise_scale is None or batch_size is None:
             return 1.0
@@ -108,24 +108,16 @@ class NoiseScale:
     seconds: Seconds = 0.0
     trend: tuple[NoiseScale, ...] = ()
 
-    def efficiency(self, batch_size: int, scale: float | None = None) -> float:
-        """Return the progress of a sample in a batch of this size, relative to one in a very small batch: from 0 to 1.
-
-        It is φ/(φ + B) for a scale φ, by default `value` (McCandlish et al., 2018, equation 2.12).
-
-        Raises:
-            ValueError: `value` is None.
-        """
-        phi = self._known(scale)
-        return phi / (phi + batch_size)
-
     @property
     def has_rule(self) -> bool:
         """Whether a rule says how the learning rate of this optimizer follows the noise scale; for others it is a guess."""
         return self.metric is Metric.PRECONDITIONED or self.optimizer == "SGD"
 
-    def progress(self, batch_size: int, baseline: int, scale: float | None = None) -> float:
+    def progress(self, batch_size: float, baseline: int = 0, scale: float | None = None) -> float:
         """Return the progress of a sample in a batch of this size relative to one in a batch of `baseline` samples.
+
+        By default it is relative to a sample in a very small batch: φ/(φ + B) for a scale φ, by default `value` (McCandlish
+        et al., 2018, equation 2.12).
 
         Raises:
             ValueError: `value` is None.

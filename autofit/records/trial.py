@@ -241,7 +241,7 @@ class Measurement:
     `queued_batches` is the number of batches that were ready or in progress when the queue was full.
 
     `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
-    conditions in which the rate was timed. `gradients` are those that a trial for the noise scale has read.
+    conditions under which the rate was timed. `gradients` are those that a trial for the noise scale has read.
     """
 
     outcome: Outcome

@@ -278,9 +278,9 @@ def _same_loss(record: TuneRecord) -> str:
     """Say how much sooner the chosen batch size reaches the same loss, by its rate and the noise scale."""
     scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
     before = speedup.baseline.batch_size
-    if scale is None or scale.low is None or not now or not before or now == before:
+    if scale is None or scale.low is None or speedup.low is None or speedup.high is None:
         return ""
-    if not (speedup.ratio and speedup.low and speedup.high):
+    if not now or not before or now == before:
         return ""
     rate = f"batch {now:,}: {speedup.ratio:.1f}x the samples a second"
     loss = to_same_loss(record)
@@ -297,10 +297,10 @@ def _same_loss(record: TuneRecord) -> str:
 
 
 def to_same_loss(record: TuneRecord) -> tuple[float, float, float] | None:
-    """Return how many times sooner the choice reaches the loss of the baseline, with its band; None if it is not known."""
+    """Return how many times sooner another batch size reaches the loss of the baseline, with its band; None if unknown."""
     scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
     before = speedup.baseline.batch_size
-    if scale is None or scale.low is None or scale.high is None or not now or not before:
+    if scale is None or scale.low is None or scale.high is None or not now or not before or now == before:
         return None
     if not (speedup.ratio and speedup.low and speedup.high):
         return None

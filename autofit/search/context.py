@@ -56,8 +56,8 @@ class Observations:
     ) -> tuple[Vector, Vector]:
         """Predict expected values, and upper bounds that lie `deviations` standard deviations above them.
 
-        The standard deviations grow for batch sizes beyond the largest one that finished. `jump` is the relative deviation
-        that is added there for a jump.
+        The standard deviations grow for batch sizes beyond the largest one that finished. `jump` is a further relative
+        standard deviation of these.
         """
         expected, deviation = model.predict(features)
         largest = max((trial.config.batch_size or 1 for trial in self.finished), default=math.inf)

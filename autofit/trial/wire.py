@@ -127,8 +127,8 @@ class TrialPipe:
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise TrialProcessError(f"a trial's process sent a message that cannot be read: {problem}") from None
         for message in arrived:
-            if message.phase is not None and (message.phase != self.messages.phase or message.phase is Phase.ESTIMATING):
-                self.phases.append(message.phase)  # estimating begins again for each GPU
+            if message.phase is not None:
+                self.phases.append(message.phase)
             self.messages = self.messages.then(message)
         self.is_open = bool(data)
         return self.is_open

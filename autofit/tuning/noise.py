@@ -42,16 +42,20 @@ def measure(
     """Measure the noise scale after each number of `steps` for at most about `seconds`, or at `weights` in a file."""
     runner = TrialRunner(request, launcher, emit)
     description = describe(runner)
-    baseline = request.baseline(description)
-    known = {knob: value for knob, value in baseline.values().items() if knob in description.knobs}
-    config = FitConfig.of(known)
-    if batch_size is not None and ("batch_size" not in known or description.fixed_batch_size is not None):
+    config = _baseline(request, description)
+    if batch_size is not None and (config.batch_size is None or description.fixed_batch_size is not None):
         raise UsageError("the data takes batches of one size only; remove batch_size", key="batch_size")
-    if description.fixed_batch_size is not None and "batch_size" in known:
+    if description.fixed_batch_size is not None and config.batch_size is not None:
         config = replace(config, batch_size=description.fixed_batch_size)
     doing = "measuring gradients" + ("" if weights else f" after {counted(steps[-1], 'update')} or fewer")
     size = batch_size or _microbatch(description, config)
     return of_measurement(runner.gradients(config, Activity(doing, config), tuple(steps), seconds, weights, size))
+
+
+def _baseline(request: TuneRequest, description: Description) -> FitConfig:
+    """Return the baseline with the knobs that the data takes."""
+    values = request.baseline(description).values()
+    return FitConfig.of({knob: value for knob, value in values.items() if knob in description.knobs})
 
 
 def is_wanted(request: TuneRequest, record: TuneRecord) -> bool:
@@ -73,8 +77,7 @@ def before_search(runner: TrialRunner, description: Description) -> NoiseScale:
     """Measure the noise scale with the baseline's config, for a share of what a tune may take; a failure is its reason."""
     if obstacle := _obstacle(runner.request, description):
         return NoiseScale(reason=obstacle)
-    baseline = runner.request.baseline(description)
-    config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in description.knobs})
+    config = _baseline(runner.request, description)
     if config.batch_size is None or description.fixed_batch_size is not None:
         return NoiseScale(reason="all batches have one size")
     most_seconds = runner.request.settings.max_seconds

@@ -91,9 +91,7 @@ class _Tuning:
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
         if request.settings.objective == GOODPUT:
-            self._noise_scale = scale = noise.before_search(self._runner, description)
-            if scale.low is None:
-                self._emit(Notice(f"samples per second are maximized, because there is no noise scale: {scale.reason}"))
+            self._noise_scale = noise.before_search(self._runner, description)
         prepared, proposer, confirmation = self._prepare(description)
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
@@ -167,6 +165,9 @@ class _Tuning:
         )
         for notice in notices(request, prepared, len(self.study.stale)):
             self._emit(notice)
+        if self._noise_scale is not None and self._noise_scale.low is None:
+            why = f"because the noise scale could not be measured: {self._noise_scale.reason}"
+            self._emit(Notice(f"samples per second are maximized, {why}"))
 
     def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
         """Propose, run and store trials; return why it stopped, or a description that restricts the space."""

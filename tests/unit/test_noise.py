@@ -105,10 +105,10 @@ def test_it_is_told_in_words():
     assert facts["metric"] == "gradients divided as Adam divides them; of plain gradients: 80 samples"
     assert facts["trend"] == "at least 50 after 100 updates"
     assert words.sizes(scale) == [64, 256, 1024, 4096, 16384]
-    assert scale.efficiency(1234) == 0.5
+    assert scale.progress(1234) == 0.5
     assert words.facts(NoiseScale(reason="the loss is NaN")) == {"noise scale": "none: the loss is NaN"}
     with pytest.raises(ValueError, match="the loss is NaN"):
-        NoiseScale(reason="the loss is NaN").efficiency(8)
+        NoiseScale(reason="the loss is NaN").progress(8)
 
 
 class Metered(FakeLauncher):
@@ -197,7 +197,7 @@ def test_without_a_noise_scale_goodput_is_the_rate(tmp_path):
     assert record.config.batch_size == 256
     assert record.alternative is None
     notices = [event.text for event in events if isinstance(event, Notice)]
-    assert "samples per second are maximized, because there is no noise scale: the loss is NaN" in notices
+    assert "samples per second are maximized, because the noise scale could not be measured: the loss is NaN" in notices
 
 
 def test_the_page_draws_what_each_batch_size_is_worth(tmp_path):

@@ -174,8 +174,8 @@ def print_noise_scale(scale: NoiseScale, console: Console) -> None:
     for name in ("batch size", "worth of a sample"):
         table.add_column(name, justify="right")
     for size in noise.sizes(scale):
-        low, high = (scale.efficiency(size, bound) for bound in (scale.low, scale.high))
-        table.add_row(f"{size:,}", f"{scale.efficiency(size):.2f} ({low:.2f} to {high:.2f})")
+        low, high = (scale.progress(size, scale=bound) for bound in (scale.low, scale.high))
+        table.add_row(f"{size:,}", f"{scale.progress(size):.2f} ({low:.2f} to {high:.2f})")
     console.print("", table, "", noise.CAVEAT, sep="\n")
 
 

@@ -37,10 +37,10 @@ def goodput(record: TuneRecord) -> Plot | None:
             rates[trial.config.batch_size] = max(rate_of(trial), rates.get(trial.config.batch_size, 0.0))
     if scale is None or scale.value is None or scale.low is None or scale.high is None or before not in rates:
         return None
-    phis = (scale.low / SCALE_FACTOR, scale.value, SCALE_FACTOR * scale.high)
+    known, phis = scale, (scale.low / SCALE_FACTOR, scale.value, SCALE_FACTOR * scale.high)
 
     def progress(batch: float) -> tuple[float, float, float]:
-        low, middle, high = ((phi + before) / (phi + batch) for phi in phis)
+        low, middle, high = (known.progress(batch, before, phi) for phi in phis)
         return min(low, high), middle, max(low, high)
 
     sizes = sorted(rates)

@@ -90,9 +90,7 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     return {
         **shared,
         "problem": None,
-        "eyebrow": "The fastest configuration that fits"
-        if record.objective == RATE
-        else "The first to reach the same loss",
+        "eyebrow": _EYEBROWS[record.objective == RATE],
         "headline": str(record.config),
         "tiles": choice.figures(record),
         "sentences": choice.sentences(record),
