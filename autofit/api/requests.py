@@ -14,7 +14,7 @@ from autofit.tuning.settings import GOODPUT, TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
-from autofit.workload.fit_options import FIT
+from autofit.workload.fit_options import FIT, VALIDATION_SPLIT
 from autofit.workload.inputs import knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
@@ -72,6 +72,8 @@ def build_request(
     if settings.objective == GOODPUT and (workload.call != FIT or settings.effective_batch_size is not None):
         why = "every batch size makes the same updates" if workload.call == FIT else f"{workload.call} updates no weights"
         raise UsageError(f"{why}, so there is only throughput to maximize; remove objective: {GOODPUT}", key="objective")
+    if settings.race_seconds is not None:
+        _refuse_race(workload, settings)
     if workload.call != FIT and placement.count > 1:
         raise UsageError(f"{workload.call} is tuned on one device; choose one", key="devices")
     present = settings.baseline.batch_size
@@ -104,6 +106,24 @@ def build_request(
         fresh=fresh,
         call_source=call_source_of(workload),
     )
+
+
+def _refuse_race(workload: Workload, settings: TuneSettings) -> None:
+    """Raise UsageError if trainings of this workload cannot be raced."""
+    if workload.call != FIT or settings.effective_batch_size is not None:
+        why = "every batch size makes the same updates" if workload.call == FIT else f"{workload.call} updates no weights"
+        raise UsageError(f"{why}, so there is nothing to race; remove race_seconds", key="race_seconds")
+    if workload.validation is None and not workload.fit_kwargs.get(VALIDATION_SPLIT):
+        raise UsageError(
+            "a race compares losses on validation data; pass validation, or fit_kwargs with a validation_split",
+            key="race_seconds",
+        )
+    if settings.max_seconds is not None and (settings.race_seconds or 0.0) >= settings.max_seconds:
+        raise UsageError(
+            f"{settings.race_seconds:g} seconds of racing leave none of max_seconds ({settings.max_seconds:g}) for the "
+            "search; raise max_seconds",
+            key="race_seconds",
+        )
 
 
 def refuse_unsupported(workload: Workload) -> None:

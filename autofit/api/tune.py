@@ -48,6 +48,7 @@ def tune(
     expected_training_seconds: float | None = None,
     objective: Literal["throughput", "goodput"] = "throughput",
     noise_scale: bool = False,
+    race_seconds: float | None = None,
     devices: int | Sequence[int] | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
     fresh: bool = False,
@@ -127,6 +128,10 @@ def tune(
         noise_scale: whether to measure the gradient noise scale if the chosen batch size is not the baseline's, for about
             15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same
             loss is reached. The choice stays that of the `objective`.
+        race_seconds: how long to race the chosen batch size against the baseline's after the search, in seconds; None for
+            no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise
+            scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is
+            reached. It includes `noise_scale`, and needs validation data.
         devices: devices that train one model together, each on a share of the batch: their number, or a list of GPU
             indices; None for one device. With several devices, batch sizes are global and multiples of the number of
             devices. With device: cpu, the devices are logical devices of one CPU, for testing the code without GPUs.
@@ -184,6 +189,7 @@ def tune(
         expected_training_seconds=expected_training_seconds,
         objective=objective,
         noise_scale=noise_scale,
+        race_seconds=race_seconds,
         devices=devices,
         launch=launch,
     )

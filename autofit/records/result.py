@@ -12,6 +12,7 @@ from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.noise import RATE, Metric, NoiseScale, Objective
+from autofit.records.race import Race
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import BUILD_KNOBS, COMPILE_KNOBS, FitConfig, Limits, Trial
 
@@ -257,9 +258,9 @@ class TuneRecord(TuneLog):
     gradients are accumulated to keep the `effective_batch_size`. `compute_samples_per_second` and
     `input_samples_per_second` are ceilings of the rate, measured in one run of the chosen config;
     `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
-    than that rate. `stop_reason` says why the
-    search ended. `untuned` gives the reason for each knob that the data takes but that could not be tuned. `objective` is
-    what was maximized, and `alternative` the config that the other objective would choose among the trials, if it differs.
+    than that rate. `stop_reason` says why the search ended. `untuned` gives the reason for each knob that the data takes
+    but that could not be tuned. `objective` is what was maximized, `race` what a race of trainings showed, and
+    `alternative` the config that the other objective would choose among the trials, if it differs.
     """
 
     choice: Recommendation
@@ -276,6 +277,7 @@ class TuneRecord(TuneLog):
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)
     noise_scale: NoiseScale | None = None
+    race: Race | None = None
     objective: Objective = RATE
     alternative: FitConfig | None = None
 

@@ -35,6 +35,7 @@ class Role(Text):
     MEASURE = "measure"
     CONFIRM = "confirm"
     GRADIENTS = "gradients"
+    HEAT = "heat"
 
 
 class Stage(Text):

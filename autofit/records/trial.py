@@ -226,6 +226,36 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class LossPoint:
+    """The loss on held-out samples after some seconds of training; `loss` is None if it is not a finite number."""
+
+    seconds: Seconds
+    updates: Count
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class HeatSpec:
+    """One training of a race.
+
+    It starts from the checkpoint `start`, or from new weights if that is empty, and leaves its state in the checkpoint
+    `keeps`, if given. The order of the data follows from `seed`. The learning rate is multiplied by
+    `learning_rate_factor`; a schedule advances by samples after the first `updates`, as with batches of `baseline` samples.
+    `beta_2` replaces the optimizer's, if given. The loss is that of the first `held_out_samples` samples of the
+    validation data.
+    """
+
+    seed: Count = 0
+    start: str = ""
+    keeps: str = ""
+    learning_rate_factor: Ratio = 1.0
+    beta_2: Ratio | None = None
+    updates: Count = 0
+    baseline: Positive = 1
+    held_out_samples: Count = 0
+
+
+@dataclass(frozen=True)
 class Measurement:
     """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
 
@@ -241,7 +271,8 @@ class Measurement:
     `queued_batches` is the number of batches that were ready or in progress when the queue was full.
 
     `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
-    conditions under which the rate was timed. `gradients` are those that a trial for the noise scale has read.
+    conditions under which the rate was timed. `gradients` are those that a trial for the noise scale has read, `losses`
+    those of a training of a race.
     """
 
     outcome: Outcome
@@ -267,6 +298,7 @@ class Measurement:
     conditions: Conditions | None = None
     traceback: str | None = None
     gradients: tuple[Gradients, ...] = ()
+    losses: tuple[LossPoint, ...] = ()
 
     @property
     def rate_noise(self) -> float:
@@ -335,6 +367,8 @@ class TrialSpec:
     A trial for the noise scale reads gradients after each number of updates in `gradient_steps`, as far as
     `measure_seconds` suffice for them all; or at the `weights` in a file, if it names one. Gradients
     are those of batches of `microbatch_samples`, or of the config's batch size if that is None.
+
+    A training of a race trains for `measure_seconds`, as `heat` says.
     """
 
     role: Role
@@ -355,3 +389,4 @@ class TrialSpec:
     gradient_steps: tuple[int, ...] = ()
     weights: str = ""
     microbatch_samples: int | None = None
+    heat: HeatSpec | None = None

@@ -7,10 +7,11 @@ import statistics
 from dataclasses import dataclass
 
 from autofit.records.noise import RATE, Metric
+from autofit.records.race import Contestant
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
-from autofit.records.units import counted, format_bytes, format_rate, format_spread
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
 from autofit.report import noise
 from autofit.report.wording import NONE, outcome_label, shares
 from autofit.workload import accumulation
@@ -158,6 +159,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "same loss": _same_loss(record),
+        "race": _race(record),
         "objective": _objective(record),
         "updates": _few_updates(record),
     }
@@ -294,6 +296,44 @@ def _same_loss(record: TuneRecord) -> str:
         f"{rate}, {middle:.1f}x ({low:.1f} to {high:.1f}) to the same loss, with the learning rate tuned "
         "for each batch. Noise scales rise during training, which favours large batches; the final accuracy may differ"
     )
+
+
+def _race(record: TuneRecord) -> str:
+    """Say how much sooner the raced batch sizes reached the same loss."""
+    race, before = record.race, record.speedup.baseline.batch_size or 1
+    if race is None:
+        return ""
+    if race.reason:
+        return f"none: {race.reason}"
+    raced = "; ".join(raced_in_words(contestant, before) for contestant in race.contestants)
+    each = format_seconds(race.heat_seconds)
+    return (
+        f"{raced}. Trainings of {each} from the weights after {counted(race.updates, 'update')}, loss on "
+        f"{race.held_out_samples:,} samples of the validation data. The final accuracy may differ"
+    )
+
+
+def raced_in_words(contestant: Contestant, baseline: int) -> str:
+    """Return what a race showed of a contestant in one phrase; `baseline` is the baseline's batch size."""
+    name = f"batch {contestant.config.batch_size:,}"
+    rate = "" if contestant.learning_rate_factor == 1 else f", learning rate x{contestant.learning_rate_factor:.2g}"
+    if contestant.ratio is None:
+        return f"{name}{rate}: {contestant.problem or 'no time was left for a pair of trainings'}"
+    if contestant.low is None or contestant.high is None:
+        return f"{name}{rate}: {contestant.ratio:.2f}x in one pair of trainings, which shows nothing"
+    ratio, low, high = contestant.ratio, contestant.low, contestant.high
+    if contestant.is_later:
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+        verdict = f"reached the baseline's loss {ratio:.2f}x later"
+    elif contestant.is_sooner:
+        verdict = f"reached the baseline's loss {ratio:.2f}x sooner"
+    else:
+        verdict = f"was not shown to reach the baseline's loss sooner or later: {ratio:.2f}x"
+    pairs = f"95% interval {low:.2f} to {high:.2f} from {counted(contestant.pairs, 'pair')}"
+    critical = contestant.critical_batch_size(baseline)
+    known = critical is not None and math.isfinite(critical) and (contestant.is_sooner or contestant.is_later)
+    bound = f"; critical batch size about {float(f'{critical:.2g}'):,.0f}" if known else ""
+    return f"{name}{rate} {verdict} ({pairs}{bound})"
 
 
 def to_same_loss(record: TuneRecord) -> tuple[float, float, float] | None:

@@ -62,7 +62,12 @@ def is_wanted(request: TuneRequest, record: TuneRecord) -> bool:
     """Return whether a tune measures the noise scale at its end: it is asked for, and the batch size would change."""
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     trains = request.call_source.call == FIT and not request.settings.effective_batch_size
-    asked = request.settings.noise_scale and trains and not _obstacle(request, record.description)
+    settings = request.settings
+    asked = (
+        (settings.noise_scale or settings.race_seconds is not None)
+        and trains
+        and not _obstacle(request, record.description)
+    )
     return asked and record.noise_scale is None and bool(now and before) and now != before
 
 

@@ -85,6 +85,8 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = "nothing fits", None
     if isinstance(result, TuneRecord):
+        if result.race is not None:
+            study.set_attribute(attributes.HEATS, [])
         chosen, rate = str(result.config), result.samples_per_second
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 

@@ -92,6 +92,8 @@ class TuneRequest:
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         if self.settings.noise_scale:  # only then, so that older results keep their key
             parts["noise_scale"] = True
+        if self.settings.race_seconds is not None:
+            parts["race_seconds"] = self.settings.race_seconds
         if self.settings.objective == GOODPUT:
             parts["objective"] = GOODPUT
         return f"{attributes.RECORD}:{_hash(parts)}"

@@ -11,7 +11,7 @@ from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice, TrialEnded
 from autofit.records.noise import RATE
 from autofit.records.states import Outcome, Phase, Role
-from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import FitConfig, HeatSpec, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
@@ -69,6 +69,14 @@ class TrialRunner:
         spec = replace(self._spec(Role.GRADIENTS, config, seconds), gradient_steps=steps, weights=weights)
         spec = replace(spec, microbatch_samples=microbatch_samples)
         deadline_seconds = min(spec.deadline_seconds + seconds, self.budget.seconds_left())
+        return self._run_once(replace(spec, deadline_seconds=deadline_seconds), activity)
+
+    def heat(
+        self, config: FitConfig, heat: HeatSpec, activity: Activity, seconds: float, validation_batch_size: int | None
+    ) -> Measurement:
+        """Train a contestant of a race for some seconds."""
+        spec = replace(self._spec(Role.HEAT, config, seconds), heat=heat, validation_batch_size=validation_batch_size)
+        deadline_seconds = min(spec.deadline_seconds + 2 * seconds, self.budget.seconds_left())
         return self._run_once(replace(spec, deadline_seconds=deadline_seconds), activity)
 
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:

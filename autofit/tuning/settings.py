@@ -179,6 +179,13 @@ class TuneSettings(BaseModel):
         "15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same loss "
         "is reached. The choice stays that of the `objective`.",
     )
+    race_seconds: Seconds | None = Field(
+        default=None,
+        description="How long to race the chosen batch size against the baseline's after the search, in seconds; None for "
+        "no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise "
+        "scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is "
+        "reached. It includes `noise_scale`, and needs validation data.",
+    )
     storage: str | None = Field(
         default=None,
         description="Where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for "

@@ -28,7 +28,7 @@ from autofit.search.decision import Proposer
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
-from autofit.tuning import noise
+from autofit.tuning import noise, race
 from autofit.tuning import record as tune_records
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error
@@ -109,12 +109,17 @@ class _Tuning:
         record = tune_records.record(request, self._log(), description, recommendation, ended)
         record = replace(record, objective=prepared.objective, noise_scale=self._noise_scale)
         record = replace(record, alternative=tune_records.alternative(request, record))
-        tune_records.store(self.study, request, record)
+        races = request.settings.race_seconds is not None
+        if not races:  # a stored result would end a tune that goes on with a race
+            tune_records.store(self.study, request, record)
         if noise.is_wanted(request, record):
             record = replace(record, noise_scale=noise.of_tune(self._runner, record))
             record = replace(record, alternative=tune_records.alternative(request, record))
-            record = replace(record, seconds=self._runner.budget.seconds())
-            tune_records.store(self.study, request, record)
+        if races:
+            self._runner.budget.allow_race()
+            record = replace(record, race=race.run(self._runner, self.study, record))
+        record = replace(record, seconds=self._runner.budget.seconds())
+        tune_records.store(self.study, request, record)
         return record
 
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:

@@ -21,6 +21,7 @@ from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
 from autofit.report.html.goodput import goodput
+from autofit.report.html.race import race
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
@@ -70,7 +71,8 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     worth = goodput(record) if isinstance(record, TuneRecord) else None
-    drawn = [plots.throughput(record), worth, plots.memory(record, "device"), plots.memory(record, "host")]
+    raced = race(record) if isinstance(record, TuneRecord) else None
+    drawn = [plots.throughput(record), worth, raced, plots.memory(record, "device"), plots.memory(record, "host")]
     return {
         **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],

@@ -31,7 +31,7 @@ from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import keras_of
+from autofit.trial.worker.keras_versions import keras_of, steps_per_execution
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.indexed import IndexedInput
@@ -79,7 +79,7 @@ def read_gradients(context: TrialContext, loaded: Workload) -> None:
             break
         if step > done:
             stage = time.monotonic()
-            _train(context, call, model, data, step - done)
+            train(context, call, model, data, step - done)
             trained_seconds, done = trained_seconds + time.monotonic() - stage, step
         left = max(0.0, spec.measure_seconds - (time.monotonic() - began))
         compares = _may_disagree(model, call, read_from)
@@ -116,15 +116,15 @@ def _load(model: Any, path: str) -> None:
         raise UsageError(problem, key="weights") from None
 
 
-def _train(context: TrialContext, call: FitCall, model: Any, data: FitInput, steps: int) -> None:
+def train(context: TrialContext, call: FitCall, model: Any, data: FitInput, steps: int) -> None:
     """Train for some steps with the user's optimizer and callbacks."""
     context.enter(Phase.TRAINING)
-    left = steps
+    left, execution = steps, steps_per_execution(model)
 
     class Ends(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             nonlocal left
-            left -= 1
+            left -= execution
             if left <= 0 and not data.ends_by_itself:  # an interrupted `fit` leaves workers behind
                 self.model.stop_training = True
 
@@ -132,7 +132,7 @@ def _train(context: TrialContext, call: FitCall, model: Any, data: FitInput, ste
         before = left
         call.fit(model, data.fit_arguments(left), Ends())
         if left == before:
-            raise UsageError(f"the fit of {type(model).__name__} ended without a step; the noise scale cannot be measured")
+            raise UsageError(f"the fit of {type(model).__name__} ended without a step; learning cannot be measured")
     gc.collect()
 
 

@@ -52,8 +52,8 @@ _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can 
 
 
 @dataclass(frozen=True)
-class _Bench:
-    """The model and the data of a trial, and how `fit` is called on them."""
+class Bench:
+    """The model and the data of a trial, and how `fit` is called on them; `held_out` is the validation data."""
 
     context: TrialContext
     model: Any
@@ -62,7 +62,7 @@ class _Bench:
     call: FitCall
 
     @classmethod
-    def of(cls, context: TrialContext, loaded: Workload) -> _Bench:
+    def of(cls, context: TrialContext, loaded: Workload) -> Bench:
         """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
         call = FitCall(loaded, keras_of(model), data.sample_count())
@@ -82,7 +82,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. If
     `fit` copies the validation data, also validate for one step: in the user's run, these copies stay in memory.
     """
-    bench = _Bench.of(context, loaded)
+    bench = Bench.of(context, loaded)
     _train_on_longest(bench)
     measured_before = context.spec.compute_samples_per_second
     step = _known(measured_before) or _compute_rate(bench)
@@ -108,7 +108,7 @@ def _known(samples_per_second: float | None) -> SteadyRate | None:
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
-    bench = _Bench.of(context, loaded)
+    bench = Bench.of(context, loaded)
     validates = context.spec.validates and bench.call.method.trains
     _train_on_longest(bench)
     warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
@@ -120,7 +120,7 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     _send(context, clock)
 
 
-def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced: bool) -> None:
+def _train(bench: Bench, clock: StepClock, *, validation_steps: int, is_traced: bool) -> None:
     """Train until the clock is done; if there are `validation_steps`, first train a short epoch and validate.
 
     If each call of `fit` copies the data, there is only one call, as in the user's own run. Otherwise the short epoch is a
@@ -145,7 +145,7 @@ def _train(bench: _Bench, clock: StepClock, *, validation_steps: int, is_traced:
     bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
 
 
-def _train_on_longest(bench: _Bench) -> None:
+def _train_on_longest(bench: Bench) -> None:
     """Train a few steps on the longest and the shortest batch, if batches differ in shape."""
     shapes = batch_shapes.load(bench.context.folder)
     if shapes is None:
@@ -158,7 +158,7 @@ def _train_on_longest(bench: _Bench) -> None:
 
 
 def _fit_clock(
-    bench: _Bench,
+    bench: Bench,
     *,
     rates: tuple[float, float],
     warm_up: int,
@@ -203,7 +203,7 @@ def _fit_clock(
     return clock
 
 
-def _ready_batches(bench: _Bench, most: int) -> Callable[[int], int]:
+def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
     """Return a function of the batches consumed from now on, which returns the number that is ready.
 
     If batches made cannot be counted, these are as many as the workers could make, but at most `most`.
@@ -224,7 +224,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
     return 0.0 if context.placement.device is None else _GPU_WARM_UP_SECONDS
 
 
-def _compute_rate(bench: _Bench) -> SteadyRate:
+def _compute_rate(bench: Bench) -> SteadyRate:
     """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
@@ -238,7 +238,7 @@ def _compute_rate(bench: _Bench) -> SteadyRate:
     return clock.rate()
 
 
-def _repeating(bench: _Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
+def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
     """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order.
 
     Such a pipeline costs almost nothing. On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a
@@ -309,7 +309,7 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
     ).take(length)
 
 
-def _input_rate(bench: _Bench) -> SteadyRate:
+def _input_rate(bench: Bench) -> SteadyRate:
     """Time the pipeline alone: `fit` with a model whose step does nothing. The run leaves no workers.
 
     Batches that were ready when the step had been traced are not counted, nor are those in progress then. After the last
