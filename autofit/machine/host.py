@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from autofit.machine import verified
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import BUSY_SHARE
 
@@ -47,6 +48,7 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         devices=devices,
         shared_memory_bytes=shared_memory()[0],
         host=platform.node(),
+        verified=verified.last(),
     )
 
 

@@ -242,7 +242,7 @@ class HeatSpec:
     `keeps`, if given. The order of the data follows from `seed`. The learning rate is multiplied by
     `learning_rate_factor`; a schedule advances by samples after the first `updates`, as with batches of `baseline` samples.
     `beta_2` replaces the optimizer's, if given. The loss is that of the first `held_out_samples` samples of the
-    validation data.
+    validation data, with weights averaged over `snapshots` before each point of the curve.
     """
 
     seed: Count = 0
@@ -253,6 +253,7 @@ class HeatSpec:
     updates: Count = 0
     baseline: Positive = 1
     held_out_samples: Count = 0
+    snapshots: Positive = 1
 
 
 @dataclass(frozen=True)

@@ -242,3 +242,13 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
             )
         if cancelled.wait(_GPU_POLL_SECONDS):
             raise CancelledError("the tune was cancelled")
+
+
+def run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:
+    """Run a trial whose phases are of no interest, and return its result."""
+    try:
+        while True:
+            next(running)
+    except StopIteration as stop:
+        result: Measurement | Description = stop.value
+        return result

@@ -23,7 +23,7 @@ from autofit.records.race import Contestant, Heat, Race
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, HeatSpec, LossPoint
-from autofit.records.units import counted, format_seconds
+from autofit.records.units import format_seconds
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.tuning.budget import confirming_seconds
@@ -33,7 +33,8 @@ from autofit.tuning.runner import TrialRunner
 _CHECKPOINT = "race.npz"
 _PLANNED_PAIRS = 3  # of trainings for which the seconds of each are planned
 _EVALUATING_RATIO = 0.5  # seconds of evaluating a training's losses / seconds of training it, at most (assumed)
-_POINTS = 9  # losses evaluated for each training
+_POINTS = 9  # losses evaluated for each training, the first at the checkpoint
+_LEAST_CALLS, _MOST_SNAPSHOTS = 32, 8  # calls of the train function in a training; weights averaged for a point
 _LEAST_UPDATES = 50  # of the baseline in a training: a curve over fewer says nothing
 _LEAST_SECONDS = 2.0
 _LEAST_SAMPLES, _MOST_SAMPLES = 256, 16_384  # held out
@@ -60,7 +61,7 @@ class _Race:
             self._heats = list(_HEATS.validate_python(study.attribute(attributes.HEATS) or []))
         except ValidationError:
             self._heats = []
-        self._heat_seconds, self._updates, self._held_out = 0.0, 0, 0
+        self._heat_seconds, self._updates, self._held_out, self._snapshots = 0.0, 0, 0, 1
 
     def run(self) -> Race:
         """Train all contestants in pairs until each is decided."""
@@ -98,16 +99,22 @@ class _Race:
         around = max(confirming_seconds(config, trials) for config in (self._baseline, *self._others))
         heats = 1 + _PLANNED_PAIRS * count
         self._heat_seconds = (seconds / heats - around) / (1 + _EVALUATING_RATIO)
-        rate = self._rate(self._baseline)
-        least = max(_LEAST_SECONDS, _LEAST_UPDATES * (self._baseline.batch_size or 1) / rate if rate else 0.0)
+        rate = self._rate(self._baseline) or 0.0
+        updates = _LEAST_UPDATES * (self._baseline.batch_size or 1) / rate if rate else 0.0
+        call = max(map(self._call_seconds, (self._baseline, *self._others)))
+        least = max(_LEAST_SECONDS, updates, _LEAST_CALLS * call)
         if self._heat_seconds < least:
             needed = format_seconds(heats * (around + least * (1 + _EVALUATING_RATIO)))
-            return (
-                f"{counted(heats, 'training')} of {format_seconds(least)} or more take about {needed}; raise race_seconds"
-            )
-        within = _EVALUATING_RATIO * self._heat_seconds * (rate or 0.0) / _POINTS
+            return f"{heats} trainings of {format_seconds(least)} or more take about {needed}; raise race_seconds"
+        within = _EVALUATING_RATIO * self._heat_seconds * rate / _POINTS
         self._held_out = int(min(_MOST_SAMPLES, max(_LEAST_SAMPLES, within)))
+        self._snapshots = min(_MOST_SNAPSHOTS, int(self._heat_seconds / (_POINTS - 1) / call)) if call else _MOST_SNAPSHOTS
         return ""
+
+    def _call_seconds(self, config: FitConfig) -> float:
+        """Return how long a call of the train function takes, in seconds; 0 if its rate is unknown."""
+        rate = self._rate(config)
+        return (config.batch_size or 1) * (config.steps_per_execution or 1) / rate if rate else 0.0
 
     def _make_checkpoint(self) -> str:
         """Train the baseline to the checkpoint; return why it failed, or an empty text."""
@@ -147,6 +154,7 @@ class _Race:
             updates=self._updates,
             baseline=self._baseline.batch_size or 1,
             held_out_samples=self._held_out,
+            snapshots=self._snapshots,
         )
         name = "the baseline" if config == self._baseline else f"batch {config.batch_size}"
         activity = Activity(f"racing {name}, pair {pair} of at most {MOST_PAIRS}", config)

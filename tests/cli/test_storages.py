@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autofit.cli.doctor import resources
-from autofit.cli.doctor.findings import Status
+from autofit.cli.findings import Status
 
 
 def test_the_lock_of_a_journal_is_tried_out(tmp_path):

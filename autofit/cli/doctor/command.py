@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 import psutil
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from autofit import backends
 from autofit.cli.doctor import resources, smoke_trial, software
-from autofit.cli.doctor.findings import Finding, Status, problem
 from autofit.cli.exit import reporting_errors
+from autofit.cli.findings import Finding, Status, ok, print_findings, problem
 from autofit.cli.options import Json, Storage
 from autofit.errors import AutofitError
-from autofit.machine import host
+from autofit.machine import host, verified
 from autofit.machine.gpus import survey, unusable_gpu
 from autofit.records.distribution import __version__, version_of
 from autofit.records.events import Activity
@@ -34,8 +30,6 @@ from autofit.report.console.terminal import Terminal
 from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher
 
-_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
-_STATUS_CELLS, _SUBJECT_CELLS = 7, 15
 _JSON_VERSION = 1
 
 
@@ -87,6 +81,8 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield resources.cores(host.visible_cores(), host.cpu_quota())
     yield resources.temporary_files()
     yield resources.storage_at(urls.default_storage())
+    if result := verified.last():
+        yield ok("verify", result)
     if storage is not None:
         yield Activity("checking the storage")
         yield resources.storage_at(storage)
@@ -109,31 +105,3 @@ def _trials(machine: Machine, device: Device | None) -> Iterator[Finding]:
                 yield replace(compiled, subject="XLA trial")
     except (AutofitError, OSError) as error:
         yield problem("trial", f"a trial could not be prepared: {error}", "Fix the problems above first.")
-
-
-def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:
-    """Print findings on `console` as they arrive, unless it is None, and return them; show activities on `progress`."""
-    findings = []
-    with contextlib.ExitStack() as spinner:
-        for event in events:
-            spinner.close()
-            if isinstance(event, Activity):
-                if progress.is_terminal:
-                    spinner.enter_context(progress.status(f"{event.doing} …"))
-                continue
-            findings.append(event)
-            if console is not None:
-                console.print(_row(event))
-    return tuple(findings)
-
-
-def _row(finding: Finding) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=_STATUS_CELLS)
-    grid.add_column(width=_SUBJECT_CELLS)
-    grid.add_column(overflow="fold")
-    status = Text(finding.status.value, style=_STYLES[finding.status])
-    grid.add_row(status, Text(finding.subject, style="bold"), Text(finding.detail))
-    if finding.remedy is not None:
-        grid.add_row("", "", Text(f"→ {finding.remedy}"))
-    return grid

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from autofit.cli.doctor.findings import Finding, ok, problem, warning
+from autofit.cli.findings import Finding, ok, problem, warning
 from autofit.errors import StorageError
 from autofit.machine.gpus import UnreadDevice
 from autofit.records.machine import Device, Machine

@@ -6,20 +6,18 @@ The model has a convolution. On a GPU, cuDNN computes it, and cuDNN is the libra
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 
-from autofit.cli.doctor.findings import Finding, ok, problem
+from autofit.cli.findings import Finding, ok, problem
 from autofit.errors import AutofitError, UsageError
-from autofit.records.description import Description
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Machine
-from autofit.records.states import Outcome, Phase, Role
+from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_seconds
-from autofit.trial.launcher import ProcessLauncher
+from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.workload.workload import Workload
 
 _DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
@@ -62,7 +60,7 @@ def attempt(launcher: ProcessLauncher, machine: Machine, device: Device | None, 
     try:
         launcher.warm()
         ready = time.monotonic()
-        measurement = _run_to_end(launcher.run(spec))
+        measurement = run_to_end(launcher.run(spec))
     except UsageError as error:
         return problem("trial", str(error), "Correct this, then run autofit doctor again.")
     except AutofitError as error:
@@ -98,12 +96,3 @@ def _failure(measurement: Measurement, device: Device | None, *, forks: bool) ->
         )
     how = "hung" if outcome is Outcome.TIMEOUT else "died"
     return problem("trial", f"forking is not safe on this machine: a forked trial of a tiny model {how} ({reason})", _PLAIN)
-
-
-def _run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:
-    try:
-        while True:
-            next(running)
-    except StopIteration as stop:
-        result: Measurement | Description = stop.value
-        return result

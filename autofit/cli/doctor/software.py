@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from autofit import backends
 from autofit.backends.protocol import backend_name
 from autofit.backends.tensorflow.gpu import allocator_problem
-from autofit.cli.doctor.findings import Finding, ok, problem, warning
+from autofit.cli.findings import Finding, ok, problem, warning
 from autofit.records.distribution import DISTRIBUTION, install_command
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")

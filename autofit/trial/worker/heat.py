@@ -31,8 +31,7 @@ from autofit.workload.workload import Workload
 
 _FOLDER = "checkpoints"
 _POINTS = 8  # of the curve after its start
-_SNAPSHOTS = 8  # averaged for each point, at most
-_COPYING_SHARE = 0.25  # of the time between points that copies of the weights may take
+_COPYING_SHARE = 0.25  # of the training's time that copies of the weights may take
 _MOST_BYTES = 2 * 2**30  # of all points' weights in the host's memory
 _MOST_STEPS = 20_000  # of an epoch; `fit` is called again if the time is not up
 _MOST_AHEAD = 2  # calls of the train function in flight
@@ -58,7 +57,7 @@ def run_heat(context: TrialContext, loaded: Workload) -> None:
     start = _averaged([_values(model)])
     updates = int(model.optimizer.iterations)
     keras.utils.set_random_seed(heat.seed)  # for the order of the data
-    recorder = _Recorder(model, context.spec.measure_seconds, execution)
+    recorder = _Recorder(model, context.spec.measure_seconds, heat.snapshots)
     context.enter(Phase.TRAINING)
     while not recorder.is_over:
         before = recorder.calls
@@ -90,15 +89,15 @@ def run_heat(context: TrialContext, loaded: Workload) -> None:
 class _Recorder:
     """Takes snapshots of the weights at equal distances of training time, which does not count the copying."""
 
-    def __init__(self, model: Any, seconds: float, execution: int) -> None:
-        self._model, self._seconds, self._execution = model, seconds, execution
+    def __init__(self, model: Any, seconds: float, snapshots: int) -> None:
+        self._model, self._seconds, self._execution = model, seconds, steps_per_execution(model)
         self._end_of = backends.current().end_of
         self._began: float | None = None
         self._paused = 0.0
         self._ahead = deque[Callable[[], None]]()
         size = sum(value.nbytes for value in _values(model))
         self._point_count = max(2, min(_POINTS, _MOST_BYTES // max(1, size)))
-        self._wanted = 1  # snapshots for each point; more, if the first takes little time
+        self._wanted = snapshots  # for each point; fewer if copies take too long
         self._snapshots = list[list[Any]]()
         self.points = list[tuple[float, int, list[Any]]]()
         self.calls, self.is_over = 0, False
@@ -148,15 +147,11 @@ class _Recorder:
         if at >= (len(self.points) + 1) * point or len(self._snapshots) == self._wanted:
             self.points.append((at, self.calls * self._execution, _averaged(self._snapshots)))
             self._snapshots = []
-            self._wanted = self._affordable(point, time.perf_counter() - stopped)
             self.is_over = len(self.points) >= self._point_count or at >= self._seconds
             self._model.stop_training = self._model.stop_training or self.is_over
         self._paused += time.perf_counter() - stopped
-
-    def _affordable(self, point_seconds: float, copying_seconds: float) -> int:
-        """Return the number of snapshots of the next point; `copying_seconds` were needed for those of this one."""
-        each = copying_seconds / self._wanted
-        return max(1, min(_SNAPSHOTS, int(_COPYING_SHARE * point_seconds / max(each, 1e-9))))
+        if self._paused > _COPYING_SHARE * (at + point):
+            self._wanted = max(1, self._wanted // 2)
 
     def _elapsed(self) -> float:
         return time.perf_counter() - (self._began or 0.0) - self._paused

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from autofit.backends.protocol import backend_name
 from autofit.cli import app
 from autofit.cli.doctor import command, resources, smoke_trial, software
-from autofit.cli.doctor.findings import Finding, Status, ok, problem, warning
+from autofit.cli.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine.gpus import UnreadDevice
 from autofit.records.distribution import DISTRIBUTION, install_command, version_of

@@ -1,0 +1,1 @@
+"""`autofit verify`: measurements of what is known."""
