@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import time
@@ -18,7 +19,7 @@ SAMPLES, LABEL_NOISE = 8192, 3.0  # of the regression
 _LENGTH = 20_000  # batches in an epoch
 _GROWTH_BYTES = 32 * 2**20  # that a leaking batch keeps
 _RISE_SECONDS = 0.02  # between them, so that the watcher sees the memory rise
-_FAULT_AT = 12  # the batch that hangs or is killed
+_FAULT_AT = 12  # the batch that hangs or is killed, in the order in which they are made
 
 
 def workload(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None) -> Workload:
@@ -83,10 +84,13 @@ def known_data(
     width: int = WIDTH,
     fault: str = "",
 ) -> Any:
-    """Return a PyDataset that sleeps `seconds` for each batch, holds an array, and ends in a fault if one is named."""
+    """Return a PyDataset that sleeps `seconds` for each batch, holds an array, and ends in a fault if one is named.
+
+    Batches of `BATCH` samples have no fault.
+    """
     import keras  # as above
 
-    held, kept = np.ones(held_bytes, "uint8"), list[Any]()
+    held, kept, calls = np.ones(held_bytes, "uint8"), list[Any](), itertools.count(1)
 
     class Known(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
         def __len__(self) -> int:
@@ -95,10 +99,10 @@ def known_data(
         def __getitem__(self, index: int) -> Any:
             if seconds:
                 time.sleep(seconds)
-            if fault == "leak":
+            if fault == "leak" and batch_size != BATCH:
                 time.sleep(_RISE_SECONDS)
                 kept.append(np.ones(_GROWTH_BYTES, "uint8"))
-            elif fault and index == _FAULT_AT:
+            elif fault and batch_size != BATCH and next(calls) == _FAULT_AT:
                 time.sleep(3600) if fault == "hang" else os.kill(os.getpid(), signal.SIGKILL)
             return np.full((batch_size, width), held[:1].sum(), "float32"), np.ones((batch_size, 1), "float32")
 

@@ -19,6 +19,7 @@ from autofit.cli import app
 from autofit.cli.doctor import command, resources, smoke_trial, software
 from autofit.cli.findings import Finding, Status, ok, problem, warning
 from autofit.errors import TrialProcessError, UsageError
+from autofit.machine import verified
 from autofit.machine.gpus import UnreadDevice
 from autofit.records.distribution import DISTRIBUTION, install_command, version_of
 from autofit.records.events import Activity
@@ -423,3 +424,19 @@ def test_problems_set_the_exit_code_and_json_has_every_finding(count, exit_code,
     assert (report["version"], report["problems"], report["warnings"]) == (1, exit_code, 1)
     assert report["findings"][0] == {"subject": "cores", "status": "ok", "detail": "2", "remedy": None}
     assert len(report["findings"]) == count
+
+
+def test_the_last_verify_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert verified.last() == ""
+    verified.keep("2026-11-26, autofit 0.1.0, jax: all figures right")
+    assert verified.last() == "2026-11-26, autofit 0.1.0, jax: all figures right"
+    verified.path().write_bytes(b"\x1b[31mred\xff" * 100)
+    assert len(verified.last()) <= 200 + 100
+    assert "\x1b" not in verified.last()
+
+
+def test_verify_names_its_checks():
+    ran = RUN.invoke(app, ["verify", "--only", "input rat"])
+    assert ran.exit_code == 2
+    assert "--only: there is no such key; did you mean input rate? Allowed here: input rate, step rate, A/A" in ran.output

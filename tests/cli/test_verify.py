@@ -1,0 +1,69 @@
+"""`autofit verify` on this machine, and with three defects: each is found."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autofit
+from autofit.cli.verify import checks
+from tests.installed import needs
+
+pytestmark = [pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(420)]
+PACKAGE = Path(autofit.__file__).parent
+
+
+def verified(tmp_path, *only, backend="tensorflow", folder=None):
+    """The exit code and the findings of a run, each by its subject."""
+    variables = {**os.environ, "KERAS_BACKEND": backend, "XDG_DATA_HOME": str(tmp_path)}
+    if folder is not None:  # the processes of trials find this package first, too
+        variables["PYTHONPATH"] = str(folder)
+    options = [option for subject in only for option in ("--only", subject)]
+    command = [sys.executable, "-m", "autofit", "verify", "--json", *options]
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400, check=False)
+    assert ran.stdout, ran.stderr
+    printed = json.loads(ran.stdout)
+    return ran.returncode, {finding["subject"]: finding for finding in printed["findings"]}
+
+
+def test_all_figures_are_right(tmp_path):
+    code, findings = verified(tmp_path)
+    assert code == 0, [finding for finding in findings.values() if finding["status"] == "problem"]
+    assert set(findings) == set(checks.CHECKS)
+    (kept,) = tmp_path.rglob("verify.txt")
+    assert re.match(r"\d{4}-\d\d-\d\d, autofit [\d.]+\S*, tensorflow: all figures right", kept.read_text())
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_other_backends(tmp_path, backend):
+    needs(backend)
+    code, findings = verified(tmp_path, "input rate", "host memory", "hang", "device OOM", backend=backend)
+    assert code == 0, findings
+    assert findings["device OOM"]["detail"] == f"not shown: Keras on {backend} has no memory of its own on a CPU"
+    assert not list(tmp_path.rglob("verify.txt"))  # some figures are not all
+
+
+@pytest.mark.parametrize(
+    ("module", "right", "wrong", "found"),
+    [
+        ("trial/worker/step_clock.py", "time.perf_counter()", "(1.1 * time.perf_counter())", ["input rate", "step rate"]),
+        ("machine/host.py", 'proportional=rollup["Pss"]', 'proportional=rollup["Rss"]', ["host memory"]),
+        ("trial/watcher.py", "if self.last_bytes > self._limit:\n", "if self.last_bytes < 0:\n", ["host OOM"]),
+        ("trial/worker/main.py", "if exhausted is not None:", "if False:", ["device OOM"]),
+    ],
+    ids=["clock", "shared memory", "host OOM", "device OOM"],
+)
+def test_a_defect_is_found(tmp_path, module, right, wrong, found):
+    shutil.copytree(PACKAGE, tmp_path / "autofit", ignore=shutil.ignore_patterns("__pycache__"))
+    source = tmp_path / "autofit" / module
+    text = source.read_text()
+    assert right in text
+    source.write_text(text.replace(right, wrong))
+    code, findings = verified(tmp_path, *found, folder=tmp_path)
+    assert code == 1
+    assert {subject for subject, finding in findings.items() if finding["status"] == "problem"} == set(found), findings
