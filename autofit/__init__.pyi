@@ -4,6 +4,7 @@ from .api.measure_noise import measure_noise as measure_noise, measure_noise_fil
 from .api.result import Result as Result, SweepResult as SweepResult
 from .api.sweep import sweep as sweep, sweep_file as sweep_file
 from .api.tune import tune as tune, tune_file as tune_file
+from .api.watch import Watch as Watch
 from .errors import (
     AutofitError as AutofitError,
     ConfigError as ConfigError,

@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import Result, ResultOrSweep
+from autofit.cli.options import Json, Result, ResultOrSweep
 from autofit.errors import UsageError
 from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
@@ -20,11 +20,17 @@ from autofit.report.html import page
 from autofit.storage import result_files
 
 
-def show(result: ResultOrSweep) -> None:
-    """Show a result (every trial, the choice and the lines to paste) or the table of a sweep."""
+def show(result: ResultOrSweep, as_json: Json = False) -> None:
+    """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
+
+    With --json, print the whole record with every reading instead.
+    """
     console = Terminal()
     with reporting_errors():
         record = result_files.load(result)
+        if as_json:
+            typer.echo(json.dumps(result_files.encode(record), indent=2))
+            return
         if isinstance(record, SweepRecord):
             console.print(sweep_table(record))
             return

@@ -210,8 +210,8 @@ class TuneLog:
 
     `description` is None if the model could not be built within the limits. `trials` are the stored trials: those of the
     search, and later runs that failed and therefore count against their config. `runs` are all trials after the search.
-    `seconds` is the duration of the tune, `describing_seconds` the part of it before the first trial. `started_at` is in
-    seconds since 1970 (UTC).
+    `study` is the name of the study that holds the trials. `seconds` is the duration of the tune, `describing_seconds` the
+    part of it before the first trial. `started_at` is in seconds since 1970 (UTC).
     """
 
     limits: Limits
@@ -225,6 +225,7 @@ class TuneLog:
     started_at: Seconds = 0.0
     call_source: CallSource
     placement: Placement = ON_CPU
+    study: str = ""
     version: int = RESULT_VERSION
 
     @property

@@ -263,7 +263,8 @@ class Measurement:
     `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`,
     `compute_samples_per_second` the rate of the same step on one cached batch, and `input_samples_per_second` the rate of
     the input pipeline alone. `spread`, `compute_spread` and `input_spread` are the half-widths of the 95% confidence
-    intervals of these rates, relative to them.
+    intervals of these rates, relative to them. `blocks` are the readings of the first rate: the ends of blocks of steps,
+    each in seconds and in calls of the train function since the first counted one.
 
     Peaks are None if they cannot be read. The peaks by phase include the phase in which the input pipeline runs alone; the
     total peaks do not. `driver_peak_bytes` is the highest use that the driver reported for the trial's processes, including
@@ -283,6 +284,7 @@ class Measurement:
     spread: Ratio | None = None
     step_seconds: Seconds | None = None
     steps: Count = 0
+    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     compute_samples_per_second: Rate | None = None
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None

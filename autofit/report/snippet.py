@@ -18,6 +18,7 @@ _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in the mixed_precision module of each
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
+_WATCH = "# callbacks=[autofit.Watch(result)] compares the training with this"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
@@ -76,7 +77,8 @@ def render(record: TuneRecord) -> str:
     steps = STEPS_PER_EPOCH if source.call == FIT else "steps"
     if description.input_kind == "generator" and steps not in record.fit_kwargs:
         lines.append(f"# if the generator is endless, also pass {steps}")
-    return "\n".join([*lines, _lines(f"model.{source.call}", arguments)])
+    watched = [_WATCH] if source.call == FIT and description.keras == "keras" else []
+    return "\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched])
 
 
 def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -24,9 +24,16 @@ _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | Failed
 _SWEEPS = TypeAdapter(SweepRecord)
 
 
-def encode(record: TuneRecord | FailedTune) -> dict[str, Any]:
+def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
     """Convert a record to JSON types."""
-    fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
+    if not isinstance(record, SweepRecord):
+        fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
+        return fields
+    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
+    fields["cells"] = [
+        {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else encode(cell.tune)}
+        for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
+    ]
     return fields
 
 
@@ -42,13 +49,8 @@ def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
 
 def save_sweep(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
     """Write a sweep as JSON to `path`, and its `table` as CSV next to it, each atomically."""
-    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
-    fields["cells"] = [
-        {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else encode(cell.tune)}
-        for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
-    ]
     table_path = csv_path(path)
-    write(json.dumps(fields, indent=2) + "\n", path)
+    write(json.dumps(encode(record), indent=2) + "\n", path)
     write(table, table_path)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import datetime
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
@@ -22,10 +23,10 @@ from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.noise import NoiseScale
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
-from autofit.records.units import format_seconds
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.units import format_bytes, format_seconds
 from autofit.search.decision import Proposer
-from autofit.storage import attributes
+from autofit.storage import attributes, trainings
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import noise, race
@@ -93,6 +94,7 @@ class _Tuning:
         if request.settings.objective == GOODPUT:
             self._noise_scale = noise.before_search(self._runner, description)
         prepared, proposer, confirmation = self._prepare(description)
+        self._learn_from_trainings(prepared)
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
         while isinstance(ended := self._search(proposer, prepared, len(earlier_trials)), Description):
@@ -144,6 +146,21 @@ class _Tuning:
             tune_records.store(self.study, self._request, error.tune)
         elif not self.study.trials():
             self.study.remove()
+
+    def _learn_from_trainings(self, prepared: Prepared) -> None:
+        """Say how the user's last training ran; one that ran out of memory counts as a trial."""
+        for training in trainings.of(self._request.fingerprint()):
+            when = f"{datetime.fromtimestamp(training.started_at):%d %B}"
+            if training.ran_out_of_memory:
+                held = f"{format_bytes(training.host_bytes)} of {format_bytes(training.host_limit_bytes)}"
+                reason = f"your training of {when} ended suddenly while it held {held}"
+                evidence = Evidence(reason, last_host_bytes=training.host_bytes)
+                measurement = Measurement(Outcome.HOST_OOM, evidence, training.seconds)
+                self.study.add(Trial(training.config, measurement, "your own training"), prepared.space.knobs())
+                self._emit(Notice(f"{reason}; {training.config} counts as out of memory"))
+                trainings.forget(training)
+            elif training.ended:
+                self._emit(Notice(f"your training of {when}: {training.in_words()}"))
 
     def _forget_another_model(self, description: Description) -> None:
         """Delete the stored trials if the model has changed even though its source code has not."""
@@ -247,4 +264,5 @@ class _Tuning:
             started_at=self._started_at,
             call_source=request.call_source,
             placement=request.placement,
+            study=request.fingerprint(),
         )

@@ -12,6 +12,8 @@ the index, starts and noise. SGD's expected loss on them follows a recursion, so
 For each batch size, the learning rate that needs the fewest is found on a grid of 14. The noise scale on the way of batches
 of 32 is exact too, at the last of steps 100, 400 and 1,600 before the target. It predicts that a sample in a batch of B
 brings (φ + 32)/(φ + B) of one in a batch of 32. Counted are the true values within the band that a tune's summary states.
+
+"small" (20 minutes, needs scikit-learn): see small_trainings.py.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import pathlib
 import sys
 
 import numpy as np
+import small_trainings
 
 from autofit.records.noise import STEPS
 from autofit.records.states import Role
@@ -147,6 +150,8 @@ def training(seed):
 
 def run(part):
     """Run a part; returns its figures."""
+    if part == "small":
+        return small_trainings.run()
     if part == "trainings":
         return [row for seed in range(1000, 1000 + PROBLEMS) if (row := training(seed)) is not None]
     return {f"{backend}, {batch}": intervals(backend, batch) for backend in BACKENDS for batch in MICROBATCHES}
@@ -187,18 +192,20 @@ def print_trainings(rows):
 def main():
     """Print the frozen figures, or run and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", nargs="*", metavar="PART", help="run these: intervals, trainings (default: both)")
+    parser.add_argument("--run", nargs="*", metavar="PART", help="run these: intervals, trainings, small (default: all)")
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
-    for part in [] if arguments.run is None else arguments.run or ["intervals", "trainings"]:
+    for part in [] if arguments.run is None else arguments.run or ["intervals", "trainings", "small"]:
         frozen[part] = run(part)
         FROZEN.write_text(json.dumps(frozen) + "\n")
         print(part, "done", file=sys.stderr)
-    frozen = json.loads(FROZEN.read_text())
+    frozen = json.loads(FROZEN.read_text())  # with text for the keys that were numbers
     if "intervals" in frozen:
         print_intervals(frozen["intervals"])
     if "trainings" in frozen:
         print_trainings(frozen["trainings"])
+    if "small" in frozen:
+        small_trainings.print_figures(frozen["small"])
 
 
 if __name__ == "__main__":

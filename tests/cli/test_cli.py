@@ -16,6 +16,7 @@ import yaml
 
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU
+from tests.recompute import figures_of
 from tests.trial.test_lifetime import alive, wait_for
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits for a whole tune
@@ -70,6 +71,14 @@ def test_tune_ends_with_a_confirmed_config(tuned):
     assert max(map(len, summary.splitlines())) <= 124
 
 
+def test_every_stated_figure_follows_from_the_readings(tuned):
+    folder, _ = tuned
+    figures = figures_of(folder / "result.json")
+    assert len(figures) >= 8
+    for name, (stated, recomputed) in figures.items():
+        assert stated == pytest.approx(recomputed, rel=1e-9), name
+
+
 def test_the_pasted_lines_train_and_validate(tuned, tmp_path):
     _, done = tuned
     lines = done.stdout.partition("To train with it:\n\n")[2].partition("\nwritten to")[0]
@@ -99,6 +108,7 @@ def test_show_and_kwargs_read_the_result(tuned):
         ).stdout
 
     assert "samples/s" in run("show", "result.json")
+    assert json.loads(run("show", "result.json", "--json")) == result
     assert json.loads(run("kwargs", "result.json", "--format", "json")) == {
         "data_kwargs": result["data_kwargs"],
         "fit_kwargs": result["fit_kwargs"],

@@ -18,13 +18,11 @@ from autofit.cli.findings import Finding, ok, problem, warning
 from autofit.cli.verify import workloads
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity
-from autofit.records.intervals import sequential_interval
 from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes, format_seconds
 from autofit.trial.launcher import ProcessLauncher, run_to_end
-from autofit.tuning.noise import of_measurement
 from autofit.workload.workload import Workload
 
 MIB = 2**20
@@ -132,6 +130,8 @@ def _step_rate(bench: Bench) -> Finding:
 
 
 def _same_twice(bench: Bench) -> Finding:
+    from autofit.records.intervals import sequential_interval  # loads SciPy, which takes a second
+
     bench.launcher.change(workloads.workload({"seconds": _BATCH_SECONDS}))
     runs = [bench.again(input_samples_per_second=1e9, compute_samples_per_second=1e9) for _ in range(2 * _SAME_RUNS)]
     if failed := next(filter(None, map(_failed, runs)), None):
@@ -236,6 +236,8 @@ def _turns(bench: Bench) -> Finding:
 
 
 def _noise_scale(bench: Bench) -> Finding:
+    from autofit.tuning.noise import of_measurement  # loads Optuna and SciPy
+
     workload, exact = workloads.regression()
     measured = bench.run(
         workload, FitConfig(workloads.BATCH), role=Role.GRADIENTS, gradient_steps=(0,), measure_seconds=20.0

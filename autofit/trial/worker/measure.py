@@ -367,6 +367,7 @@ def _send(
                 spread=_finite(rate.spread),
                 step_seconds=rate.step_seconds,
                 steps=rate.steps,
+                blocks=rate.blocks,
                 compute_samples_per_second=step_rate,
                 compute_spread=step_spread,
                 input_samples_per_second=input_rate,

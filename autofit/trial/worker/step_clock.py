@@ -45,12 +45,16 @@ _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
+    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval.
+
+    `blocks` are the readings: the ends of the blocks and of the part, each in seconds and steps since the part's start.
+    """
 
     samples_per_second: float
     spread: float
     step_seconds: float
     steps: int
+    blocks: tuple[tuple[float, float], ...] = ()
 
 
 def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> SteadyRate:
@@ -60,14 +64,17 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
     """
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
-    (block_start, block_done), rates = ends[0], []
+    blocks, rates = [ends[0]], []
     for end, done in ends[1:]:
+        block_start, block_done = blocks[-1]
         if end - block_start >= _BLOCK_SECONDS:
             rates.append((done - block_done) * batch_samples / (end - block_start))
-            block_start, block_done = end, done
+            blocks.append((end, done))
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps))
+    (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
+    read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read)
 
 
 def steps_to_drain(queued: int, input_rate: float, compute_rate: float) -> int:

@@ -1,0 +1,61 @@
+"""Recompute the stated figures of a result from its readings alone, without code of the engine."""
+
+import itertools
+import json
+import math
+import statistics
+
+from scipy.stats import t
+
+QUANTILE, LOOK_QUANTILE = 0.975, 0.985  # of an interval of one look, and of up to four
+
+
+def rate_of(measurement, batch_size, steps_per_execution=1):
+    """The rate and its relative half-width, from the ends of blocks of steps."""
+    blocks = [(0.0, 0.0), *measurement["blocks"]]
+    samples = batch_size * (steps_per_execution or 1)
+    seconds, steps = blocks[-1]
+    rates = [(done - before) * samples / (end - start) for (start, before), (end, done) in itertools.pairwise(blocks)]
+    if blocks[-1][0] - blocks[-2][0] < 0.15:  # the part after the last whole block
+        rates = rates[:-1]
+    width = math.inf
+    if len(rates) > 1:
+        width = t.ppf(QUANTILE, len(rates) - 1) * statistics.stdev(rates) / math.sqrt(len(rates)) / statistics.fmean(rates)
+    return steps * samples / seconds, width
+
+
+def figures_of(path):
+    """The figures of a saved result: (stated, recomputed) by name; runs whose rate was not timed are left out."""
+    result = json.loads(path.read_text())
+    found, by_config = {}, {}
+    for run in (*result["trials"], *result["runs"]):
+        measured, config = run["measurement"], run["config"]
+        if measured["outcome"] != "ok" or not measured["blocks"]:
+            continue
+        rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
+        name = f"{run['stage']} {config['batch_size']} {len(found)}"
+        found[f"rate of {name}"] = (measured["samples_per_second"], rate)
+        if measured["spread"] is not None:
+            found[f"spread of {name}"] = (measured["spread"], width)
+        if run["stage"] in ("chosen", "baseline"):
+            by_config.setdefault(json.dumps(config), []).append(rate)
+    choice = result["choice"]
+    confirming = by_config[json.dumps(choice["config"])]
+    found["rate"] = (choice["samples_per_second"], statistics.median(confirming))
+    speedup = choice["speedup"]
+    if choice["config"] != speedup["baseline"] and speedup["pairs"] > 1:
+        pairs = speedup["pairs"]
+        logs = [list(map(math.log, rates[:pairs])) for rates in (confirming, by_config[json.dumps(speedup["baseline"])])]
+        lead = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+        squares = [statistics.variance(each) / pairs for each in logs]
+        freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
+        width = t.ppf(LOOK_QUANTILE, freedom) * math.sqrt(sum(squares))
+        for name, value in (("ratio", lead), ("low", lead - width), ("high", lead + width)):
+            found[f"speedup {name}"] = (speedup[name], math.exp(value))
+    peaks = [
+        run["measurement"]["host_peak_bytes"]
+        for run in (*result["trials"], *result["runs"])
+        if run["config"] == choice["config"] and run["measurement"]["outcome"] == "ok"
+    ]
+    found["host peak"] = (choice["host_peak_bytes"], max(peaks))
+    return found
