@@ -1,5 +1,6 @@
 """`Watch` in plain trainings on each backend: rates and memory against the promise, a slow run, and a leak."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,12 +10,12 @@ import pytest
 
 from tests.installed import needs
 
+pytestmark = [pytest.mark.slow, pytest.mark.quiet]
+
 PROGRAM = """
-    import sys, time
+    import time
     import numpy as np
     import autofit
-
-    KIND = sys.argv[1]
 
     def build():
         import keras
@@ -43,14 +44,16 @@ PROGRAM = """
         from autofit.storage import trainings
 
         result = autofit.tune(build, data, space={"batch_size": [16]}, max_trials=2, progress=False)
-        watch._POLL_SECONDS, watch._READING_SHARE, watch._LEAST_SECONDS = 0.2, 1.0, 1.0
-        said = []
-        slow = {"plain": {}, "slow": {"seconds": 0.05}, "leak": {"leaks": True}}[KIND]
-        model = build()
-        seen = autofit.Watch(result, say=said.append)
-        model.fit(data(16, **slow), epochs=3, verbose=0, callbacks=[seen])
-        (kept,) = trainings.of(result.study)
-        print("SAW", repr((said, kept.rate_ratio, kept.host_ratio, kept.ended, model.train_function is seen._step)))
+        watch._POLL_SECONDS, watch._READING_SHARE, watch._LEAST_SECONDS = 0.8, 1.0, 2.0
+        kinds = {"plain": {}, "slow": {"seconds": 0.05}, "leak": {"leaks": True}}
+        for kind, changes in kinds.items():
+            said, model = [], build()
+            seen = autofit.Watch(result, say=said.append)
+            model.fit(data(16, **changes), epochs=3, verbose=0, callbacks=[seen])
+            kept = trainings.of(result.study)[-1]
+            is_restored = model.train_function is seen._step
+            print("SAW", repr((kind, (said, kept.rate_ratio, kept.host_ratio, kept.ended, is_restored))))
+            time.sleep(1)  # a training is kept by the second in which it started
 """
 
 
@@ -60,20 +63,23 @@ def backend(request):
     return request.param
 
 
-def ran(tmp_path, backend, kind):
-    file = tmp_path / "program.py"
+@pytest.fixture(scope="session")
+def trainings(tmp_path_factory, backend):
+    """What was seen of each training, by its kind."""
+    folder = tmp_path_factory.mktemp("watched")
+    file = folder / "program.py"
     file.write_text(textwrap.dedent(PROGRAM))
-    variables = {**os.environ, "KERAS_BACKEND": backend, "XDG_DATA_HOME": str(tmp_path / "data")}
+    variables = {**os.environ, "KERAS_BACKEND": backend, "XDG_DATA_HOME": str(folder / "data")}
     run = subprocess.run(
-        [sys.executable, str(file), kind], env=variables, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, str(file)], env=variables, capture_output=True, text=True, timeout=200, check=False
     )
-    (line,) = (line for line in run.stdout.splitlines() if line.startswith("SAW"))
-    return eval(line.removeprefix("SAW "))  # printed by the program above
+    lines = [line.removeprefix("SAW ") for line in run.stdout.splitlines() if line.startswith("SAW ")]
+    assert len(lines) == 3, run.stderr
+    return dict(map(ast.literal_eval, lines))
 
 
-@pytest.mark.quiet
-def test_a_training_as_promised(tmp_path, backend):
-    said, rate_ratio, host_ratio, ended, is_restored = ran(tmp_path, backend, "plain")
+def test_a_training_as_promised(trainings):
+    said, rate_ratio, host_ratio, ended, is_restored = trainings["plain"]
     assert rate_ratio == pytest.approx(1, abs=0.1)
     assert 0.3 < host_ratio < 2
     assert ended
@@ -82,13 +88,11 @@ def test_a_training_as_promised(tmp_path, backend):
     assert line.startswith(f"autofit: the training ran at {rate_ratio:.2f} of the promised ")
 
 
-@pytest.mark.quiet
-def test_a_slow_training_and_a_leak_are_mentioned_once(tmp_path, backend):
-    said, rate_ratio, *_ = ran(tmp_path, backend, "slow")
+def test_a_slow_training_and_a_leak_are_mentioned_once(trainings):
+    (first, _last), rate_ratio, *_ = trainings["slow"]
     assert rate_ratio == pytest.approx(0.4, abs=0.1)
-    first, _last = said
     assert first.startswith("autofit: this training runs at ")
     assert first.endswith(": the step or the input is slower than in the trials")
-    said, *_ = ran(tmp_path, backend, "leak")
+    said, *_ = trainings["leak"]
     assert sum(line.startswith("autofit: memory grows: ") for line in said) == 1
     assert "the machine's" in said[0]
