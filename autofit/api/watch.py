@@ -88,7 +88,8 @@ class Watch:
         if isinstance(before, Watch):  # of a fit that raised
             before._stopped.set()
             self._step = before._step
-        model.train_function = self._counted
+        if self._step is not None:  # a fit of the user's own may have none
+            model.train_function = self._counted
         machine = host.detect()
         self._training = Training(
             self._result.study,
@@ -118,7 +119,8 @@ class Watch:
 
     def on_train_end(self, logs: Any = None) -> None:
         """Say how the training compares with the promise, and keep it for the next tune."""
-        self._model.train_function = self._step
+        if self._step is not None:
+            self._model.train_function = self._step
         self._stopped.set()
         self._thread.join(timeout=1)
         self._look_at_memory()

@@ -62,15 +62,13 @@ class Training:
 
     def in_words(self, promised: float | None = None) -> str:
         """Return what was seen in one sentence; `promised` is the promised rate in samples per second, if it is known."""
-        parts = []
+        parts = ["the training was too short for a rate"]
         if self.rate_ratio is not None:
             rate = "rate" if promised is None else f"{format_rate(promised)} samples/s"
-            parts.append(f"ran at {self.rate_ratio:.2f} of the promised {rate}")
-        ratios = {"host": self.host_ratio, "device": self.device_ratio}
-        parts += [
-            f"{name} memory at {ratio:.2f} of the promised peak" for name, ratio in ratios.items() if ratio is not None
-        ]
-        return f"the training {', '.join(parts)}" if parts else "the training was too short to compare with the tune"
+            parts = [f"the training ran at {self.rate_ratio:.2f} of the promised {rate}"]
+        for name, ratio in {"host": self.host_ratio, "device": self.device_ratio}.items():
+            parts += [] if ratio is None else [f"{name} memory at {ratio:.2f} of the promised peak"]
+        return ", ".join(parts)
 
 
 _TRAININGS = TypeAdapter(Training)
