@@ -81,8 +81,8 @@ def test_memory_that_rises_is_mentioned_once_with_the_time_left(watched):
         watched.bytes += GIB // 2
     (line,) = watched.said
     assert line == (
-        "autofit: memory grows: 5.00 GiB now, 1.00 GiB more than 2 min 00 s ago (promised peak 4.00 GiB). At this pace, the "
-        "machine's 16.0 GiB are full in 22 min 00 s"
+        "autofit: memory grows: 5.00 GiB now, 1.00 GiB more than 2 min 00 s ago (promised peak 4.00 GiB). At this pace, "
+        "the machine's 16.0 GiB are full in 22 min 00 s"
     )
 
 
