@@ -7,6 +7,8 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, HeatSpec
 from tests.installed import needs
 
+pytestmark = pytest.mark.slow
+
 WIDTH, SAMPLES, RATE = 8, 4096, 1e-4
 TRUTH = np.linspace(1, 2, WIDTH)
 

@@ -35,3 +35,15 @@ def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_prob
     statuses = {finding["subject"]: finding["status"] for finding in found["findings"]}
     assert statuses["keras backend"] == "problem", told
     assert "trial" not in statuses
+
+
+def test_verify_measures_what_it_is_asked_for(tmp_path):
+    command = [DOCTOR[0], "verify", "--only", "kill", "--only", "two at once"]
+    environment = {**os.environ, "COLUMNS": "80", "XDG_DATA_HOME": str(tmp_path)}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    killed, second, _, result = ran.stdout.splitlines()
+    assert killed.split() == ["ok", "kill", "recognised:", "a", "process", "that", "is", "killed"]
+    assert second.endswith("a second measurement waits for the first")
+    assert result.startswith("All figures right; ")
+    assert not list(tmp_path.rglob("verify.txt"))  # a part is no result for reports
