@@ -284,7 +284,6 @@ class Measurement:
     spread: Ratio | None = None
     step_seconds: Seconds | None = None
     steps: Count = 0
-    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     compute_samples_per_second: Rate | None = None
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None
@@ -302,6 +301,7 @@ class Measurement:
     traceback: str | None = None
     gradients: tuple[Gradients, ...] = ()
     losses: tuple[LossPoint, ...] = ()
+    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
 
     @property
     def rate_noise(self) -> float:

@@ -61,6 +61,7 @@ class Confirmation:
         self._estimates: dict[FitConfig, RateEstimate] = {}
         self._reruns: dict[FitConfig, RateEstimate] = {}
         self._no_time: frozenset[FitConfig] = frozenset()
+        self._pairs: dict[FitConfig, Pair] = {}
 
     def run(self) -> Recommendation | None:
         """Choose a config and confirm it; return None if no trial remains to be chosen."""
@@ -74,6 +75,11 @@ class Confirmation:
                 passed = selection.passed_over(compared, ran, self._limits, self._no_time, self._objective)
                 return replace(choice, passed_over=passed)
         return None
+
+    def baseline_instead(self, choice: Recommendation) -> Recommendation | None:
+        """Return the baseline in place of a confirmed choice; None if it may not win or its runs failed."""
+        pair = self._pairs.get(choice.config)
+        return None if pair is None or not self._baseline_may_win else pair.baseline_instead(self._limits)
 
     def _finalists(self) -> tuple[Trial, ...]:
         trials = self._affordable(self._study.trials())
@@ -120,7 +126,7 @@ class Confirmation:
         """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
         tried = [t for t in self._study.trials() if t.config == self._baseline]
         finished = next((t for t in tried if t.measurement.outcome is Outcome.OK), None)
-        pair = Pair(chosen, self._baseline, finished, objective=self._objective)
+        pair = self._pairs[chosen.config] = Pair(chosen, self._baseline, finished, objective=self._objective)
         while configs := self._next_round(pair):
             pair.rounds += 1
             for config in configs:

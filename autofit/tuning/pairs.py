@@ -97,16 +97,23 @@ class Pair:
         The config is also recommended if `baseline_may_win` is false, or if a run of the baseline failed.
         """
         speedup = self.speedup()
-        none = Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
         if self.baseline == self.chosen.config:
-            return self._recommend(self.chosen, none)
+            return self._recommend(self.chosen, self._no_gain())
         is_faster = (speedup.low or 0.0) > self._least_gain(tolerance)
-        kept = self._baseline_kept(limits) if baseline_may_win and not is_faster else None
+        kept = self.baseline_instead(limits) if baseline_may_win and not is_faster else None
+        return kept or self._recommend(self.chosen, speedup)
+
+    def baseline_instead(self, limits: Limits) -> Recommendation | None:
+        """Recommend the baseline instead of the config; return None if a run of it failed or exceeded the limits."""
+        kept = self._baseline_kept(limits)
         if kept is None:
-            return self._recommend(self.chosen, speedup)
+            return None
         runs = self.runs.get(self.chosen.config) or [self.chosen.measurement]
-        challenger = Challenger(self.chosen.config, statistics.median(_rates(runs)), speedup)
-        return self._recommend(kept, none, challenger)
+        challenger = Challenger(self.chosen.config, statistics.median(_rates(runs)), self.speedup())
+        return self._recommend(kept, self._no_gain(), challenger)
+
+    def _no_gain(self) -> Speedup:
+        return Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
 
     def _least_gain(self, tolerance: float) -> float:
         """Return the speedup above which the value of the baseline is not within the tolerance of the config's value."""

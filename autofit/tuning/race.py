@@ -49,6 +49,12 @@ def run(runner: TrialRunner, study: TuningStudy, record: TuneRecord) -> Race:
         return Race(reason=str(error))
 
 
+def keeps_baseline(race: Race, config: FitConfig) -> bool:
+    """Return whether a race was run for a config and did not show that it reaches the same loss sooner."""
+    raced = [contestant for contestant in race.contestants if contestant.config == config and contestant.ratio is not None]
+    return bool(raced) and not raced[0].is_sooner
+
+
 class _Race:
     def __init__(self, runner: TrialRunner, study: TuningStudy, record: TuneRecord) -> None:
         self._runner, self._study, self._record = runner, study, record

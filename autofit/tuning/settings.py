@@ -184,7 +184,8 @@ class TuneSettings(BaseModel):
         description="How long to race the chosen batch size against the baseline's after the search, in seconds; None for "
         "no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise "
         "scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is "
-        "reached. It includes `noise_scale`, and needs validation data.",
+        "reached. It includes `noise_scale`, and needs validation data. With `objective: goodput`, the baseline stays if "
+        "the race does not show the choice to be sooner.",
     )
     storage: str | None = Field(
         default=None,

@@ -20,8 +20,8 @@ from datetime import datetime
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
-from autofit.records.noise import NoiseScale
-from autofit.records.result import TuneLog, TuneRecord
+from autofit.records.noise import RATE, NoiseScale
+from autofit.records.result import Recommendation, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.records.units import format_bytes, format_seconds
@@ -82,7 +82,7 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
-        self._noise_scale: NoiseScale | None = None  # known before the search, if goodput is maximized
+        self._noise_scale: NoiseScale | None = None  # known before the search if goodput is maximized, otherwise after it
         self._too_slow: list[Trial] = []  # ended at max_seconds; not stored, as they may finish in a tune with more time
 
     def run(self) -> TuneRecord:
@@ -108,21 +108,29 @@ class _Tuning:
         edge = edge_notice(request, prepared, recommendation.config)
         if edge is not None:
             self._emit(edge)
-        record = tune_records.record(request, self._log(), description, recommendation, ended)
-        record = replace(record, objective=prepared.objective, noise_scale=self._noise_scale)
-        record = replace(record, alternative=tune_records.alternative(request, record))
+        record = self._recorded(prepared, recommendation, ended)
         races = request.settings.race_seconds is not None
         if not races:  # a stored result would end a tune that goes on with a race
             tune_records.store(self.study, request, record)
         if noise.is_wanted(request, record):
-            record = replace(record, noise_scale=noise.of_tune(self._runner, record))
-            record = replace(record, alternative=tune_records.alternative(request, record))
+            self._noise_scale = noise.of_tune(self._runner, record)
+            record = self._recorded(prepared, recommendation, ended)
         if races:
             self._runner.budget.allow_race()
-            record = replace(record, race=race.run(self._runner, self.study, record))
+            raced = race.run(self._runner, self.study, record)
+            if record.objective != RATE and race.keeps_baseline(raced, record.config):
+                recommendation = confirmation.baseline_instead(recommendation) or recommendation
+                record = self._recorded(prepared, recommendation, ended)
+            record = replace(record, race=raced)
         record = replace(record, seconds=self._runner.budget.seconds())
         tune_records.store(self.study, request, record)
         return record
+
+    def _recorded(self, prepared: Prepared, choice: Recommendation, stop_reason: str) -> TuneRecord:
+        """Return the record of a choice with what is known of the noise scale."""
+        record = tune_records.record(self._request, self._log(), prepared.description, choice, stop_reason)
+        record = replace(record, objective=prepared.objective, noise_scale=self._noise_scale)
+        return replace(record, alternative=tune_records.alternative(self._request, record))
 
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""

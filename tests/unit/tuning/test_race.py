@@ -197,3 +197,30 @@ def test_a_race_needs_validation_data_and_seconds_for_the_search():
         _refuse_race(validated, TuneSettings(race_seconds=60, max_seconds=50))
     with pytest.raises(UsageError, match="every batch size makes the same updates, so there is nothing to race"):
         _refuse_race(validated, TuneSettings(race_seconds=60, effective_batch_size=64))
+
+
+@pytest.mark.parametrize(("slower", "chosen"), [(1.0, 256), (4.0, 32)])
+def test_a_choice_by_goodput_stays_only_if_the_race_shows_it(tmp_path, monkeypatch, slower, chosen):
+    class Slower(Trained):
+        """Learns more slowly with the larger batch than the noise scale says."""
+
+        def measure(self, spec):
+            measured = super().measure(spec)
+            if spec.role != "heat" or spec.config.batch_size == 32:
+                return measured
+            return replace(
+                measured, losses=tuple(replace(point, seconds=slower * point.seconds) for point in measured.losses)
+            )
+
+    scale = NoiseScale(2000.0, 1500.0, 2600.0, at_step=400, optimizer="SGD")
+    monkeypatch.setattr("autofit.tuning.noise.before_search", lambda runner, description: scale)
+    monkeypatch.setattr("tests.unit.tuning.test_race.SCALE", 2000.0)
+    present = {"batch_size": 32, "workers": 4}  # in the space, so it may stay
+    _, record = collect(tune, make_request(tmp_path, **ASKED, objective="goodput", baseline=present), Slower())
+    assert record.config.batch_size == chosen
+    (contestant,) = record.race.contestants
+    assert contestant.config.batch_size == 256
+    assert contestant.is_sooner == (chosen == 256)
+    assert result_files.decode(result_files.encode(record)) == record
+    assert (record.choice.challenger is None) == (chosen == 256)
+    assert record.fit_kwargs or record.data_kwargs
