@@ -69,8 +69,8 @@ def build_request(
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
-    if settings.objective == GOODPUT and (workload.call != FIT or settings.effective_batch_size is not None):
-        why = "every batch size makes the same updates" if workload.call == FIT else f"{workload.call} updates no weights"
+    why = _same_updates(workload, settings)
+    if settings.objective == GOODPUT and why:
         raise UsageError(f"{why}, so there is only throughput to maximize; remove objective: {GOODPUT}", key="objective")
     if settings.race_seconds is not None:
         _refuse_race(workload, settings)
@@ -108,10 +108,16 @@ def build_request(
     )
 
 
+def _same_updates(workload: Workload, settings: TuneSettings) -> str:
+    """Return why all batch sizes update the weights alike; an empty text if they do not."""
+    if workload.call != FIT:
+        return f"{workload.call} updates no weights"
+    return "every batch size makes the same updates" if settings.effective_batch_size is not None else ""
+
+
 def _refuse_race(workload: Workload, settings: TuneSettings) -> None:
     """Raise UsageError if trainings of this workload cannot be raced."""
-    if workload.call != FIT or settings.effective_batch_size is not None:
-        why = "every batch size makes the same updates" if workload.call == FIT else f"{workload.call} updates no weights"
+    if why := _same_updates(workload, settings):
         raise UsageError(f"{why}, so there is nothing to race; remove race_seconds", key="race_seconds")
     if workload.validation is None and not workload.fit_kwargs.get(VALIDATION_SPLIT):
         raise UsageError(

@@ -43,7 +43,7 @@ class Watch:
     readings are kept, and the next tune does not choose a configuration that ran out of memory.
 
     Args:
-        result: the result of the tune whose configuration is trained, or the file in which it was saved.
+        result: the result of the tune whose configuration is trained, or the path of a saved result.
         say: called with each line; by default it is printed to the standard error.
 
     Raises:
@@ -59,9 +59,9 @@ class Watch:
             raise UsageError("Watch watches a fit of Keras 3; this result is of another call", key="result")
         self._result, self._say = result, say or _to_stderr
         self._model: Any = None
-        self._seen = dict[str, bool]()
+        self._mentioned = set[str]()
         self._stopped = threading.Event()
-        self._calls, self._first_end, self._paused_at = 0, 0.0, None
+        self._calls, self._first_end = 0, 0.0
         self._rates = list[tuple[float, float]]()  # seconds and samples of epochs, without their first calls
         self._memory = list[int]()
         self._children: list[psutil.Process] = []
@@ -106,7 +106,7 @@ class Watch:
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin an epoch; its first call does not count."""
-        self._calls, self._ended_at = 0, 0.0
+        self._calls = 0
         self._cores = host.CoreSeconds.read(self._children)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -155,9 +155,9 @@ class Watch:
         """Say once if a rate is below the promised interval, and why if that can be seen."""
         choice = self._result.choice
         low = choice.samples_per_second * (1 - max(choice.spread or 0.0, _USUAL_SPREAD))
-        if rate >= low or self._seen.get("slow"):
+        if rate >= low or "slow" in self._mentioned:
             return
-        self._seen["slow"] = True
+        self._mentioned.add("slow")
         other, idle = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(self._children))
         cores = host.usable_cores()
         why = "the step or the input is slower than in the trials"
@@ -194,8 +194,8 @@ class Watch:
         promised, latest = self._result.choice.host_peak_bytes or total, self._memory[-_RISING:]
         growth, seconds = total - self._memory[0], time.monotonic() - self._began
         rises = len(latest) == _RISING and latest == sorted(latest) and latest[0] < latest[-1]
-        if rises and growth > max(_GROWTH_SHARE * promised, _GROWTH_BYTES) and not self._seen.get("memory"):
-            self._seen["memory"] = True
+        if rises and growth > max(_GROWTH_SHARE * promised, _GROWTH_BYTES) and "memory" not in self._mentioned:
+            self._mentioned.add("memory")
             limit = self._training.host_limit_bytes
             left = format_seconds((limit - total) * seconds / growth)
             grown = f"{format_bytes(growth)} more than {format_seconds(seconds)} ago"
@@ -213,7 +213,6 @@ class Watch:
         return replace(
             self._training,
             seconds=time.monotonic() - self._began,
-            samples_per_second=rate,
             rate_ratio=None if rate is None else rate / choice.samples_per_second,
             host_ratio=highest / choice.host_peak_bytes if highest and choice.host_peak_bytes else None,
             device_ratio=device / choice.device_peak_bytes if device and choice.device_peak_bytes else None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import partial
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autofit.records.distribution import __version__
 from autofit.records.events import Activity
 
 
@@ -37,8 +39,15 @@ ok = partial(Finding, Status.OK)
 warning = partial(Finding, Status.WARNING)
 problem = partial(Finding, Status.PROBLEM)
 
+_JSON_VERSION = 1
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
+
+
+def findings_as_json(findings: Iterable[Finding], **summary: object) -> str:
+    """Return findings as JSON, after the fields of their summary."""
+    listed = [asdict(finding) for finding in findings]
+    return json.dumps({"version": _JSON_VERSION, "autofit": __version__, **summary, "findings": listed}, indent=2)
 
 
 def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:

@@ -234,6 +234,10 @@ class LossPoint:
     loss: float | None
 
 
+CURVE_POINTS = 8
+"""The number of losses of a training of a race, without that at its start."""
+
+
 @dataclass(frozen=True)
 class HeatSpec:
     """One training of a race.

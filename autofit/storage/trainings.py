@@ -14,7 +14,7 @@ import platformdirs
 import psutil
 from pydantic import TypeAdapter, ValidationError
 
-from autofit.records.bounds import Count, Rate, Ratio, Seconds
+from autofit.records.bounds import Count, Ratio, Seconds
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_rate
 
@@ -36,7 +36,6 @@ class Training:
     pid: Count
     created_at: Seconds
     seconds: Seconds = 0.0
-    samples_per_second: Rate | None = None
     rate_ratio: Ratio | None = None
     host_ratio: Ratio | None = None
     device_ratio: Ratio | None = None

@@ -22,7 +22,7 @@ from autofit.records.noise import NoiseScale
 from autofit.records.race import Contestant, Heat, Race
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, HeatSpec, LossPoint
+from autofit.records.trial import CURVE_POINTS, FitConfig, HeatSpec, LossPoint
 from autofit.records.units import format_seconds
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
@@ -33,7 +33,6 @@ from autofit.tuning.runner import TrialRunner
 _CHECKPOINT = "race.npz"
 _PLANNED_PAIRS = 3  # of trainings for which the seconds of each are planned
 _EVALUATING_RATIO = 0.5  # seconds of evaluating a training's losses / seconds of training it, at most (assumed)
-_POINTS = 9  # losses evaluated for each training, the first at the checkpoint
 _LEAST_CALLS, _MOST_SNAPSHOTS = 32, 8  # calls of the train function in a training; weights averaged for a point
 _LEAST_UPDATES = 50  # of the baseline in a training: a curve over fewer says nothing
 _LEAST_SECONDS = 2.0
@@ -112,9 +111,9 @@ class _Race:
         if self._heat_seconds < least:
             needed = format_seconds(heats * (around + least * (1 + _EVALUATING_RATIO)))
             return f"{heats} trainings of {format_seconds(least)} or more take about {needed}; raise race_seconds"
-        within = _EVALUATING_RATIO * self._heat_seconds * rate / _POINTS
+        within = _EVALUATING_RATIO * self._heat_seconds * rate / (1 + CURVE_POINTS)
         self._held_out = int(min(_MOST_SAMPLES, max(_LEAST_SAMPLES, within)))
-        self._snapshots = min(_MOST_SNAPSHOTS, int(self._heat_seconds / (_POINTS - 1) / call)) if call else _MOST_SNAPSHOTS
+        self._snapshots = min(_MOST_SNAPSHOTS, int(self._heat_seconds / CURVE_POINTS / call)) if call else _MOST_SNAPSHOTS
         return ""
 
     def _call_seconds(self, config: FitConfig) -> float:

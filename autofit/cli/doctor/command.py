@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import psutil
 import typer
@@ -17,20 +16,18 @@ import typer
 from autofit import backends
 from autofit.cli.doctor import resources, smoke_trial, software
 from autofit.cli.exit import reporting_errors
-from autofit.cli.findings import Finding, Status, ok, print_findings, problem
+from autofit.cli.findings import Finding, Status, findings_as_json, ok, print_findings, problem
 from autofit.cli.options import Json, Storage
 from autofit.errors import AutofitError
 from autofit.machine import host, verified
 from autofit.machine.gpus import survey, unusable_gpu
-from autofit.records.distribution import __version__, version_of
+from autofit.records.distribution import version_of
 from autofit.records.events import Activity
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import counted
 from autofit.report.console.terminal import Terminal
 from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher
-
-_JSON_VERSION = 1
 
 
 def doctor(as_json: Json = False, storage: Storage = None) -> None:
@@ -47,14 +44,7 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
     count = Counter(finding.status for finding in findings)
     problems, warnings = count[Status.PROBLEM], count[Status.WARNING]
     if as_json:
-        fields = {
-            "version": _JSON_VERSION,
-            "autofit": __version__,
-            "problems": problems,
-            "warnings": warnings,
-            "findings": [asdict(finding) for finding in findings],
-        }
-        typer.echo(json.dumps(fields, indent=2))
+        typer.echo(findings_as_json(findings, problems=problems, warnings=warnings))
     else:
         console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
     if problems:

@@ -39,7 +39,12 @@ _QUEUE_ERROR = 0.16  # relative: steps hold up to three batches more at some mom
 _ROOM_BYTES = 512 * MIB  # above what a trial takes, for the host's limit
 _SAME_RUNS, _SAME_ERROR = 3, 0.06
 _LOCK_SECONDS = 20.0
-_TRIES = "from autofit.machine.device_lock import DeviceLock as L; from autofit.records.machine import Placement as P; "
+_ACQUIRE = """
+import sys
+from autofit.machine.device_lock import DeviceLock
+from autofit.records.machine import ON_CPU
+sys.exit(0 if DeviceLock(ON_CPU, "verify").acquire() else 3)
+"""
 
 
 @dataclass(frozen=True)
@@ -51,19 +56,10 @@ class Bench:
     placement: Placement
     backend: Backend
 
-    def run(
-        self,
-        workload: Workload,
-        config: FitConfig = _PLAIN,
-        *,
-        device_bytes: int | None = None,
-        host_bytes: int | None = None,
-        seconds: float = _DEADLINE_SECONDS,
-        **spec: Any,
-    ) -> Measurement:
-        """Run one trial to its end."""
+    def run(self, workload: Workload, config: FitConfig = _PLAIN, **how: Any) -> Measurement:
+        """Run one trial of a workload; `how` are further arguments of `again`."""
         self.launcher.change(workload)
-        return self.again(config, device_bytes=device_bytes, host_bytes=host_bytes, seconds=seconds, **spec)
+        return self.again(config, **how)
 
     def again(
         self,
@@ -99,11 +95,11 @@ def _failed(measured: Measurement) -> Finding | None:
     return problem("", f"the trial failed: {measured.outcome.value}, {measured.evidence.reason}", _REMEDY)
 
 
-def _compared(found: float, known: float, most_error: float, what: str, above: float = 0.0) -> Finding:
-    """Compare a figure with what is known, which may be exceeded by the relative error `above` without fault."""
+def _compared(found: float, known: float, most_error: float, what: str) -> Finding:
+    """Compare a figure with what is known; `most_error` is relative."""
     error = found / known - 1
     text = f"{error:+.1%}: {what}"
-    return ok("", text) if -most_error <= error <= most_error + above else problem("", text, _REMEDY)
+    return ok("", text) if abs(error) <= most_error else problem("", text, _REMEDY)
 
 
 def _input_rate(bench: Bench) -> Finding:
@@ -180,20 +176,20 @@ def _queue_memory(bench: Bench) -> Finding:
 
 
 def _device_memory(bench: Bench) -> Finding:
-    if not _has_device_memory(bench):
-        return _not_here(f"Keras on {bench.backend.name} has no memory of its own on a CPU")
+    if missing := _no_device_memory(bench):
+        return missing
     peaks = []
     for weight_bytes in (4, _WEIGHT_BYTES):
         measured = bench.run(workloads.workload(model={"weight_bytes": weight_bytes}), device_bytes=_limit(bench))
         if failed := _failed(measured):
             return failed
         peaks.append(measured.device_peak_bytes or 0)
-    return _compared(peaks[1] - peaks[0], _WEIGHT_BYTES, _MEMORY_ERROR, f"weights of {format_bytes(_WEIGHT_BYTES)}", 1.0)
+    return _compared(peaks[1] - peaks[0], _WEIGHT_BYTES, _MEMORY_ERROR, f"weights of {format_bytes(_WEIGHT_BYTES)}")
 
 
 def _device_oom(bench: Bench) -> Finding:
-    if not _has_device_memory(bench):
-        return _not_here(f"Keras on {bench.backend.name} has no memory of its own on a CPU")
+    if missing := _no_device_memory(bench):
+        return missing
     model = {"weight_bytes": 4 * _limit(bench)}
     measured = bench.run(workloads.workload(model=model), device_bytes=_limit(bench))
     return _outcome(measured, Outcome.DEVICE_OOM, f"weights of {format_bytes(model['weight_bytes'])}")
@@ -225,12 +221,11 @@ def _kill(bench: Bench) -> Finding:
 
 def _turns(bench: Bench) -> Finding:
     """A second process cannot measure on the device while this one does."""
-    code = f"{_TRIES}import sys; sys.exit(0 if L(P(), 'verify').acquire() else 3)"
     if bench.placement.gpus:
         return _not_here("checked on the CPU only")
     with DeviceLock(bench.placement, "verify") as lock:
         lock.acquire()  # held already by the command itself in a whole run
-        ended = subprocess.run([sys.executable, "-c", code], timeout=_LOCK_SECONDS, check=False).returncode
+        ended = subprocess.run([sys.executable, "-c", _ACQUIRE], timeout=_LOCK_SECONDS, check=False).returncode
     text = "a second measurement waits for the first" if ended == 3 else "two measurements would run at once"
     return ok("", text) if ended == 3 else problem("", text, _REMEDY)
 
@@ -252,8 +247,10 @@ def _noise_scale(bench: Bench) -> Finding:
     return ok("", text) if inside else problem("", text, _REMEDY)
 
 
-def _has_device_memory(bench: Bench) -> bool:
-    return bool(bench.placement.gpus) or bench.backend.limits_cpu
+def _no_device_memory(bench: Bench) -> Finding | None:
+    if bench.placement.gpus or bench.backend.limits_cpu:
+        return None
+    return _not_here(f"Keras on {bench.backend.name} has no memory of its own on a CPU")
 
 
 def _limit(bench: Bench) -> int:

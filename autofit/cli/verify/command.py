@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
@@ -14,7 +12,7 @@ import typer
 from autofit import backends
 from autofit.api import requests
 from autofit.cli.exit import reporting_errors
-from autofit.cli.findings import Finding, Status, print_findings
+from autofit.cli.findings import Finding, Status, findings_as_json, print_findings
 from autofit.cli.options import Json
 from autofit.cli.verify import checks, workloads
 from autofit.errors import DeviceLockedError, UsageError
@@ -27,8 +25,6 @@ from autofit.report.console.terminal import Terminal
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import no_such
-
-_JSON_VERSION = 1
 
 
 def verify(
@@ -60,16 +56,8 @@ def verify(
     if not only:
         verified.keep(f"{when}, autofit {__version__}, {backends.current().name}: {result}")
     if as_json:
-        fields = {
-            "version": _JSON_VERSION,
-            "autofit": __version__,
-            "date": when,
-            "backend": backends.current().name,
-            "wrong": wrong,
-            "not_shown": not_shown,
-            "findings": [asdict(finding) for finding in findings],
-        }
-        typer.echo(json.dumps(fields, indent=2))
+        summary = {"date": when, "backend": backends.current().name, "wrong": wrong, "not_shown": not_shown}
+        typer.echo(findings_as_json(findings, **summary))
     else:
         console.print(f"\n{result[:1].upper()}{result[1:]}; {format_seconds(time.monotonic() - began)}.")
     if wrong:

@@ -19,7 +19,7 @@ SAMPLES, LABEL_NOISE = 8192, 3.0  # of the regression
 _LENGTH = 20_000  # batches in an epoch
 _GROWTH_BYTES = 32 * 2**20  # that a leaking batch keeps
 _RISE_SECONDS = 0.02  # between them, so that the watcher sees the memory rise
-_FAULT_AT = 12  # the batch that hangs or is killed, in the order in which they are made
+_FAULT_AT = 12  # the number of the call that hangs or is killed
 
 
 def workload(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None) -> Workload:

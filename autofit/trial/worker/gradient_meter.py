@@ -24,9 +24,7 @@ import numpy.typing as npt
 from autofit.errors import UsageError
 from autofit.records import gradient_statistics
 from autofit.records.noise import GradientProducts, Gradients, Metric
-from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, Measurement
-from autofit.trial.wire import Message
+from autofit.records.states import Phase
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training
 from autofit.trial.worker.fit_call import FitCall
@@ -86,13 +84,13 @@ def read_gradients(context: TrialContext, loaded: Workload) -> None:
         seconds = _METER_SHARE * left / (2 if compares else 1)
         read = replace(_read(context, call, model, read_from, seconds), at_step=None if spec.weights else step)
         gradients.append(read)
-        _send(context, gradients)
+        context.send_measurement(gradients=tuple(gradients))
         if compares and not read.problem:
             halved = open_training(context.sized(read_from.batch_samples // 2), loaded)
             halved.spread()
             if halved.batch_samples < read_from.batch_samples:  # the data may ignore the size
                 gradients[-1] = _compared(read, _read(context, call, model, halved, seconds))
-                _send(context, gradients)
+                context.send_measurement(gradients=tuple(gradients))
         if gradients[-1].problem:
             break
 
@@ -308,20 +306,6 @@ def _shortened(arrays: Sequence[_Numbers]) -> _Numbers:
         padded = np.concatenate([signed, np.zeros(-len(signed) % _SKETCH_NUMBERS)])
         total += padded.reshape(-1, _SKETCH_NUMBERS).sum(0)
     return total
-
-
-def _send(context: TrialContext, gradients: Sequence[Gradients]) -> None:
-    context.send(
-        Message(
-            measurement=Measurement(
-                Outcome.OK,
-                Evidence("finished"),
-                gradients=tuple(gradients),
-                device_peak_bytes=context.peaks.highest(),
-                device_peak_bytes_by_phase=context.peaks.by_phase,
-            )
-        )
-    )
 
 
 def _meter(scales: Sequence[Any] | None) -> Any:

@@ -20,9 +20,8 @@ import numpy as np
 
 from autofit import backends
 from autofit.errors import UsageError
-from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, HeatSpec, LossPoint, Measurement
-from autofit.trial.wire import Message
+from autofit.records.states import Phase
+from autofit.records.trial import CURVE_POINTS, HeatSpec, LossPoint
 from autofit.trial.worker.gradient_meter import train
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of, steps_per_execution
@@ -30,7 +29,6 @@ from autofit.trial.worker.measure import Bench
 from autofit.workload.workload import Workload
 
 _FOLDER = "checkpoints"
-_POINTS = 8  # of the curve after its start
 _COPYING_SHARE = 0.25  # of the training's time that copies of the weights may take
 _MOST_BYTES = 2 * 2**30  # of all points' weights in the host's memory
 _MOST_STEPS = 20_000  # of an epoch; `fit` is called again if the time is not up
@@ -72,17 +70,7 @@ def run_heat(context: TrialContext, loaded: Workload) -> None:
         losses = [
             LossPoint(at, done, loss) for (at, done, _), loss in zip(points, _losses(bench, heat, points), strict=True)
         ]
-    context.send(
-        Message(
-            measurement=Measurement(
-                Outcome.OK,
-                Evidence("finished"),
-                losses=tuple(losses),
-                device_peak_bytes=context.peaks.highest(),
-                device_peak_bytes_by_phase=context.peaks.by_phase,
-            )
-        )
-    )
+    context.send_measurement(losses=tuple(losses))
 
 
 class _Recorder:
@@ -95,7 +83,7 @@ class _Recorder:
         self._paused = 0.0
         self._ahead = deque[Callable[[], None]]()
         size = sum(value.nbytes for value in _values(model))
-        self._point_count = max(2, min(_POINTS, _MOST_BYTES // max(1, size)))
+        self._point_count = max(2, min(CURVE_POINTS, _MOST_BYTES // max(1, size)))
         self._wanted = snapshots  # for each point; fewer if copies take too long
         self._snapshots = list[list[Any]]()
         self.points = list[tuple[float, int, list[Any]]]()

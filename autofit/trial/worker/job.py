@@ -9,12 +9,13 @@ import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Placement
-from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import TrialSpec
+from autofit.records.states import FailureKind, Outcome, Phase
+from autofit.records.trial import Evidence, Measurement, TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
@@ -101,6 +102,18 @@ class TrialContext:
         )
         self.report_error(ConnectionError(problem))
         os._exit(UNCONNECTED)
+
+    def send_measurement(self, **readings: Any) -> None:
+        """Send the measurement of a trial that has not failed, with the device peaks so far."""
+        peak, by_phase = self.peaks.highest(), self.peaks.by_phase
+        measured = Measurement(
+            Outcome.OK,
+            Evidence("finished"),
+            device_peak_bytes=peak,
+            device_peak_bytes_by_phase=by_phase,
+            **readings,
+        )
+        self.send(Message(measurement=measured))
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""

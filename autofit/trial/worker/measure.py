@@ -19,9 +19,8 @@ from typing import Any
 import keras
 
 from autofit import backends
-from autofit.records.states import Outcome, Phase
-from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
-from autofit.trial.wire import Message
+from autofit.records.states import Phase
+from autofit.records.trial import INPUT_BOUND_RATIO
 from autofit.trial.worker import batch_shapes
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
@@ -358,26 +357,18 @@ def _send(
     """Send the measurement; raise a rate of step or pipeline alone that is below the rate of both together."""
     rate = clock.rate()
     (step_rate, step_spread), (input_rate, input_spread) = (_ceiling(alone, rate) for alone in (step, inputs))
-    context.send(
-        Message(
-            measurement=Measurement(
-                Outcome.OK,
-                Evidence("finished"),
-                samples_per_second=rate.samples_per_second,
-                spread=_finite(rate.spread),
-                step_seconds=rate.step_seconds,
-                steps=rate.steps,
-                blocks=rate.blocks,
-                compute_samples_per_second=step_rate,
-                compute_spread=step_spread,
-                input_samples_per_second=input_rate,
-                input_spread=input_spread,
-                queued_batches=clock.queued,
-                device_peak_bytes=context.peaks.highest(),
-                device_peak_bytes_by_phase=context.peaks.by_phase,
-                allocator_fallbacks=backends.current().retries(context.placement),
-            )
-        )
+    context.send_measurement(
+        samples_per_second=rate.samples_per_second,
+        spread=_finite(rate.spread),
+        step_seconds=rate.step_seconds,
+        steps=rate.steps,
+        blocks=rate.blocks,
+        compute_samples_per_second=step_rate,
+        compute_spread=step_spread,
+        input_samples_per_second=input_rate,
+        input_spread=input_spread,
+        queued_batches=clock.queued,
+        allocator_fallbacks=backends.current().retries(context.placement),
     )
 
 
