@@ -24,6 +24,7 @@ def watched(tmp_path, monkeypatch):
     monkeypatch.setattr(watch.time, "monotonic", lambda: here.now)
     monkeypatch.setattr(watch.threading.Thread, "start", lambda thread: None)
     monkeypatch.setattr(watch.threading.Thread, "join", lambda thread, timeout: None)
+    monkeypatch.setattr(watch.psutil.Process, "children", lambda process, recursive: [])  # other tests' may live
     monkeypatch.setattr(watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(proportional=here.bytes))
     monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: (here.other, 0.0))
     monkeypatch.setattr(watch.host, "usable_cores", lambda: 2)
