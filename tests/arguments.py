@@ -1,4 +1,4 @@
-"""Writes the arguments of `tune` where people read them: signatures, docstrings, calls, and the README's table.
+"""Writes the arguments of `tune` where people read them: signatures, docstrings, calls, and `configs/README.md`.
 
 To change an argument, edit its field in `autofit/tuning/settings.py` or `autofit/workload/workload.py`, then run:
 
@@ -137,7 +137,7 @@ def formatted(source) -> str:
 
 
 def table(names) -> str:
-    """Rows of the README's table: name, default, and the first sentence of the text."""
+    """Rows of a table: name, default, and the first sentence of the text."""
     rows = []
     for name in names:
         default = FIELDS[name].default
@@ -148,8 +148,8 @@ def table(names) -> str:
     return "".join(rows)
 
 
-def readme(source) -> str:
-    """The README with its tables of arguments written from the models."""
+def documented(source) -> str:
+    """The page with its tables of arguments written from the models."""
     for title, names in (("everyday", EVERYDAY), ("other", [name for name in ORDER if name not in EVERYDAY])):
         head = f"<!-- {title} arguments -->\n"
         start = source.index(head) + len(head)
@@ -162,7 +162,8 @@ def files() -> dict:
     """Each file that shows arguments, with the text that it must have."""
     modules = {ROOT / "autofit" / "api" / f"{name}.py": name for name in FUNCTIONS}
     texts = {path: written(path.read_text(), name) for path, name in modules.items()}
-    return {**texts, ROOT / "README.md": readme((ROOT / "README.md").read_text())}
+    page = ROOT / "configs" / "README.md"
+    return {**texts, page: documented(page.read_text())}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ def test_the_output_is_the_frozen_one(name):
     assert process.stdout == (HERE / f"{name}.txt").read_text()
 
 
+def test_the_validation_page_follows_from_the_frozen_outputs():
+    subprocess.run([sys.executable, HERE / "validation.py", "--check"], check=True, timeout=50)
+
+
 def test_a_simulated_gpu_is_filled_without_an_oom():
     command = [sys.executable, HERE / "gpu_memory.py", "--searches", "16"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout.splitlines()

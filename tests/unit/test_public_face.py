@@ -76,7 +76,12 @@ def test_a_usage_error_carries_the_key_that_is_wrong():
 
 def test_no_install_command_names_the_other_project_called_autofit():
     root = Path(autofit.__file__).parents[1]
-    files = [root / "README.md", *(root / "autofit").rglob("*.py"), *(root / "examples").glob("*.py")]
+    files = [
+        root / "README.md",
+        *root.glob("*/README.md"),
+        *(root / "autofit").rglob("*.py"),
+        *(root / "examples").glob("*.py"),
+    ]
     wrong = [f"{file}: {line}" for file in files for line in file.read_text().splitlines() if FOREIGN_INSTALL.search(line)]
     assert len(files) > 100
     assert wrong == []
