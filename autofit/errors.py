@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 
 class AutofitError(Exception):
-    """Base class of the errors that autofit raises on purpose; their messages are written for users."""
+    """Base class of the errors that autofit raises on purpose; their messages are written for users.
+
+    Example:
+        >>> try:
+        ...     autofit.tune(build_model, arrays, max_trials=0)
+        ... except autofit.AutofitError as error:
+        ...     print(error)
+        max_trials: 0 is not allowed...
+    """
 
     exit_code: ClassVar[int] = 1
 
@@ -35,6 +43,10 @@ class TuneError(AutofitError):
 
     Attributes:
         tune: the record of the tune with the trials that ran; None if the tune had not begun.
+
+    Example:
+        >>> autofit.TuneError("no trial ran").tune is None
+        True
     """
 
     tune: FailedTune | None = None
@@ -46,6 +58,10 @@ class UsageError(AutofitError):
     Args:
         problem: what is wrong and what is allowed.
         key: dotted path of the wrong argument, shown before the problem; None for the call as a whole.
+
+    Example:
+        >>> print(autofit.UsageError("-1 is not allowed", key="space.workers"))
+        space.workers: -1 is not allowed
     """
 
     exit_code: ClassVar[int] = 2
@@ -64,6 +80,10 @@ class ConfigError(UsageError):
         column: number of the wrong column, starting at 1; None if the error has no column.
         key: dotted path of the wrong key; None for the file as a whole.
         problem: what is wrong and what is allowed.
+
+    Example:
+        >>> print(autofit.ConfigError("tune.yaml", 12, 1, "max_trails", "there is no such key"))
+        tune.yaml:12:1: max_trails: there is no such key
     """
 
     def __init__(self, file: str, line: int | None, column: int | None, key: str | None, problem: str) -> None:
@@ -73,7 +93,14 @@ class ConfigError(UsageError):
 
 
 class UnsupportedInputError(UsageError):
-    """The data, or the object that the data factory returned, is of an unsupported kind."""
+    """The data, or the object that the data factory returned, is of an unsupported kind.
+
+    Example:
+        >>> autofit.tune(build_model, iter([]))
+        Traceback (most recent call last):
+        ...
+        autofit.errors.UnsupportedInputError: ...
+    """
 
 
 class UserCodeError(TuneError):
@@ -82,6 +109,12 @@ class UserCodeError(TuneError):
     Args:
         when: the activity that failed, such as "while building the model"; it completes "your code failed …".
         traceback: the traceback of the user's code, without autofit's own frames.
+
+    Example:
+        >>> print(autofit.UserCodeError("while building the model", "NameError: name 'Dense' is not defined"))
+        your code failed while building the model:
+        <BLANKLINE>
+        NameError: name 'Dense' is not defined
     """
 
     def __init__(self, when: str, traceback: str) -> None:
@@ -95,6 +128,10 @@ class DeviceBusyError(AutofitError):
     Args:
         device: the GPU's name.
         held_bytes: GPU memory that the process holds, in bytes; None if the driver does not report it.
+
+    Example:
+        >>> print(autofit.DeviceBusyError("GPU 0 (Tesla T4)", 13 * 2**30))
+        this process holds 13.0 GiB of the memory of GPU 0 (Tesla T4), so trials cannot use that memory...
     """
 
     def __init__(self, device: str, held_bytes: int | None) -> None:
@@ -113,6 +150,10 @@ class DeviceLockedError(AutofitError):
     Args:
         device: the device's name.
         holder: a description of the process that is measuring.
+
+    Example:
+        >>> print(autofit.DeviceLockedError("GPU 0 (Tesla T4)", "process 4711"))
+        another autofit is measuring on the GPU 0 (Tesla T4) (process 4711)...
     """
 
     def __init__(self, device: str, holder: str) -> None:
@@ -133,6 +174,10 @@ class NothingFitsError(TuneError):
         limit_bytes: the limit of a trial, in bytes.
         at_least: whether `needed_bytes` is a lower bound, because the batch also failed without the limit.
         estimated: whether `needed_bytes` is an estimate, and no trial ran.
+
+    Example:
+        >>> print(autofit.NothingFitsError("host", 8, 9 * 2**30, 6 * 2**30, at_least=False))
+        nothing fits: a batch of 8 needs 9.00 GiB of host memory, but the limit is 6.00 GiB...
     """
 
     def __init__(
@@ -158,14 +203,31 @@ class NothingFitsError(TuneError):
 
 
 class NoTrialFinishedError(TuneError):
-    """Trials ran, but none of them finished, and the reason was not memory."""
+    """Trials ran, but none of them finished, and the reason was not memory.
+
+    Example:
+        >>> issubclass(autofit.NoTrialFinishedError, autofit.TuneError)
+        True
+    """
 
 
 class TrialProcessError(AutofitError):
-    """A trial process could not be started, or it ended unexpectedly."""
+    """A trial process could not be started, or it ended unexpectedly.
+
+    Example:
+        >>> autofit.TrialProcessError("no process could be started").exit_code
+        1
+    """
 
 
 class StorageError(AutofitError):
-    """The storage of the trials cannot be opened, read or written."""
+    """The storage of the trials cannot be opened, read or written.
+
+    Example:
+        >>> autofit.tune(build_model, arrays, storage="sqlite:////no/such/folder/trials.db", progress=False)
+        Traceback (most recent call last):
+        ...
+        autofit.errors.StorageError: ...
+    """
 
     exit_code: ClassVar[int] = 2

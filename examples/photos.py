@@ -1,7 +1,7 @@
 """A small image classifier on real photographs: from which of five photographs was this piece cut?
 
 The photographs of `data/` are cut once into 2,000 JPEG files (seconds). `Photos` reads, decodes and augments them, as a
-training pipeline does. `configs/quickstart.yaml` tunes it.
+training pipeline does. `configs/sweep.yaml` tunes it.
 """
 
 import math

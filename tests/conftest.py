@@ -7,7 +7,22 @@ from hypothesis import settings
 
 from autofit.machine import gpus
 
-UNIT = Path(__file__).parent / "unit"
+TESTS = Path(__file__).parent
+UNIT = TESTS / "unit"
+BEFORE_A_RELEASE = ("faults", "hosts")
+WITH_EVERY_CHANGE = {
+    "adapter": "torch",
+    "heat": "jax",
+    "inference": "jax",
+    "inputs": "jax",
+    "keras_hub": "jax",
+    "loaders": "torch",
+    "noise": "tensorflow",
+    "outcomes": "torch",
+    "program": "jax",
+    "steps_per_execution": "tensorflow",
+}
+"""The backend on which the tests of a file in `backends/` run with every change; on the others, before a release."""
 
 settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
 settings.load_profile("shared machine")
@@ -22,7 +37,15 @@ def pytest_configure(config):
     config.option.loadscopereorder = False  # pytest-xdist starts the files in the order below
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    for item in items:
+        folder, name = item.path.relative_to(TESTS).parts[0], item.path.stem.removeprefix("test_")
+        backend = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
+        is_repeated = folder == "backends" and backend and backend != WITH_EVERY_CHANGE.get(name, backend)
+        if folder in BEFORE_A_RELEASE or is_repeated:
+            item.add_marker("release")
+            item.add_marker("slow")
     items.sort(key=lambda item: UNIT in item.path.parents)  # the shortest last, so that the workers end together
     if gpus.nvidia_devices():
         return

@@ -75,6 +75,11 @@ def estimate(
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
         TrialProcessError: the process could not be started.
+
+    Example:
+        >>> estimate = autofit.estimate(build_model, arrays, batch_size=(32, 64), progress=False)
+        >>> [row.batch_size for row in estimate.rows if row.fits]
+        [32, 64]
     """
     workload = Workload(
         build_model,
@@ -113,6 +118,10 @@ def estimate_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
+
+    Example:
+        >>> autofit.estimate_file("tune.yaml", batch_size=(32, 64), progress=False).rows[0].host_bytes > 0
+        True
     """
     with load.placing_errors(path, overrides):
         return _estimate(*parse({**load.load(path), **overrides}), batch_size, gpu, progress)

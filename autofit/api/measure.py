@@ -60,6 +60,11 @@ def measure(
         DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         TrialProcessError: a process could not be started.
+
+    Example:
+        >>> trials = autofit.measure(build_model, arrays, [autofit.FitConfig(32), autofit.FitConfig(256)], progress=False)
+        >>> [(trial.config.batch_size, trial.measurement.outcome.value) for trial in trials]
+        [(32, 'ok'), (256, 'ok')]
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")

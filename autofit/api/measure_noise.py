@@ -68,6 +68,11 @@ def measure_noise(
         DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         TrialProcessError: a process could not be started.
+
+    Example:
+        >>> scale = autofit.measure_noise(build_model, arrays, at_steps=[100], progress=False)
+        >>> scale.low is not None or bool(scale.reason)
+        True
     """
     workload = Workload(
         build_model,
@@ -107,6 +112,10 @@ def measure_noise_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
+
+    Example:
+        >>> autofit.measure_noise_file("tune.yaml", at_steps=[100], progress=False).microbatches > 0
+        True
     """
     with load.placing_errors(path, overrides):
         workload, settings = parse({**load.load(path), **overrides})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.result import TuneRecord
@@ -31,13 +30,19 @@ class _Reportable:
         return page.compact(self)
 
 
-@dataclass(frozen=True, repr=False)
 class Result(_Reportable, TuneRecord):
     """The result of a tune: the fastest config that fits, its confirmation, and every trial.
 
     `TuneRecord` describes the fields.
 
     `print(result)` shows the key figures and the code to paste.
+
+    Example:
+        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> result.save("result.json")
+        >>> result.report("report.html")
+        >>> "model.fit(" in result.snippet()  # the code to paste
+        True
     """
 
     def __repr__(self) -> str:
@@ -60,11 +65,15 @@ class Result(_Reportable, TuneRecord):
         result_files.save(self, path)
 
 
-@dataclass(frozen=True, repr=False)
 class SweepResult(_Reportable, SweepRecord):
     """The result of a sweep: a `Cell` for each combination, with its values and its result.
 
     `SweepRecord` describes the fields. `print(result)` shows the table.
+
+    Example:
+        >>> matrix = {"model_kwargs.width": [8, 16]}
+        >>> swept = autofit.sweep(build_model, arrays, matrix, space={"batch_size": [64]}, progress=False)
+        >>> swept.report("sweep.html")
     """
 
     def __repr__(self) -> str:

@@ -86,6 +86,12 @@ def sweep(
         TrialProcessError: no process for trials could be started.
         ExecutorError: no host of the cluster can tune, or the cluster does not respond.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
+
+    Example:
+        >>> matrix = {"model_kwargs.width": [8, 16]}
+        >>> swept = autofit.sweep(build_model, arrays, matrix, space={"batch_size": [64]}, progress=False)
+        >>> [cell.values for cell in swept.cells]
+        [{'model_kwargs.width': 8}, {'model_kwargs.width': 16}]
     """
     arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
     try:
@@ -121,6 +127,10 @@ def sweep_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
+
+    Example:
+        >>> len(autofit.sweep_file("sweep.yaml", progress=False).cells)
+        2
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
     requests = [_request(*cell, fresh=fresh) for cell in cells]

@@ -155,6 +155,12 @@ def tune(
         TrialProcessError: no process for trials could be started.
         StorageError: the storage cannot be opened, or fails before a trial has run.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished trials are kept.
+
+    Example:
+        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> history = build_model().fit(*arrays, **result.fit_kwargs, verbose=0)
+        >>> result.config.batch_size in (32, 256)
+        True
     """
     workload = Workload(
         build_model,
@@ -218,6 +224,10 @@ def tune_file(
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key.
+
+    Example:
+        >>> autofit.tune_file("tune.yaml", space={"batch_size": [32, 256]}, progress=False).headroom.host > 0
+        True
     """
     with load.placing_errors(path, overrides):
         return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh, wait=wait)

@@ -48,6 +48,12 @@ class Watch:
 
     Raises:
         UsageError: the result is one for predict or evaluate, or for tf_keras, or the file cannot be read.
+
+    Example:
+        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> watch = autofit.Watch(result, say=print)
+        >>> history = build_model().fit(*arrays, **result.fit_kwargs, epochs=2, verbose=0, callbacks=[watch])
+        autofit: the training ...
     """
 
     async_safe = True  # so Keras does not wait for the device after each step

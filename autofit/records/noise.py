@@ -93,6 +93,11 @@ class NoiseScale:
     `metric` is the one that suits the optimizer, and `other_value` the value in the other one. The scale was measured after
     `at_step` updates of the weights (None for weights that were given), on `microbatches` of `batch_size` samples, which
     took `seconds`. `trend` has the scales after fewer updates.
+
+    Example:
+        >>> scale = autofit.NoiseScale(value=640.0, low=420.0, high=980.0, at_step=1600)
+        >>> scale.low < scale.value < scale.high
+        True
     """
 
     value: float | None = None

@@ -13,7 +13,12 @@ class Text(str, Enum):
 
 
 class Outcome(Text):
-    """How a trial ended."""
+    """How a trial ended.
+
+    Example:
+        >>> [outcome.value for outcome in autofit.Outcome if outcome.is_oom]
+        ['device_oom', 'host_oom']
+    """
 
     OK = "ok"
     DEVICE_OOM = "device_oom"

@@ -68,6 +68,10 @@ class FitConfig:
     `steps_per_execution` is the number of batches on which one call of the train function trains; `jit_compile`,
     whether XLA (on torch: torch.compile) compiles it; `dtype_policy`, such as "mixed_float16"; `remat`, the mode of
     `keras.RematScope`, or "none".
+
+    Example:
+        >>> autofit.FitConfig(batch_size=64, workers=4, max_queue_size=2).values()
+        {'batch_size': 64, 'workers': 4, 'max_queue_size': 2}
     """
 
     batch_size: Positive | None = None
@@ -167,7 +171,12 @@ KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_mult
 
 @dataclass(frozen=True)
 class Limits:
-    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device limit."""
+    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device limit.
+
+    Example:
+        >>> autofit.Limits(device_bytes=None, host_bytes=6 * 2**30).allow(0, 7 * 2**30)
+        False
+    """
 
     device_bytes: Positive | None
     host_bytes: Positive
@@ -279,6 +288,11 @@ class Measurement:
     `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
     conditions under which the rate was timed. `gradients` are those that a trial for the noise scale has read, `losses`
     those of a training of a race.
+
+    Example:
+        >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
+        >>> trial.measurement.samples_per_second > 0 < trial.measurement.host_peak_bytes
+        True
     """
 
     outcome: Outcome
@@ -334,6 +348,11 @@ class Trial:
     `why` is the reason why the search chose it. `number` is the trial's number among the stored trials of a tune, starting
     at 0; it is None for a run that is stored only in the list of the runs after the search. `validation_batch_size` is the
     batch size of the validation data; None if it is that of the config.
+
+    Example:
+        >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
+        >>> trial.config.batch_size
+        64
     """
 
     config: FitConfig

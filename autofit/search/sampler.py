@@ -45,20 +45,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
     """An Optuna sampler that proposes the most promising config among those predicted to fit in memory.
 
     It models throughput and memory, avoids configs that may run out of memory, and reports when no further trial is
-    worthwhile. All its state is in the Optuna study, so a resumed study continues where it stopped. Use it with plain
-    Optuna:
-
-        sampler = FrontierSampler({"batch_size": {"min": 8, "max": 1024}, "workers": [1, 2, 4], "max_queue_size": [2, 10]})
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-
-        def objective(trial):
-            config = sampler.suggest(trial)  # a FitConfig; or trial.suggest_int("batch_size", 8, 1024, log=True), ...
-            ...                              # train for a short time with it
-            trial.set_constraint("device_memory", peak_bytes / limit_bytes - 1)
-            trial.set_constraint("host_memory", ...)
-            return samples_per_second        # 0.0 after an OOM: the constraint above 0 shows which memory ran out
-
-        study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
+    worthwhile. All its state is in the Optuna study, so a resumed study continues where it stopped.
 
     The search needs fewer trials if the objective sets two user attributes of its trial: `compute_samples_per_second`, the
     rate of the train step alone, and `input_samples_per_second`, the rate of the input pipeline alone.
@@ -83,6 +70,20 @@ class FrontierSampler(optuna.samplers.BaseSampler):
 
     Raises:
         UsageError: the space is empty or contains a value that is not allowed.
+
+    Example:
+        With plain Optuna; this objective is made up, yours trains for a short time:
+
+        >>> sampler = autofit.FrontierSampler({"batch_size": {"min": 8, "max": 1024}})
+        >>> study = optuna.create_study(direction="maximize", sampler=sampler)
+        >>> def objective(trial):
+        ...     batch = sampler.suggest(trial).batch_size
+        ...     trial.set_constraint("device_memory", batch / 300 - 1)  # peak bytes / limit - 1: above 0 it ran out
+        ...     trial.set_constraint("host_memory", -0.5)
+        ...     return batch / (2 + 0.01 * batch) if batch <= 300 else 0.0  # samples/s
+        >>> study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
+        >>> study.best_params
+        {'batch_size': 288}
     """
 
     def __init__(

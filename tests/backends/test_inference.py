@@ -93,6 +93,7 @@ def test_inference_is_tuned(backend, call, tmp_path):
     assert "learning rate" not in summary
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_trial_of_predict_holds_the_outputs_of_all_samples_as_predict_itself_does(backend, tmp_path):

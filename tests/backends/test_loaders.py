@@ -21,6 +21,8 @@ def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
         assert measurement.queued_batches == workers * factor
 
 
+@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("backend", "start_method"), [("jax", "spawn"), ("torch", "forkserver")], indirect=["backend"])
 def test_workers_that_are_not_forked_are_tried_and_their_errors_are_shown(launched, play, start_method):
     config = FitConfig(8, 2, None, True, 2)

@@ -70,6 +70,7 @@ def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, t
     assert of_eight == [3, 20]  # the last call trains on the 4 batches that are left
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):

@@ -26,7 +26,12 @@ _OTHER_LINES = 4  # screen lines other than cells: the heading, the count of hid
 
 
 class Progress:
-    """Shows events as a live table on a terminal or in a notebook, and as plain lines elsewhere; shows nothing if quiet."""
+    """Shows events as a live table on a terminal or in a notebook, and as plain lines elsewhere; shows nothing if quiet.
+
+    Example:
+        >>> shown = autofit.Progress(quiet=True)  # draws nothing until the summary at the end
+        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=shown)
+    """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Terminal()

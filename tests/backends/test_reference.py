@@ -1,0 +1,61 @@
+"""The API reference: it is built from the docstrings without a warning, and each public name has an example that runs."""
+
+import doctest
+import re
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+
+import autofit
+
+pytestmark = pytest.mark.slow
+MODEL = "import keras\nimport numpy as np\n\n" + textwrap.dedent(
+    re.search(r"on arrays:\n\n(.*?)\n\n`__init__", autofit.__doc__, re.DOTALL)[1]
+)
+TUNE = """\
+build_model: model.py:build_model
+data: model.py:make_arrays
+"""
+SWEEP = f"{TUNE}space: {{batch_size: [64]}}\nmatrix: {{model_kwargs.width: [8, 16]}}\n"
+NAMES = [name for name in autofit.__all__ if name != "__version__"]
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """What the examples use: the model and the arrays of the module's documentation, in a folder with YAML files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("model.py").write_text(f"{MODEL}\n\ndef make_arrays():\n    return arrays\n")
+    Path("tune.yaml").write_text(TUNE)
+    Path("sweep.yaml").write_text(SWEEP)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    import model
+    import optuna
+
+    monkeypatch.setattr(optuna.logging.get_logger("optuna"), "disabled", True)
+    return {"autofit": autofit, "build_model": model.build_model, "arrays": model.arrays, "optuna": optuna}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_runs(name, names):
+    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(autofit, name), name, module=False, globs=names)
+    assert example.examples, f"{name} has no example"
+    printed = []
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries that the examples use
+        doctest.DocTestRunner(optionflags=options).run(example, out=printed.append)
+    assert printed == []
+
+
+def test_the_reference_is_built_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert (built.stdout, built.stderr) == ("", "")
+    page = (tmp_path / "autofit.html").read_text()
+    assert all(f'id="{name}"' in page for name in autofit.__all__)
