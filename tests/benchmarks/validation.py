@@ -74,9 +74,9 @@ def search(text):
     misses = [f"{name}: {regret} % in the mean of five seeds" for name, regret in groups if float(regret) > 5]
     regrets = {name: found(line.format(name, 8), text)[0] for name in ("autofit", "TPE")}
     said = (
-        f"On 100 simulated machines and 4 jobs measured on a real one, the choice after eight trials is "
-        f"{regrets['autofit']} % below the best "
-        f"configuration that fits, in the median; that of Optuna's TPE with constraints {regrets['TPE']} %."
+        "On 100 simulated machines and 4 jobs measured on a real one, the choice after eight trials is "
+        f"{regrets['autofit']} % below the best configuration that fits, in the median; that of Optuna's TPE with "
+        f"constraints {regrets['TPE']} %."
     )
     return "\n\n".join((said, "\n".join(table))), misses
 
@@ -89,11 +89,10 @@ def curves(text):
     mean, over, ooms = figures.pop("autofit")
     rest = "; ".join(f"{name} {other[0]} and {other[1]} %" for name, other in figures.items())
     return (
-        f"On 40 throughput curves of GPUs that others measured (Zeus, Gavel), with sizes between the measured ones "
-        f"interpolated, eight "
-        f"trials and three seeds: {mean} % below the best in the mean, more than 5 % below in {over} %, {ooms} "
-        f"out-of-memory trials a "
-        f"tune. Others: {rest}. The memory of these jobs was not published and is assumed."
+        "On 40 throughput curves of GPUs that others measured (Zeus, Gavel), with sizes between the measured ones "
+        f"interpolated, eight trials and three seeds: {mean} % below the best in the mean, more than 5 % below in {over} "
+        f"%, {ooms} out-of-memory trials a tune. Others: {rest}. The memory of these jobs was not published and is "
+        "assumed."
     ), []
 
 
@@ -105,11 +104,9 @@ def confirmation(text):
     ]
     weak = rows(r"^(normal|config x 3|heavy tails|wandering) +30%(?: +\S+ +\S+ +\S+){4} +(\S+)%", text)
     return (
-        f"In simulations with noise of 1 to 30 %, a configuration that is no faster is called faster in at most "
-        f"{wrong} % of cases, and "
-        f"the stated interval covers the true ratio in at least {covers} %. With 10 % of normal noise, a gain of "
-        f"1.25x is shown in "
-        f"{at_ten} % of cases."
+        f"In simulations with noise of 1 to 30 %, a configuration that is no faster is called faster in at most {wrong} % "
+        f"of cases, and the stated interval covers the true ratio in at least {covers} %. With 10 % of normal noise, a "
+        f"gain of 1.25x is shown in {at_ten} % of cases."
     ), [f"{kind} noise of 30 %: a gain of 1.5x is shown in only {share} % of cases" for kind, share in weak]
 
 
@@ -130,12 +127,10 @@ def public_tunes(text):
     shown = sorted(gain for gain in gains if gain)
     return (
         f"{fit[0]} tunes of five public programs (two convnets, a transformer, an LSTM, a 3-D net on files) took "
-        f"{100 * float(fit[3]):.0f} % "
-        f"(median) to {100 * float(fit[4]):.0f} % of the seconds of 15 plain fits. Their choices reached {fit[1]} of "
-        f"the best configuration "
-        f"of an exhaustive grid in the median, {fit[2]} at least. {len(shown)} state a gain over the program's own "
-        f"batch size, of {shown[0]}x "
-        f"to {shown[-1]}x; {len(gains) - len(shown)} show none. With `predict`: {predict[0]}, at least {predict[1]}."
+        f"{100 * float(fit[3]):.0f} % (median) to {100 * float(fit[4]):.0f} % of the seconds of 15 plain fits. Their "
+        f"choices reached {fit[1]} of the best configuration of an exhaustive grid in the median, {fit[2]} at least. "
+        f"{len(shown)} state a gain over the program's own batch size, of {shown[0]}x to {shown[-1]}x; "
+        f"{len(gains) - len(shown)} show none. With `predict`: {predict[0]}, at least {predict[1]}."
     ), list(misses)
 
 
@@ -167,8 +162,7 @@ def inputs(text):
     device = rows(r"^(\w.*?)  +[\d,]+ MiB(?: +\S+%){3} +([\d,]+) MiB +([-+\d.]+)% +([-+\d.]+)%", text)
     return (
         f"Peak host memory of data held in memory against a plain `fit`: trials within {errors[0]} %, confirming runs "
-        f"within "
-        f"{errors[1]} %, estimates within {errors[2]} %."
+        f"within {errors[1]} %, estimates within {errors[2]} %."
     ), [f"{name}: device peak of {size} MiB, {by}% in a trial" for name, size, by, _ in device if abs(float(by)) > 10]
 
 
@@ -182,10 +176,9 @@ def memory(text):
     models = rows(r"^    (\w+) +n +\d+ +median +[\d.]+% +90 % within +[\d.]+% +worst +([\d.]+)%", text)
     return (
         f"Device memory estimated without a run, nine models: median error {plain[1]} %, 90 % within {plain[2]} %, at "
-        f"most {plain[3]} %{also}. "
-        f"A sum over layers misses by {layers} % in the median. The largest batch predicted to fit under 100 random "
-        f"limits: right "
-        f"{largest[0]} times, too small {largest[1]} (by 4 times in the median), too large {largest[2]}."
+        f"most {plain[3]} %{also}. A sum over layers misses by {layers} % in the median. The largest batch predicted to "
+        f"fit under 100 random limits: right {largest[0]} times, too small {largest[1]} (by 4 times in the median), too "
+        f"large {largest[2]}."
     ), [f"{name}: up to {worst} %" for name, worst in models if float(worst) > 20]
 
 
@@ -199,9 +192,8 @@ def backend_memory(text):
         if abs(float(error)) > 5
     ]
     return (
-        f"Against the library's own figure for the same step: JAX {said[0][0]} % in the median, {said[0][1]} % at "
-        f"most; torch {said[1][0]} "
-        f"and {said[1][1]} %."
+        f"Against the library's own figure for the same step: JAX {said[0][0]} % in the median, {said[0][1]} % at most; "
+        f"torch {said[1][0]} and {said[1][1]} %."
     ), [
         *misses,
         f"against what a process on a CPU grows by, which is another question: {grown[0]} % on JAX, {grown[1]} % on torch",
@@ -219,12 +211,10 @@ def device_peaks(text):
             if float(broken) > 1:
                 misses.append(f"peaks at {peaks}, constant {constant} GiB, {kind}: broken in {broken} %")
     return (
-        f"Peaks made with the statistics of 1,017 models that others measured on a GPU (affine, 1.3 % scatter, 2 % "
-        f"jumps): the bound of a "
-        f"size beyond the known ones is broken in {statistics.median(cells):.2f} % of cases in the median of "
-        f"{len(cells)} cells, in "
-        f"{max(cells):.2f} % at most, and lies {min(bounds):.2f} to {max(bounds):.2f} times above the truth in the "
-        f"median."
+        "Peaks made with the statistics of 1,017 models that others measured on a GPU (affine, 1.3 % scatter, 2 % "
+        f"jumps): the bound of a size beyond the known ones is broken in {statistics.median(cells):.2f} % of cases in the "
+        f"median of {len(cells)} cells, in {max(cells):.2f} % at most, and lies {min(bounds):.2f} to {max(bounds):.2f} "
+        "times above the truth in the median."
     ), misses
 
 
@@ -233,9 +223,8 @@ def gpu_memory(text):
     tenth, median = found(r"^    6  ([\d.]+) +([\d.]+)", text)
     ooms = found(r"out of memory: (\d+ of \d+)", text)[0]
     return (
-        f"600 searches on simulated GPUs: after six trials the largest batch allowed is {median} of the largest that "
-        f"fits in the median, "
-        f"{tenth} at 10 %; out of memory: {ooms} trials."
+        f"600 searches on simulated GPUs: after six trials the largest batch allowed is {median} of the largest that fits "
+        f"in the median, {tenth} at 10 %; out of memory: {ooms} trials."
     ), []
 
 
@@ -244,9 +233,8 @@ def absent_gpus(text):
     line = found(r"third size by ([\d.]+)% in the median, ([\d.]+)% at 90 %, ([\d.]+)% at most", text)
     off = [(*row[:3], row[3]) for row in rows(r"^(\w+) +(\w+) +(\S+) +\d+ +\d+ +\d+ +([-+\d.]+)%", text)]
     return (
-        f"Nine models compiled for T4, A100-40GB and H100, float32 and mixed: the line through batch 8 and 32 misses "
-        f"batch 128 by {line[0]} % "
-        f"in the median, {line[1]} % at 90 %, {line[2]} % at most."
+        "Nine models compiled for T4, A100-40GB and H100, float32 and mixed: the line through batch 8 and 32 misses "
+        f"batch 128 by {line[0]} % in the median, {line[1]} % at 90 %, {line[2]} % at most."
     ), [f"{model}, {precision}, {gpu}: {by} %" for model, precision, gpu, by in off if abs(float(by)) > 7]
 
 
@@ -258,12 +246,10 @@ def published_gpus(text):
     errors = [int(point[4]) for point in points]
     near, worst = sum(abs(error) <= 10 for error in errors), max(errors, key=abs)
     return (
-        f"Memory of {len(points)} gradients that others measured on an A100 are met: {near} within 10 %, the worst by "
-        f"{worst} %. All "
-        f"{trains} batch sizes that "
-        f"others trained with on four GPUs are expected to fit in JAX's share. Of {len(reports) - trains} that ran "
-        f"out of memory, in "
-        f"programs older than Keras's, three are expected not to fit; two are wrongly said to."
+        f"Memory of {len(points)} gradients that others measured on an A100: {near} estimates within 10 %, the worst by "
+        f"{worst} %. All {trains} batch sizes that others trained with on four GPUs are expected to fit in JAX's share. "
+        f"Of {len(reports) - trains} that ran out of memory, in programs older than Keras's, three are expected not to "
+        "fit; two are wrongly said to."
     ), [
         *(f"{model} at batch {batch}: {by} % of {size} GiB" for model, batch, size, _, by in points if abs(int(by)) > 10),
         "ResNet50 with SiLU at 128 on a V100 of 16 GB and BERT-Large at 12 on a V100 of 32 GB ran out of memory and "
@@ -288,9 +274,8 @@ def backend_rates(text):
     middle = statistics.median(float(row[2]) for row in every)
     outside = [row for row in every if not float(row[3]) <= 1 <= float(row[4])]
     return (
-        f"The rate that a trial states over that of a plain `fit` in a process of its own: {middle:.2f} in the median "
-        f"of {len(every)} jobs; "
-        f"the interval contains 1 in {len(every) - len(outside)}."
+        f"The rate that a trial states over that of a plain `fit` in a process of its own: {middle:.2f} in the median of "
+        f"{len(every)} jobs; the interval contains 1 in {len(every) - len(outside)}."
     ), [f"{name} on {backend}: {ratio} ({low} to {high})" for name, backend, ratio, low, high in outside]
 
 
@@ -307,13 +292,11 @@ def step_knobs(text):
         if stated and (float(timed_low) > float(high) or float(timed_high) < float(low))
     ]
     counts = {name: sum(row[1] == name for row in every) for name, *_ in means}
-    said = "; ".join(
-        f"{name} {mean}x in the geometric mean of {counts[name]}, {low} to {high}x" for name, mean, low, high in means
+    each = [f"{name} {mean}x ({counts[name]} of them), {low} to {high}x" for name, mean, low, high in means]
+    said = (
+        f"Gains of programs of Keras's gallery, timed by plain fits outside of autofit, geometric mean: {'; '.join(each)}."
     )
-    return (
-        f"Programs of Keras's gallery at their own batch sizes, timed by plain fits outside of autofit, geometric mean: {said}.",
-        misses,
-    )
+    return said, misses
 
 
 def phases(text):
@@ -340,8 +323,7 @@ def hosts(text):
     lost, twice = found(r"killed in each: (\d+) unanswered, (\d+) tuned twice", text)
     return (
         f"Twelve cells on three hosts take {float(ratio):.2f} times the ideal seconds. Ten sweeps in which a host is "
-        f"killed: {lost} cells unanswered, {twice} "
-        f"tuned twice."
+        f"killed: {lost} cells unanswered, {twice} tuned twice."
     ), []
 
 
@@ -352,8 +334,7 @@ def goodput(text):
     shares = [float(row[2]) for row in covers]
     return (
         f"Intervals of the gradient noise scale that contain the exact one: {min(shares)} to {max(shares)} % of 200 "
-        f"trials, on three backends. "
-        f"Progress of regressions inside the stated band: "
+        "trials, on three backends. Progress of regressions inside the stated band: "
         + "; ".join(f"batch {batch}: {share} %" for batch, share, *_ in band)
         + "."
     ), [f"batch {batch}: true over predicted progress {low} to {high} (5 and 95 %)" for batch, _, _, low, high in band[-1:]]
