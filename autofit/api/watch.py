@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import psutil
 
 from autofit import backends
 from autofit.errors import UsageError
-from autofit.machine import host
+from autofit.machine import gpus, host
 from autofit.records.result import TuneRecord
 from autofit.records.trial import BUSY_SHARE
 from autofit.records.units import format_bytes, format_rate, format_seconds
@@ -33,6 +33,8 @@ _USUAL_SPREAD = 0.05  # relative: rates of fresh processes differ by this on an 
 _LEAST_CALLS = 4  # of an epoch, after the first, whose rate counts
 _GROWTH_SHARE, _GROWTH_BYTES = 0.2, 256 * 2**20  # of the promised peak: memory that grows by more is mentioned
 _RISING = 3  # readings in a row that rise
+_WAIT_SHARE = 0.3  # of the time of the steps: waiting for batches that is why a training is slow
+_LEAST_WAIT_SECONDS = 2.0  # of steps in which waiting is timed
 
 
 class Watch:
@@ -67,7 +69,8 @@ class Watch:
         self._model: Any = None
         self._mentioned = set[str]()
         self._stopped = threading.Event()
-        self._calls, self._first_end = 0, 0.0
+        self._calls, self._first_end, self._last_end = 0, 0.0, 0.0
+        self._asked_at, self._waited, self._slow_rate = 0.0, 0.0, 0.0
         self._rates = list[tuple[float, float]]()  # seconds and samples of epochs, without their first calls
         self._memory = list[int]()
         self._children: list[psutil.Process] = []
@@ -112,7 +115,7 @@ class Watch:
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin an epoch; its first call does not count."""
-        self._calls = 0
+        self._calls, self._waited = 0, 0.0
         self._cores = host.CoreSeconds.read(self._children)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -130,16 +133,41 @@ class Watch:
         self._stopped.set()
         self._thread.join(timeout=1)
         self._look_at_memory()
+        if self._slow_rate:
+            self._say_slow("the step or the input is slower than in the trials")
         self._training = replace(self._noted(), ended=True)
         trainings.keep(self._training)
         self._say(f"autofit: {self._training.in_words(self._result.samples_per_second)}")
 
     def _counted(self, *arguments: Any) -> Any:
+        if self._asked_at and self._calls:
+            arguments = self._with_timed_batches(*arguments)
         made = self._step(*arguments)
         self._calls += 1
+        self._last_end = time.perf_counter()
         if self._calls == 1:
-            self._first_end = time.perf_counter()
+            self._first_end = self._last_end
         return made
+
+    def _with_timed_batches(self, *arguments: Any) -> tuple[Any, ...]:
+        *others, batches = arguments
+        if not hasattr(batches, "__next__"):  # torch passes the batches themselves, and waits before
+            self._waited += time.perf_counter() - self._last_end
+        elif not type(batches).__module__.startswith("tensorflow"):  # whose compiled step reads them
+            return (*others, self._timed(batches))
+        return arguments
+
+    def _timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches, and time how long the step waits for each."""
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                self._waited += time.perf_counter() - began
+            yield batch
 
     def _end_steps(self) -> None:
         calls, seconds = self._calls - 1, time.perf_counter() - self._first_end
@@ -158,20 +186,38 @@ class Watch:
         return float(min(calls * a_call, max(count - a_call, 0)) if is_whole and count is not None else calls * a_call)
 
     def _compare(self, rate: float) -> None:
-        """Say once if a rate is below the promised interval, and why if that can be seen."""
+        """Say once if a rate is below the promised interval, and why if that can be seen.
+
+        If it is not other work or the clock, the next steps are timed to see whether they wait for their batches.
+        """
         choice = self._result.choice
         low = choice.samples_per_second * (1 - max(choice.spread or 0.0, _USUAL_SPREAD))
         if rate >= low or "slow" in self._mentioned:
             return
-        self._mentioned.add("slow")
+        self._slow_rate = rate
         other, idle = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(self._children))
-        cores = host.usable_cores()
-        why = "the step or the input is slower than in the trials"
+        cores, device = host.usable_cores(), self._result.placement.device
+        with gpus.opened():
+            throttles = gpus.throttles(device) if device else ()
         if other >= BUSY_SHARE * cores and idle < cores / 2:
-            why = f"other processes use {other:.1f} of {cores} cores"
+            self._say_slow(f"other processes use {other:.1f} of {cores} cores")
+        elif throttles:
+            self._say_slow(f"the GPU lowers its clock ({', '.join(sorted(throttles))})")
+        elif not self._asked_at:
+            self._asked_at, self._waited = time.perf_counter(), 0.0
+        elif self._waited and time.perf_counter() - max(self._first_end, self._asked_at) >= _LEAST_WAIT_SECONDS:
+            share = self._waited / (time.perf_counter() - max(self._first_end, self._asked_at))
+            waits = f"the steps wait {share:.0%} of the time for their batches"
+            self._say_slow(waits if share >= _WAIT_SHARE else "the step itself is slower than in the trials")
+        elif not device and idle >= cores / 2:  # TensorFlow's steps take batches out of sight
+            self._say_slow(f"{idle:.1f} of {cores} cores are idle, so the steps wait for their batches")
+
+    def _say_slow(self, why: str) -> None:
+        promised, rate, self._slow_rate = self._result.choice.samples_per_second, self._slow_rate, 0.0
+        self._mentioned.add("slow")
         self._say(
-            f"autofit: this training runs at {format_rate(rate)} samples/s, {rate / choice.samples_per_second:.2f} of the "
-            f"promised {format_rate(choice.samples_per_second)}: {why}"
+            f"autofit: this training runs at {format_rate(rate)} samples/s, {rate / promised:.2f} of the promised "
+            f"{format_rate(promised)}: {why}"
         )
 
     def _read_memory(self) -> None:

@@ -92,7 +92,7 @@ def test_a_slow_training_and_a_leak_are_mentioned_once(trainings):
     (first, _last), rate_ratio, *_ = trainings["slow"]
     assert rate_ratio == pytest.approx(0.4, abs=0.1)
     assert first.startswith("autofit: this training runs at ")
-    assert first.endswith(": the step or the input is slower than in the trials")
+    assert first.endswith("for their batches")
     said, *_ = trainings["leak"]
     assert sum(line.startswith("autofit: memory grows: ") for line in said) == 1
     assert "the machine's" in said[0]

@@ -19,14 +19,14 @@ def watched(tmp_path, monkeypatch):
     """A watch of a tune's result, with a clock and a memory that the test sets; `said` is what it has said."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     _, result = collect(tune, make_request(tmp_path, space={"batch_size": [32, 256], "workers": [4]}), FakeLauncher())
-    here = SimpleNamespace(now=0.0, bytes=4 * GIB, other=0.0, said=[])
+    here = SimpleNamespace(now=0.0, bytes=4 * GIB, other=0.0, idle=0.0, said=[])
     monkeypatch.setattr(watch.time, "perf_counter", lambda: here.now)
     monkeypatch.setattr(watch.time, "monotonic", lambda: here.now)
     monkeypatch.setattr(watch.threading.Thread, "start", lambda thread: None)
     monkeypatch.setattr(watch.threading.Thread, "join", lambda thread, timeout: None)
     monkeypatch.setattr(watch.psutil.Process, "children", lambda process, recursive: [])  # other tests' may live
     monkeypatch.setattr(watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(proportional=here.bytes))
-    monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: (here.other, 0.0))
+    monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: (here.other, here.idle))
     monkeypatch.setattr(watch.host, "usable_cores", lambda: 2)
     choice = replace(result.choice, samples_per_second=1000.0, spread=0.02, host_peak_bytes=4 * GIB)
     here.result = replace(result, choice=choice)
@@ -37,11 +37,11 @@ def watched(tmp_path, monkeypatch):
     return here
 
 
-def epoch(watched, calls, seconds):
-    """Train an epoch of equally long steps."""
+def epoch(watched, calls, seconds, batches=None):
+    """Train an epoch of equally long steps; `batches` makes what the train function gets."""
     watched.watch.on_epoch_begin(0)
     for _ in range(calls):
-        assert watched.model.train_function(None) == "logs"
+        assert watched.model.train_function(batches and batches()) == "logs"
         watched.now += seconds / (calls - 1)
     watched.now -= seconds / (calls - 1)
     watched.watch.on_test_begin()
@@ -71,6 +71,39 @@ def test_a_slow_training_is_mentioned_once_with_its_cause(watched):
         epoch(watched, 101, 100 * watched.result.config.batch_size / 700)
     first = "autofit: this training runs at 700 samples/s, 0.70 of the promised 1,000: other processes use 1.4 of 2 cores"
     assert watched.said == [first]
+
+
+OF_TENSORFLOW = type("Batches", (), {"__module__": "tensorflow.data", "__next__": lambda batches: "batch"})
+
+
+@pytest.mark.parametrize(
+    ("backend", "waiting", "idle", "why"),
+    [
+        ("jax", 0.5, 0.0, "the steps wait 50% of the time for their batches"),
+        ("jax", 0.1, 0.0, "the step itself is slower than in the trials"),
+        ("torch", 0.5, 0.0, "the steps wait 50% of the time for their batches"),
+        ("tensorflow", 0.5, 1.5, "1.5 of 2 cores are idle, so the steps wait for their batches"),
+        ("tensorflow", 0.5, 0.2, "the step or the input is slower than in the trials"),
+    ],
+)
+def test_a_slow_training_is_told_apart_from_a_slow_input(watched, backend, waiting, idle, why):
+    watched.idle, step = idle, watched.result.config.batch_size / 700
+
+    def step_of(batches):
+        watched.now += (1 - waiting) * step
+        return (next(batches), "logs")[1] if backend == "jax" else "logs"
+
+    def batches_of_jax():
+        watched.now += waiting * step
+        yield "batch"
+
+    watched.model.train_function = step_of
+    watched.watch.on_train_begin()
+    batches = {"jax": batches_of_jax, "torch": lambda: ["batch"], "tensorflow": OF_TENSORFLOW}[backend]
+    for _ in range(3):
+        epoch(watched, 101, 0 if backend == "jax" else 100 * waiting * step, batches)
+    watched.watch.on_train_end()
+    assert watched.said[0] == f"autofit: this training runs at 700 samples/s, 0.70 of the promised 1,000: {why}"
 
 
 def test_memory_that_rises_is_mentioned_once_with_the_time_left(watched):
