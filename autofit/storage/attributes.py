@@ -10,9 +10,11 @@ from typing import Any
 
 from autofit.storage.urls import SQLITE, file_of, url_of
 
-RECORD, RUNS, WARM_START_KEY, MODEL, HEATS = (f"autofit:{key}" for key in ("record", "runs", "kin", "model", "heats"))
+RECORD, RUNS, WARM_START_KEY, MODEL, HEATS, NOISE_SCALE = (
+    f"autofit:{key}" for key in ("record", "runs", "kin", "model", "heats", "noise_scale")
+)
 """Keys of the attributes, in this order: the prefix of the results (one per budget), the runs after the search, the key
-that similar tunes share, the fingerprint of the described model, and the trainings of a race."""
+that similar tunes share, the fingerprint of the described model, the trainings of a race, and a measured noise scale."""
 
 _QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies

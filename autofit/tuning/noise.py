@@ -5,9 +5,12 @@ TuneRequest ──> describe ──> a trial that trains, and reads gradients at
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import TrialProcessError, UsageError
 from autofit.records import gradient_statistics
@@ -18,6 +21,8 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Measurement
 from autofit.records.units import counted, format_seconds
+from autofit.storage import attributes
+from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning.prepare import describe
 from autofit.tuning.request import TuneRequest
@@ -26,6 +31,7 @@ from autofit.workload.fit_options import FIT
 
 _TUNE_SHARE = 0.15  # of the seconds of a tune that the noise scale may take
 _GOODPUT_SECONDS = 60.0  # the same before a search, if the tune has no limit
+_SCALE: TypeAdapter[NoiseScale | None] = TypeAdapter(NoiseScale | None)
 _WANTED_BATCHES = 64  # microbatches in an epoch: with fewer, they are made smaller
 
 
@@ -100,6 +106,18 @@ def of_tune(runner: TrialRunner, record: TuneRecord) -> NoiseScale:
         reason = f"{STEPS[0]} updates take longer than the {format_seconds(seconds)} that a tune of this length gives it; "
         return NoiseScale(reason=reason + "run autofit noise")
     return _in_tune(runner, record.description, config, seconds)
+
+
+def kept(study: TuningStudy, measured: Callable[[], NoiseScale]) -> NoiseScale:
+    """Return the scale that this tune measured before it was interrupted; measure and keep it if there is none."""
+    with contextlib.suppress(ValidationError):
+        stored = _SCALE.validate_python(study.attribute(attributes.NOISE_SCALE))
+        if stored is not None:
+            return stored
+    scale = measured()
+    if scale.low is not None:  # a failure may be one of the moment
+        study.set_attribute(attributes.NOISE_SCALE, _SCALE.dump_python(scale, mode="json"))
+    return scale
 
 
 def _in_tune(runner: TrialRunner, description: Description, config: FitConfig, seconds: float) -> NoiseScale:

@@ -87,6 +87,8 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     if isinstance(result, TuneRecord):
         if result.race is not None:
             study.set_attribute(attributes.HEATS, [])
+        if result.noise_scale is not None:
+            study.set_attribute(attributes.NOISE_SCALE, None)
         chosen, rate = str(result.config), result.samples_per_second
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 

@@ -92,7 +92,7 @@ class _Tuning:
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
         if request.settings.objective == GOODPUT:
-            self._noise_scale = noise.before_search(self._runner, description)
+            self._noise_scale = noise.kept(self.study, lambda: noise.before_search(self._runner, description))
         prepared, proposer, confirmation = self._prepare(description)
         self._learn_from_trainings(prepared)
         earlier_trials = self.study.trials()
@@ -110,10 +110,12 @@ class _Tuning:
             self._emit(edge)
         record = self._recorded(prepared, recommendation, ended)
         races = request.settings.race_seconds is not None
-        if not races:  # a stored result would end a tune that goes on with a race
+        measures = noise.is_wanted(request, record)
+        if not (races or measures):  # a stored result would end a tune that goes on
             tune_records.store(self.study, request, record)
-        if noise.is_wanted(request, record):
-            self._noise_scale = noise.of_tune(self._runner, record)
+        if measures:
+            baselined = record
+            self._noise_scale = noise.kept(self.study, lambda: noise.of_tune(self._runner, baselined))
             record = self._recorded(prepared, recommendation, ended)
         if races:
             self._runner.budget.allow_race()

@@ -143,11 +143,13 @@ def test_a_tune_races_its_choice_against_the_baseline(tmp_path, known_scale):
     assert lines.count("batch 256") == lines.count("batch 32 (baseline)") == contestant.pairs
 
 
-def test_a_killed_race_goes_on_with_the_next_training(tmp_path, known_scale):
+def test_a_killed_race_goes_on_with_the_next_training(tmp_path, known_scale, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         collect(tune, make_request(tmp_path, **ASKED), Trained(dies_at=3))  # the checkpoint and one pair
+    monkeypatch.setattr("autofit.tuning.noise.of_tune", lambda runner, record: pytest.fail("it was measured"))
     launcher = Trained()
     _, record = collect(tune, make_request(tmp_path, **ASKED), launcher)
+    assert record.noise_scale.value == SCALE
     assert {spec.role for spec in launcher.specs} == {"describe", "heat"}
     assert min(spec.heat.seed for spec in launcher.specs if spec.role == "heat" and spec.heat.start) == 2
     assert min(heat.pair for heat in record.race.heats) == 1
