@@ -224,7 +224,7 @@ class StorageError(AutofitError):
     """The storage of the trials cannot be opened, read or written.
 
     Example:
-        >>> autofit.tune(build_model, arrays, storage="sqlite:////no/such/folder/trials.db", progress=False)
+        >>> autofit.tune(build_model, arrays, storage="sqlite:////proc/trials.db", progress=False)
         Traceback (most recent call last):
         ...
         autofit.errors.StorageError: ...

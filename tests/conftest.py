@@ -9,9 +9,18 @@ from autofit.machine import gpus
 
 TESTS = Path(__file__).parent
 UNIT = TESTS / "unit"
-BEFORE_A_RELEASE = ("faults", "hosts")
+BEFORE_A_RELEASE = (
+    "faults",
+    "hosts",
+    "backends/test_facts.py",
+    "backends/test_keras_hub.py",
+    "backends/test_without_tensorflow.py",
+    "devices/test_facts.py",
+    "trial/test_keras_facts.py",
+)
 WITH_EVERY_CHANGE = {
     "adapter": "torch",
+    "grain": "jax",
     "heat": "jax",
     "inference": "jax",
     "inputs": "jax",
@@ -40,10 +49,10 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        folder, name = item.path.relative_to(TESTS).parts[0], item.path.stem.removeprefix("test_")
+        path, name = item.path.relative_to(TESTS), item.path.stem.removeprefix("test_")
         backend = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
-        is_repeated = folder == "backends" and backend and backend != WITH_EVERY_CHANGE.get(name, backend)
-        if folder in BEFORE_A_RELEASE or is_repeated:
+        is_repeated = path.parts[0] == "backends" and backend and backend != WITH_EVERY_CHANGE.get(name, backend)
+        if path.as_posix().startswith(BEFORE_A_RELEASE) or is_repeated:
             item.add_marker("release")
             item.add_marker("slow")
     items.sort(key=lambda item: UNIT in item.path.parents)  # the shortest last, so that the workers end together

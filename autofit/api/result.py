@@ -72,7 +72,8 @@ class SweepResult(_Reportable, SweepRecord):
 
     Example:
         >>> matrix = {"model_kwargs.width": [8, 16]}
-        >>> swept = autofit.sweep(build_model, arrays, matrix, space={"batch_size": [64]}, progress=False)
+        >>> space = {"batch_size": [64], "steps_per_execution": [1]}
+        >>> swept = autofit.sweep(build_model, arrays, matrix, space=space, progress=False)
         >>> swept.report("sweep.html")
     """
 

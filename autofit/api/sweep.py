@@ -89,7 +89,8 @@ def sweep(
 
     Example:
         >>> matrix = {"model_kwargs.width": [8, 16]}
-        >>> swept = autofit.sweep(build_model, arrays, matrix, space={"batch_size": [64]}, progress=False)
+        >>> space = {"batch_size": [64], "steps_per_execution": [1]}
+        >>> swept = autofit.sweep(build_model, arrays, matrix, space=space, progress=False)
         >>> [cell.values for cell in swept.cells]
         [{'model_kwargs.width': 8}, {'model_kwargs.width': 16}]
     """

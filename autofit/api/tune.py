@@ -226,7 +226,7 @@ def tune_file(
         ConfigError: the file is invalid; the message names file, line, column and key.
 
     Example:
-        >>> autofit.tune_file("tune.yaml", space={"batch_size": [32, 256]}, progress=False).headroom.host > 0
+        >>> autofit.tune_file("tune.yaml", space={"batch_size": [32, 256]}, progress=False).headroom["host"] > 0
         True
     """
     with load.placing_errors(path, overrides):

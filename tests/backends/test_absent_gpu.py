@@ -26,6 +26,7 @@ def estimates():
     return estimates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_the_memory_on_a_gpu_that_is_not_there_is_estimated(estimates, backend):
     estimate = estimates(backend)
@@ -40,6 +41,7 @@ def test_the_memory_on_a_gpu_that_is_not_there_is_estimated(estimates, backend):
         assert gpu.footprints[0].method.startswith("tensors counted" if backend == "torch" else "XLA, compiled for the GPU")
 
 
+@pytest.mark.slow
 def test_the_compiler_assigns_about_the_same_memory_to_a_step_of_tensorflow_and_of_jax(estimates):
     on_jax, on_tensorflow = (estimates(backend).gpus[1].footprints for backend in ("jax", "tensorflow"))
     for one, other in zip(on_jax[:2], on_tensorflow[:2], strict=True):
@@ -48,6 +50,7 @@ def test_the_compiler_assigns_about_the_same_memory_to_a_step_of_tensorflow_and_
         assert max(temporaries) <= 1.3 * min(temporaries) + 2**20
 
 
+@pytest.mark.slow
 def test_several_gpus_share_the_batch():
     needs("jax_cuda12_plugin")
     gpus = ("T4", "4x T4")

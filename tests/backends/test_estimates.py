@@ -16,6 +16,7 @@ from tests.installed import needs
 SIZES = (8, 32, 128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "share"), [(w.build_model, 0.02), (w.build_recurrent, 0.03), (lambda: w.build_model(filters=32), 0.03)]
 )

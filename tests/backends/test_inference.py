@@ -77,6 +77,7 @@ def run(program, backend, folder, *arguments):
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=280)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("backend", "call"), [("tensorflow", "predict"), ("tensorflow", "evaluate"), ("jax", "predict"), ("torch", "predict")]
@@ -93,6 +94,7 @@ def test_inference_is_tuned(backend, call, tmp_path):
     assert "learning rate" not in summary
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
@@ -106,7 +108,7 @@ def test_a_trial_of_predict_holds_the_outputs_of_all_samples_as_predict_itself_d
         assert outcome == "ok"
         peaks.append(peak)
     plain = json.loads(run(PLAIN, backend, tmp_path).stdout.splitlines()[-1])
-    assert peaks[1] - peaks[0] == pytest.approx(plain, rel=0.1)
+    assert peaks[1] - peaks[0] == pytest.approx(plain, rel=0.15)
 
 
 def test_outputs_that_exceed_the_limit_are_refused_with_their_size(tmp_path):

@@ -207,6 +207,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_tune_for_goodput_chooses_by_the_measured_scale(tmp_path):
     needs("tensorflow")

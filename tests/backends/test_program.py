@@ -130,6 +130,7 @@ print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidenc
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     needs(backend)

@@ -20,16 +20,22 @@ TUNE = """\
 build_model: model.py:build_model
 data: model.py:make_arrays
 """
-SWEEP = f"{TUNE}space: {{batch_size: [64]}}\nmatrix: {{model_kwargs.width: [8, 16]}}\n"
+SWEEP = f"{TUNE}space: {{batch_size: [64], steps_per_execution: [1]}}\nmatrix: {{model_kwargs.width: [8, 16]}}\n"
 NAMES = [name for name in autofit.__all__ if name != "__version__"]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for all examples, so that what several of them tune is tuned once."""
+    return tmp_path_factory.mktemp("examples")
+
+
 @pytest.fixture
-def names(tmp_path, monkeypatch):
+def names(folder, monkeypatch):
     """What the examples use: the model and the arrays of the module's documentation, in a folder with YAML files."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    monkeypatch.syspath_prepend(folder)
     Path("model.py").write_text(f"{MODEL}\n\ndef make_arrays():\n    return arrays\n")
     Path("tune.yaml").write_text(TUNE)
     Path("sweep.yaml").write_text(SWEEP)

@@ -85,6 +85,7 @@ def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
     assert (f"{steps} steps a call" in config) == (steps > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_on_torch_they_are_refused_before_a_trial(tmp_path):
     needs("torch")

@@ -13,7 +13,7 @@ For each batch size, the learning rate that needs the fewest is found on a grid 
 of 32 is exact too, at the last of steps 100, 400 and 1,600 before the target. It predicts that a sample in a batch of B
 brings (φ + 32)/(φ + B) of one in a batch of 32. Counted are the true values within the band that a tune's summary states.
 
-"small" (20 minutes, needs scikit-learn): see small_trainings.py.
+"small" (20 minutes, needs scikit-learn): see small_trainings.py. "races" (eight minutes, needs scikit-learn): see races.py.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import pathlib
 import sys
 
 import numpy as np
+import races
 import small_trainings
 
 from autofit.records.noise import STEPS
@@ -42,6 +43,8 @@ SPREAD = 1 / np.arange(1, WIDTH + 1.0)
 TRUTH = np.random.default_rng(1).normal(size=WIDTH)
 PROBLEMS, BASELINE, BATCHES = 100, 32, (128, 512, 2048)
 RATES, MOST_STEPS = 14, 40_000
+OTHERS = {"small": small_trainings, "races": races}
+PARTS = ("intervals", "trainings", *OTHERS)
 
 
 def rows():
@@ -150,8 +153,8 @@ def training(seed):
 
 def run(part):
     """Run a part; returns its figures."""
-    if part == "small":
-        return small_trainings.run()
+    if part in OTHERS:
+        return OTHERS[part].run()
     if part == "trainings":
         return [row for seed in range(1000, 1000 + PROBLEMS) if (row := training(seed)) is not None]
     return {f"{backend}, {batch}": intervals(backend, batch) for backend in BACKENDS for batch in MICROBATCHES}
@@ -192,10 +195,10 @@ def print_trainings(rows):
 def main():
     """Print the frozen figures, or run and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", nargs="*", metavar="PART", help="run these: intervals, trainings, small (default: all)")
+    parser.add_argument("--run", nargs="*", metavar="PART", help=f"run these (default: all): {', '.join(PARTS)}")
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
-    for part in [] if arguments.run is None else arguments.run or ["intervals", "trainings", "small"]:
+    for part in [] if arguments.run is None else arguments.run or PARTS:
         frozen[part] = run(part)
         FROZEN.write_text(json.dumps(frozen) + "\n")
         print(part, "done", file=sys.stderr)
@@ -204,8 +207,9 @@ def main():
         print_intervals(frozen["intervals"])
     if "trainings" in frozen:
         print_trainings(frozen["trainings"])
-    if "small" in frozen:
-        small_trainings.print_figures(frozen["small"])
+    for name, module in OTHERS.items():
+        if name in frozen:
+            module.print_figures(frozen[name])
 
 
 if __name__ == "__main__":

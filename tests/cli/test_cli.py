@@ -229,6 +229,7 @@ print(result.config.batch_size, sorted(result.fit_kwargs), len(history.history["
 """
 
 
+@pytest.mark.slow
 def test_functions_of_main_work_without_a_file_and_the_kwargs_train(tmp_path):
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)

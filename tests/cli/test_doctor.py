@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOCTOR = [str(Path(sys.executable).parent / "autofit"), "doctor"]
 
 
@@ -37,6 +39,7 @@ def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_prob
     assert "trial" not in statuses
 
 
+@pytest.mark.slow
 def test_verify_measures_what_it_is_asked_for(tmp_path):
     command = [DOCTOR[0], "verify", "--only", "kill", "--only", "two at once"]
     environment = {**os.environ, "COLUMNS": "80", "XDG_DATA_HOME": str(tmp_path)}

@@ -90,6 +90,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert {"autofit/py.typed", "autofit/__init__.pyi"} <= names
 
 
+@pytest.mark.slow
 def test_the_installed_commands_work(installed, tmp_path):
     where = run(installed / "python", "-c", "import autofit; print(autofit.__file__, autofit.__version__)", folder=tmp_path)
     file, version = where.split()

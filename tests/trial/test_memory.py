@@ -81,6 +81,7 @@ def test_an_estimate_that_takes_long_costs_neither_the_description_nor_what_is_e
     assert [(f.batch_size, f.method) for f in described.footprints] == [(size, LIVENESS) for size in SIZES]
 
 
+@pytest.mark.slow
 @with_and_without_onednn
 @pytest.mark.parametrize(("kwargs", "method"), [({}, LIVENESS), ({"xla": True}, XLA)])
 def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated, on_kernels, play, onednn, kwargs, method):

@@ -34,6 +34,7 @@ def without_sizes(structures):
     return {line.replace(programs.FIXED, "") for line in structures}
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [*(make.__name__ for make in (*programs.ARRAYS, *programs.FACTORIES)), *OPTIONS])
 def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, forms):
@@ -44,6 +45,7 @@ def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, forms):
     assert without_sizes(found["describe"]) == without_sizes(found["plain"])
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_validation_split_takes_samples_from_the_epoch(forms):
     assert forms["validation_split"]["sample_count"] == programs.SAMPLES * 3 // 4

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from autofit.machine import gpus
 
 SELFTEST = Path(__file__).resolve().parents[1] / "gpu" / "selftest.py"
@@ -14,6 +16,7 @@ def run(*arguments):
     return subprocess.run([sys.executable, SELFTEST, *arguments], capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.slow
 def test_each_check_is_a_line(tmp_path):
     done = run("--checks", "fork,context", "--out", tmp_path)
     _, fork, context = (json.loads(line) for line in done.stdout.splitlines())

@@ -105,6 +105,7 @@ def searched(tuned):
     return set(tuned.space().knobs())
 
 
+@pytest.mark.slow
 def test_a_pydataset_takes_all_knobs_in_its_constructor(tuned):
     tuned = tuned(w.build_model, w.Dataset)
     assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
@@ -181,6 +182,7 @@ def test_an_endless_generator_gets_steps_per_epoch_from_the_sample_count(tuned):
 needs_tf_keras = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
 
 
+@pytest.mark.slow
 @needs_tf_keras
 def test_a_sequence_takes_the_batch_size_in_its_factory_and_the_other_knobs_in_fit(tuned):
     tuned = tuned(w.build_tf_keras_model, w.make_sequence)
