@@ -198,10 +198,11 @@ def learning_of(record: TuneRecord, config: FitConfig) -> tuple[float, float | N
 
 def compared(contestant: Contestant, pairs: Sequence[tuple[Heat, Heat]]) -> Contestant:
     """Return a contestant with what pairs of trainings say, each of the baseline and of the contestant."""
-    for before, now in pairs:
-        if problem := now.problem or _no_progress(now.points):
+    for before, now in pairs:  # the loss of one checkpoint may differ in its last digits
+        start = min((heat.points[0].loss for heat in (before, now) if heat.points and heat.points[0].loss), default=None)
+        if problem := now.problem or _no_progress(now.points, start):
             return replace(contestant, pairs=len(pairs), problem=problem)
-        if problem := before.problem or _no_progress(before.points):
+        if problem := before.problem or _no_progress(before.points, start):
             return replace(contestant, pairs=len(pairs), problem=f"the baseline: {problem}")
     if not pairs:
         return contestant
@@ -237,9 +238,8 @@ def _lowest(points: Sequence[LossPoint]) -> float:
     return min(point.loss for point in points[1:] if point.loss is not None)
 
 
-def _no_progress(points: Sequence[LossPoint]) -> str:
+def _no_progress(points: Sequence[LossPoint], start: float | None) -> str:
     """Return a sentence if the loss does not fall below that of the checkpoint; an empty text if it does."""
-    start = points[0].loss if points else None
     losses = [point.loss for point in points[1:] if point.loss is not None]
     if start is None or not losses:
         return "its loss is not a finite number"

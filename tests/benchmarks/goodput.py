@@ -13,7 +13,7 @@ For each batch size, the learning rate that needs the fewest is found on a grid 
 of 32 is exact too, at the last of steps 100, 400 and 1,600 before the target. It predicts that a sample in a batch of B
 brings (φ + 32)/(φ + B) of one in a batch of 32. Counted are the true values within the band that a tune's summary states.
 
-"small" (20 minutes, needs scikit-learn): see small_trainings.py. "races" (eight minutes, needs scikit-learn): see races.py.
+"small" (20 minutes, needs scikit-learn): see small_trainings.py. "races" (eight minutes): see races.py.
 """
 
 import argparse

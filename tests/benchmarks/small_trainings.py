@@ -144,7 +144,7 @@ def measured(name):
 
     build, data, usual = PROBLEMS[name]
     training = data("training")
-    trials = autofit.measure(build, training, [{"batch_size": batch} for batch in BATCHES], progress=False)
+    trials = autofit.measure(build, training, [autofit.FitConfig(batch) for batch in BATCHES], progress=False)
     rates = {t.config.batch_size: t.measurement.samples_per_second for t in trials}
     base = Trainer(build, data, BASELINE)
     reached = {f: np.median([smoothed(base.losses(usual * f, s, BASE_UPDATES))[0] for s in SEEDS]) for f in FACTORS}

@@ -74,6 +74,16 @@ def test_a_training_that_fails_or_learns_nothing_is_no_ratio():
     assert race.compared(Contestant(LARGE), [(good, Heat(LARGE, 1, curve(2.0)))]).low is None  # one pair shows nothing
 
 
+def test_losses_of_one_checkpoint_that_differ_in_their_last_digits_are_no_lead():
+    stalled = (LossPoint(0.0, 0, 1.1000002), LossPoint(1.0, 9, 1.1000001))
+    pair = Heat(SMALL, 1, curve(1.0)), Heat(LARGE, 1, stalled)
+    assert pair[0].points[0].loss == 1.1
+    for before, now in (pair, pair[::-1]):
+        assert race.compared(Contestant(LARGE), [(before, now)]).problem.endswith(
+            "did not fall below that of the checkpoint"
+        )
+
+
 def test_two_batches_give_the_critical_batch_size():
     ratio = 2.0 * (SCALE + 32) / (SCALE + 256)  # twice the samples a second
     contestant = Contestant(LARGE, ratio=ratio, rate_ratio=2.0)
