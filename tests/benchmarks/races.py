@@ -2,7 +2,8 @@
 
 A network learns what another one says of 200,000 random rows, with noise; Keras on JAX and Adam. From one checkpoint,
 trainings of `SECONDS` with as many seeds as there are `HEATS` run with batches of 32, and with larger ones at a learning
-rate multiplied by the square root. They are paired at random, as the pairs of a race, and raced by its rules, `DRAWS` times.
+rate multiplied by the square root. They are paired at random, as the pairs of a race, and raced by its rules `DRAWS`
+times.
 """
 
 import itertools

@@ -1,12 +1,14 @@
 """In a real kernel: progress is one output that is drawn anew, and a result shows itself."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 PROGRESS = """
 import pathlib, tempfile
 from autofit.report.console.progress import Progress
@@ -39,3 +41,20 @@ def test_progress_and_result_show_in_a_notebook(tmp_path):
     (answer,) = shown
     assert "model.fit(" in answer.data["text/html"]
     assert "<script" not in answer.data["text/html"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
+def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    kept = nbformat.read(NOTEBOOK, as_version=4)
+    outputs = [cell.outputs for cell in kept.cells if cell.cell_type == "code"]
+    assert all(outputs[1:]), "run the notebook and save it with its outputs"
+    assert "model.fit(" in next(out.data["text/html"] for out in outputs[3] if "text/html" in out.get("data", {}))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    nbclient.NotebookClient(notebook, timeout=500, kernel_name="python3", resources=resources).execute()
+    again = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    last = "".join(out.text for out in again[-1] if out.output_type == "stream")
+    assert "autofit: the training ran at" in last
