@@ -70,8 +70,10 @@ class Watch:
         self._mentioned = set[str]()
         self._stopped = threading.Event()
         self._calls, self._first_end, self._last_end = 0, 0.0, 0.0
-        self._asked_at, self._waited, self._slow_rate = 0.0, 0.0, 0.0
+        self._asked_at, self._slow_rate = 0.0, 0.0
+        self._waited, self._timed_seconds = 0.0, 0.0  # of steps since it was asked what they wait for
         self._rates = list[tuple[float, float]]()  # seconds and samples of epochs, without their first calls
+        self._recent = list[tuple[float, float]]()  # the epochs since the last comparison
         self._memory = list[int]()
         self._children: list[psutil.Process] = []
 
@@ -115,7 +117,7 @@ class Watch:
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begin an epoch; its first call does not count."""
-        self._calls, self._waited = 0, 0.0
+        self._calls = 0
         self._cores = host.CoreSeconds.read(self._children)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -175,7 +177,12 @@ class Watch:
         if calls >= _LEAST_CALLS:
             samples = self._samples(calls)
             self._rates.append((seconds, samples))
+            if self._asked_at:
+                self._timed_seconds += time.perf_counter() - max(self._first_end, self._asked_at)
+            self._recent.append((seconds, samples))
+            seconds, samples = (sum(each) for each in zip(*self._recent, strict=True))
             if seconds >= _LEAST_SECONDS:
+                self._recent.clear()
                 self._compare(samples / seconds)
 
     def _samples(self, calls: int) -> float:
@@ -205,12 +212,17 @@ class Watch:
             self._say_slow(f"the GPU lowers its clock ({', '.join(sorted(throttles))})")
         elif not self._asked_at:
             self._asked_at, self._waited = time.perf_counter(), 0.0
-        elif self._waited and time.perf_counter() - max(self._first_end, self._asked_at) >= _LEAST_WAIT_SECONDS:
-            share = self._waited / (time.perf_counter() - max(self._first_end, self._asked_at))
+        elif self._waited and self._seconds_timed() >= _LEAST_WAIT_SECONDS:
+            share = self._waited / self._seconds_timed()
             waits = f"the steps wait {share:.0%} of the time for their batches"
             self._say_slow(waits if share >= _WAIT_SHARE else "the step itself is slower than in the trials")
         elif not device and idle >= cores / 2:  # TensorFlow's steps take batches out of sight
             self._say_slow(f"{idle:.1f} of {cores} cores are idle, so the steps wait for their batches")
+
+    def _seconds_timed(self) -> float:
+        """Return the seconds of steps in which it was timed how long they wait for their batches."""
+        now = time.perf_counter()
+        return self._timed_seconds + (now - max(self._first_end, self._asked_at) if self._calls else 0.0)
 
     def _say_slow(self, why: str) -> None:
         promised, rate, self._slow_rate = self._result.choice.samples_per_second, self._slow_rate, 0.0
@@ -221,14 +233,23 @@ class Watch:
         )
 
     def _read_memory(self) -> None:
-        pause = 1.0
+        pause = _POLL_SECONDS / 2
         while not self._stopped.wait(pause):
             began = time.perf_counter()
             with contextlib.suppress(Exception):  # a reading must not end the training
                 self._look_at_memory()
                 self._look_at_rate()
                 trainings.keep(self._noted())
-            pause = max(_POLL_SECONDS, (time.perf_counter() - began) / _READING_SHARE)
+            pause = _POLL_SECONDS
+            if not self._is_growing():
+                pause = max(pause, (time.perf_counter() - began) / _READING_SHARE)
+
+    def _is_growing(self) -> bool:
+        """Return whether memory rose so much between two readings that the next should come soon."""
+        if len(self._memory) < 2:
+            return False
+        promised = self._result.choice.host_peak_bytes or self._memory[0]
+        return self._memory[-1] - self._memory[-2] > _GROWTH_SHARE / 4 * promised
 
     def _look_at_rate(self) -> None:
         """Compare the rate within a long epoch."""

@@ -73,6 +73,18 @@ def test_a_slow_training_is_mentioned_once_with_its_cause(watched):
     assert watched.said == [first]
 
 
+def test_short_epochs_are_compared_together(watched):
+    watched.other = 1.4
+    watched.watch.on_train_begin()
+    seconds = 10 * watched.result.config.batch_size / 700
+    epochs = 0
+    while not watched.said:
+        epochs += 1
+        epoch(watched, 11, seconds)
+    assert seconds < 20 <= epochs * seconds < 20 + seconds
+    assert "this training runs at 700 samples/s" in watched.said[0]
+
+
 OF_TENSORFLOW = type("Batches", (), {"__module__": "tensorflow.data", "__next__": lambda batches: "batch"})
 
 
