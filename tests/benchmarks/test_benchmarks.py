@@ -10,10 +10,10 @@ pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs", "hosts", "goodput"],
-)
+OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs", "hosts", "goodput")
+
+
+@pytest.mark.parametrize("name", [*OUTPUTS, "watch"])
 def test_the_output_is_the_frozen_one(name):
     process = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
     assert process.stdout == (HERE / f"{name}.txt").read_text()

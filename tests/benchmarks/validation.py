@@ -359,6 +359,18 @@ def goodput(text):
     ]
 
 
+def watch(text):
+    """Watch against the promise, and its cost."""
+    costs = rows(r"^(\w+): an epoch with Watch / without ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
+    ratios = [float(each) for each in re.findall(r"the training ran at ([\d.]+) of the promised", text)]
+    missed = [row for row in costs if not float(row[2]) <= 1 <= float(row[3])]
+    return (
+        f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. Epochs "
+        f"with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds without it; the "
+        f"interval contains 1 in {len(costs) - len(missed)} of {len(costs)}."
+    ), [f"{name}: {cost} ({low} to {high})" for name, cost, low, high in missed]
+
+
 CLAIMS = (
     Claim("search", "The search finds the best configuration in few trials", search),
     Claim("curves", "The same on curves of real GPUs", curves, output="search"),
@@ -377,6 +389,7 @@ CLAIMS = (
     Claim("absent_gpus", "Memory compiled for GPUs that are not there", absent_gpus),
     Claim("published_gpus", "The same against figures of others", published_gpus),
     Claim("goodput", "The noise scale, and batches that learn sooner", goodput),
+    Claim("watch", "The week after", watch),
     Claim("phases", "Seconds of a tune", phases),
     Claim("warm", "Warm starts", warm, "no machine: simulated machines"),
     Claim("hosts", "Sweeps on several hosts", hosts),
