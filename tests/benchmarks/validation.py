@@ -365,9 +365,9 @@ def watch(text):
     ratios = [float(each) for each in re.findall(r"the training ran at ([\d.]+) of the promised", text)]
     missed = [row for row in costs if not float(row[2]) <= 1 <= float(row[3])]
     return (
-        f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. Epochs "
-        f"with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds without it; the "
-        f"interval contains 1 in {len(costs) - len(missed)} of {len(costs)}."
+        f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. "
+        f"Epochs with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds "
+        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}."
     ), [f"{name}: {cost} ({low} to {high})" for name, cost, low, high in missed]
 
 
