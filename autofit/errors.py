@@ -82,8 +82,8 @@ class ConfigError(UsageError):
         problem: what is wrong and what is allowed.
 
     Example:
-        >>> print(autofit.ConfigError("tune.yaml", 12, 1, "max_trails", "there is no such key"))
-        tune.yaml:12:1: max_trails: there is no such key
+        >>> print(autofit.ConfigError("tune.yaml", 12, 1, "max_trails", "unknown key"))
+        tune.yaml:12:1: max_trails: unknown key
     """
 
     def __init__(self, file: str, line: int | None, column: int | None, key: str | None, problem: str) -> None:

@@ -24,7 +24,6 @@ WITH_EVERY_CHANGE = {
     "heat": "jax",
     "inference": "jax",
     "inputs": "jax",
-    "keras_hub": "jax",
     "loaders": "torch",
     "noise": "tensorflow",
     "outcomes": "torch",

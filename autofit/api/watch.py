@@ -34,7 +34,7 @@ _LEAST_CALLS = 4  # of an epoch, after the first, whose rate counts
 _GROWTH_SHARE, _GROWTH_BYTES = 0.2, 256 * 2**20  # of the promised peak: memory that grows by more is mentioned
 _RISING = 3  # readings in a row that rise
 _WAIT_SHARE = 0.3  # of the time of the steps: waiting for batches that is why a training is slow
-_LEAST_WAIT_SECONDS = 2.0  # of steps in which waiting is timed
+_LEAST_WAIT_SECONDS = 2.0  # of steps whose waiting was timed
 
 
 class Watch:
@@ -174,11 +174,11 @@ class Watch:
     def _end_steps(self) -> None:
         calls, seconds = self._calls - 1, time.perf_counter() - self._first_end
         self._calls = 0
+        if self._asked_at and calls > 0:
+            self._timed_seconds += time.perf_counter() - max(self._first_end, self._asked_at)
         if calls >= _LEAST_CALLS:
             samples = self._samples(calls)
             self._rates.append((seconds, samples))
-            if self._asked_at:
-                self._timed_seconds += time.perf_counter() - max(self._first_end, self._asked_at)
             self._recent.append((seconds, samples))
             seconds, samples = (sum(each) for each in zip(*self._recent, strict=True))
             if seconds >= _LEAST_SECONDS:
@@ -199,9 +199,11 @@ class Watch:
         """
         choice = self._result.choice
         low = choice.samples_per_second * (1 - max(choice.spread or 0.0, _USUAL_SPREAD))
-        if rate >= low or "slow" in self._mentioned:
+        if "slow" in self._mentioned:
             return
-        self._slow_rate = rate
+        self._slow_rate = rate if rate < low else 0.0
+        if not self._slow_rate:
+            return
         other, idle = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(self._children))
         cores, device = host.usable_cores(), self._result.placement.device
         with gpus.opened():
@@ -220,13 +222,14 @@ class Watch:
             self._say_slow(f"{idle:.1f} of {cores} cores are idle, so the steps wait for their batches")
 
     def _seconds_timed(self) -> float:
-        """Return the seconds of steps in which it was timed how long they wait for their batches."""
+        """Return the seconds of the steps whose waiting for batches was timed."""
         now = time.perf_counter()
         return self._timed_seconds + (now - max(self._first_end, self._asked_at) if self._calls else 0.0)
 
     def _say_slow(self, why: str) -> None:
-        promised, rate, self._slow_rate = self._result.choice.samples_per_second, self._slow_rate, 0.0
+        promised, rate = self._result.choice.samples_per_second, self._slow_rate
         self._mentioned.add("slow")
+        self._slow_rate = self._asked_at = 0.0  # the steps are no longer timed
         self._say(
             f"autofit: this training runs at {format_rate(rate)} samples/s, {rate / promised:.2f} of the promised "
             f"{format_rate(promised)}: {why}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
@@ -92,7 +93,7 @@ class _Tuning:
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
         if request.settings.objective == GOODPUT:
-            self._noise_scale = noise.kept(self.study, lambda: noise.before_search(self._runner, description))
+            self._noise_scale = noise.kept(self.study, partial(noise.before_search, self._runner, description))
         prepared, proposer, confirmation = self._prepare(description)
         self._learn_from_trainings(prepared)
         earlier_trials = self.study.trials()
@@ -114,8 +115,7 @@ class _Tuning:
         if not (races or measures):  # a stored result would end a tune that goes on
             tune_records.store(self.study, request, record)
         if measures:
-            baselined = record
-            self._noise_scale = noise.kept(self.study, lambda: noise.of_tune(self._runner, baselined))
+            self._noise_scale = noise.kept(self.study, partial(noise.of_tune, self._runner, record))
             record = self._recorded(prepared, recommendation, ended)
         if races:
             self._runner.budget.allow_race()

@@ -11,8 +11,6 @@ from autofit.backends.torch.backend import Torch
 from autofit.records.machine import Device, Placement
 from tests.installed import needs
 
-pytestmark = pytest.mark.slow
-
 STEPS_UNDER_WAY = """
 import json, queue, threading
 import jax, keras, numpy as np

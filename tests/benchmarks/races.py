@@ -14,7 +14,6 @@ import numpy as np
 from generators import result_of
 
 from autofit.records.race import Contestant, Heat
-from autofit.records.result import SHOWING_PAIRS
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, HeatSpec, Limits, LossPoint, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
@@ -82,7 +81,7 @@ def raced(before, now):
     for number, (first, second) in enumerate(zip(before, now, strict=True), 1):
         pairs.append((Heat(FitConfig(1), number, first), Heat(FitConfig(2), number, second)))
         contestant = race.compared(Contestant(FitConfig(2)), pairs)
-        if number >= SHOWING_PAIRS and (contestant.is_sooner or contestant.is_later):
+        if contestant.is_sooner or contestant.is_later:
             break
     return contestant
 

@@ -57,7 +57,7 @@ def train(job, path, kind):
     model.steps_per_execution = execution = config.pop(STEPS_KNOB, 1)
     arguments = arguments_of(getattr(programs, DATA.get(job, job)), {k: v for k, v in config.items() if k != "jit_compile"})
     calls = max(8, round(EPOCH_SECONDS * result["choice"]["samples_per_second"] / config["batch_size"] / execution))
-    steps = min(calls * execution, programs_steps(arguments, config))
+    steps = min(calls * execution, steps_of_an_epoch(arguments, config))
     seconds, said, kept = [], [], []
 
     class Clock(keras.callbacks.Callback):
@@ -84,16 +84,15 @@ def train(job, path, kind):
         print(json.dumps({"said": said, "seconds": seconds}))
         return
     fit(2)
-    seconds.clear()
+    by = {True: [], False: []}
     for number in range(PAIRS):
         for is_watched in (True, False) if number % 2 else (False, True):
             fit(1, *([watch()] if is_watched else []))
-    order = [each for n in range(PAIRS) for each in ((True, False) if n % 2 else (False, True))]
-    by = {flag: [s for s, is_watched in zip(seconds, order, strict=True) if is_watched == flag] for flag in (True, False)}
+            by[is_watched].append(seconds[-1])
     print(json.dumps({"with": by[True], "without": by[False]}))
 
 
-def programs_steps(arguments, config):
+def steps_of_an_epoch(arguments, config):
     """The steps of a whole epoch."""
     x = arguments["x"]
     try:

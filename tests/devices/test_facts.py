@@ -10,8 +10,6 @@ import pytest
 from autofit.backends.jax.backend import variables_for_cpu_devices
 from tests.installed import needs
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import json, sys
 import keras, numpy as np

@@ -118,6 +118,17 @@ def test_a_slow_training_is_told_apart_from_a_slow_input(watched, backend, waiti
     assert watched.said[0] == f"autofit: this training runs at 700 samples/s, 0.70 of the promised 1,000: {why}"
 
 
+def test_a_training_that_recovers_is_not_called_slow(watched):
+    watched.watch.on_train_begin()
+    batch = watched.result.config.batch_size
+    epoch(watched, 101, 100 * batch / 100)  # asks what the steps wait for
+    while watched.watch._slow_rate:
+        epoch(watched, 101, 100 * batch / 1000)
+    watched.watch.on_train_end()
+    (line,) = watched.said
+    assert "the training ran at" in line
+
+
 def test_memory_that_rises_is_mentioned_once_with_the_time_left(watched):
     watched.watch.on_train_begin()
     watched.watch._training = replace(watched.watch._training, host_limit_bytes=16 * GIB)
