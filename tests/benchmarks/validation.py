@@ -103,7 +103,7 @@ def confirmation(text):
     (at_ten,) = found(r"^normal +10%(?: +\S+ +\S+ +\S+){3} +(\S+)%", text)
     weak = rows(r"^(normal|config x 3|heavy tails|wandering) +30%(?: +\S+ +\S+ +\S+){4} +(\S+)%", text)
     return (
-        f"In simulations with noise of 1 to 30 %, a configuration that is no faster is called faster in at most {wrong} % "
+        f"In simulations with noise of 1 to 30 %, a configuration that is not faster is called faster in at most {wrong} % "
         f"of cases, and the stated interval covers the true ratio in at least {covers} %. With 10 % of normal noise, a "
         f"gain of 1.25x is shown in {at_ten} % of cases."
     ), [f"{kind} noise of 30 %: a gain of 1.5x is shown in only {share} % of cases" for kind, share in weak]
