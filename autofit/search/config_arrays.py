@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,12 @@ class ConfigArrays:
         """Return a mask of the configs with the modes of another."""
         return np.asarray((self.modes == np.array(modes_of(config))).all(1))
 
-    @property
+    @cached_property
+    def distinct_modes(self) -> set[tuple[bool, ...]]:
+        """The modes of any config."""
+        return {tuple(row) for row in self.modes.tolist()}
+
+    @cached_property
     def queued(self) -> Mask:
         """A mask of the configs that have a queue."""
         return (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers

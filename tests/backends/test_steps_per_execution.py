@@ -71,6 +71,7 @@ def test_the_updates_are_the_same_and_batch_callbacks_run_once_a_call(backend, t
 
 
 @pytest.mark.slow
+@pytest.mark.quiet  # which values it tries depends on the rates: beside other work the input alone may be the slower side
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):

@@ -127,7 +127,7 @@ class _ByModes:
         expected, upper = self._models[self._baseline].predict(configs, deviations)
         if self._is_alike or len(configs) == 0:
             return expected, upper
-        for modes in {tuple(row) for row in configs.modes.tolist()} - {self._baseline}:
+        for modes in configs.distinct_modes - {self._baseline}:
             which = (configs.modes == np.array(modes)).all(1)
             if modes in self._models:
                 expected[which], upper[which] = self._models[modes].predict(configs.at(which), deviations)

@@ -33,55 +33,41 @@ class Amplitude:
         return -0.5 * (math.log(amplitude / self.median) / self.deviation) ** 2
 
 
-class GaussianProcess:
-    """A zero-mean Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
-
-    It is the sum of independent parts. Each has an amplitude (its standard deviation) and a squared-exponential
-    covariance over its own `points`, which have shape (n, d) and are in units of its length scales.
-    `residuals` are observed minus fitted values, and `noise` their standard deviations, both of shape (n,).
-    """
-
-    def __init__(self, amplitudes: Sequence[float], points: Sequence[Matrix], residuals: Vector, noise: Vector) -> None:
-        self._amplitudes, self._points = amplitudes, points
-        covariance = self._covariance(points) + np.diag(np.square(noise))
-        self._root = np.linalg.cholesky(covariance)
-        self._weights = np.linalg.solve(covariance, residuals)
-        self.log_likelihood = float(-0.5 * residuals @ self._weights - np.log(np.diag(self._root)).sum())  # + a constant
-
-    def predict(self, points: Sequence[Matrix]) -> tuple[Vector, Vector]:
-        """Predict mean and variance at new points; `points` has coordinates of shape (m, d) for each part."""
-        covariance = self._covariance(points)
-        explained = np.linalg.solve(self._root, covariance.T)
-        variance = sum(a**2 for a in self._amplitudes) - np.square(explained).sum(0)
-        return covariance @ self._weights, np.maximum(variance, 0.0)
-
-    def _covariance(self, points: Sequence[Matrix]) -> Matrix:
-        """Return the covariance between new points and the points that the process is fitted to."""
-        total = np.zeros((len(points[0]), len(self._points[0])))
-        for amplitude, new, old in zip(self._amplitudes, points, self._points, strict=True):
-            squares = np.square(new).sum(1)[:, None] + np.square(old).sum(1) - 2 * new @ old.T
-            total += amplitude**2 * np.exp(-0.5 * np.maximum(squares, 0.0))
-        return total
-
-
 class Residual:
-    """Gaussian processes with several amplitudes, averaged with their posterior weights; one `Amplitude` for each part."""
+    """Zero-mean Gaussian processes with several amplitudes, averaged with their posterior weights.
+
+    Each is the sum of independent parts (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
+    A part has an `Amplitude` (the prior of its standard deviation) and a squared-exponential covariance over its own
+    `points`, which have shape (n, d) and are in units of its length scales. `residuals` are observed minus fitted values,
+    and `noise` their standard deviations, both of shape (n,).
+    """
 
     def __init__(self, priors: Sequence[Amplitude], points: Sequence[Matrix], residuals: Vector, noise: Vector) -> None:
         tried = list(itertools.product(*(prior.tried() for prior in priors)))
-        self._processes = [GaussianProcess(amplitudes, points, residuals, noise) for amplitudes in tried]
-        logs = np.array(
-            [
-                process.log_likelihood + sum(prior.log_prior(one) for prior, one in zip(priors, amplitudes, strict=True))
-                for process, amplitudes in zip(self._processes, tried, strict=True)
-            ]
-        )
+        self._variances = np.square(tried)  # of the parts, of shape (processes, parts)
+        self._points = points
+        covariance = self._covariance(points) + np.diag(np.square(noise))
+        self._root = np.linalg.cholesky(covariance)
+        self._solved = np.linalg.solve(covariance, residuals[:, None])
+        log_determinant = np.log(np.diagonal(self._root, axis1=1, axis2=2)).sum(1)
+        logs = -0.5 * (residuals @ self._solved)[:, 0] - log_determinant
+        logs += [sum(p.log_prior(one) for p, one in zip(priors, amplitudes, strict=True)) for amplitudes in tried]
         weights = np.exp(logs - logs.max())
         self._weights = weights / weights.sum()
 
     def predict(self, points: Sequence[Matrix]) -> tuple[Vector, Vector]:
         """Predict mean and standard deviation at new points; `points` has coordinates of shape (m, d) for each part."""
-        predicted = [process.predict(points) for process in self._processes]
-        means, variances = (np.array(each) for each in zip(*predicted, strict=True))
+        covariance = self._covariance(points)
+        explained = np.linalg.solve(self._root, np.swapaxes(covariance, 1, 2))
+        variances = np.maximum(self._variances.sum(1)[:, None] - np.square(explained).sum(1), 0.0)
+        means = (covariance @ self._solved)[..., 0]
         mean = self._weights @ means
         return mean, np.sqrt(self._weights @ (variances + np.square(means - mean)))
+
+    def _covariance(self, points: Sequence[Matrix]) -> Matrix:
+        """Return each process's covariance between new points and the fitted ones, of shape (processes, m, n)."""
+        parts = []
+        for new, old in zip(points, self._points, strict=True):
+            squares = np.square(new).sum(1)[:, None] + np.square(old).sum(1) - 2 * new @ old.T
+            parts.append(np.exp(-0.5 * np.maximum(squares, 0.0)))
+        return np.asarray(np.tensordot(self._variances, np.stack(parts), 1))

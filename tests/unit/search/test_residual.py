@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autofit.search.surrogate.residual import Amplitude, GaussianProcess, Residual
+from autofit.search.surrogate.residual import Amplitude, Residual
 
 PRIOR = Amplitude(0.04, 0.8)
 
@@ -33,9 +33,11 @@ def test_the_mean_follows_the_readings_and_returns_to_zero_far_away():
 
 def test_one_amplitude_gives_the_plain_process():
     points, readings, noise = np.array([[0.0], [1.0]]), np.array([0.1, -0.1]), np.array([0.01, 0.01])
-    mean, variance = GaussianProcess((0.04,), (points,), readings, noise).predict((points,))
-    one = Residual((Amplitude(0.04, 0.1),), (points,), readings, noise)
-    assert [list(each) for each in one.predict((points,))] == [pytest.approx(mean), pytest.approx(np.sqrt(variance))]
+    covariance = 0.04**2 * np.exp([[0.0, -0.5], [-0.5, 0.0]])
+    gain = covariance @ np.linalg.inv(covariance + np.diag(noise**2))
+    mean, deviation = Residual((Amplitude(0.04, 0.1),), (points,), readings, noise).predict((points,))
+    assert mean == pytest.approx(gain @ readings)
+    assert deviation == pytest.approx(np.sqrt(np.diag(covariance - gain @ covariance)))
 
 
 def test_without_readings_the_prior_is_predicted():

@@ -95,7 +95,7 @@ DURATIONS = {
 
 
 @given(**{**DURATIONS, "jitter": st.sampled_from([0.0, 0.1, 0.3])})
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_whole_tune_ends_within_max_seconds(tmp_path_factory, max_seconds, describing, start, step, jitter, seed):
     launcher, record = Timed(describing, start, step, jitter, seed), None
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(NoTrialFinishedError):
@@ -112,7 +112,7 @@ def test_the_whole_tune_ends_within_max_seconds(tmp_path_factory, max_seconds, d
 
 
 @given(**{**DURATIONS, "jitter": st.floats(0, 0.05)})
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_three_pairs_run_whenever_two_trials_and_three_pairs_fit(
     tmp_path_factory, max_seconds, describing, start, step, jitter, seed
 ):

@@ -89,7 +89,8 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
-def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, kind):
+def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("optuna.storages._rdb.storage.random.random", lambda: 0.0)  # it waits between attempts
     where, limit = kind.format(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
 
     class Fills(FakeLauncher):
