@@ -13,7 +13,8 @@ For each batch size, the learning rate that needs the fewest is found on a grid 
 of 32 is exact too, at the last of steps 100, 400 and 1,600 before the target. It predicts that a sample in a batch of B
 brings (φ + 32)/(φ + B) of one in a batch of 32. Counted are the true values within the band that a tune's summary states.
 
-"small" (20 minutes, needs scikit-learn): see small_trainings.py. "races" (eight minutes): see races.py.
+"small" (20 minutes, needs scikit-learn): see small_trainings.py. "races" (eight minutes): see races.py. "mnist", "mails",
+"flights" (a quarter of an hour each, need npm and a network): see to_accuracy.py.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import sys
 import numpy as np
 import races
 import small_trainings
+import to_accuracy
 
 from autofit.records.noise import STEPS
 from autofit.records.states import Role
@@ -43,7 +45,7 @@ SPREAD = 1 / np.arange(1, WIDTH + 1.0)
 TRUTH = np.random.default_rng(1).normal(size=WIDTH)
 PROBLEMS, BASELINE, BATCHES = 100, 32, (128, 512, 2048)
 RATES, MOST_STEPS = 14, 40_000
-OTHERS = {"small": small_trainings, "races": races}
+OTHERS = {"small": small_trainings, "races": races, **{each.name: each for each in to_accuracy.PROGRAMS}}
 PARTS = ("intervals", "trainings", *OTHERS)
 
 

@@ -113,6 +113,7 @@ def test_a_device_oom_that_dies_by_a_signal_is_one(start, play, monkeypatch):
 
 def test_within_the_device_limit_the_peak_is_counted(warm, play):
     small, large = (play(warm, FitConfig(b, *INLINE), device_bytes=w.DEVICE_BYTES) for b in (8, 64))
+    assert [small.outcome, large.outcome] == [Outcome.OK, Outcome.OK], [small, large]
     assert 0 < small.device_peak_bytes < large.device_peak_bytes <= w.DEVICE_BYTES
 
 

@@ -104,7 +104,10 @@ def test_the_time_left_counts_from_the_begin_of_the_tune(record):
 
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("trials", [1, 19, 20, 21, 60])
-def test_the_live_display_fits_the_terminal_and_leaves_all_of_it_there(record, trials, width):
+def test_the_live_display_fits_the_terminal_and_leaves_all_of_it_there(record, trials, width, monkeypatch):
+    monkeypatch.setattr(
+        "autofit.report.console.progress._REFRESH_PER_SECOND", 0.001
+    )  # the frame that stays is the only one
     terminal = Console(width=width, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
     drawn = Console(width=width, file=io.StringIO())
     with Progress(terminal) as progress:
