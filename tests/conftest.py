@@ -12,12 +12,23 @@ UNIT = TESTS / "unit"
 BEFORE_A_RELEASE = (
     "faults",
     "hosts",
+    "backends/test_absent_gpu.py::test_the_memory_on_a_gpu_that_is_not_there_is_estimated[tensorflow",
+    "backends/test_estimates.py::test_the_estimate_of_a_size_lies_on_the_line_of_two_others",
     "backends/test_facts.py",
+    "backends/test_grain.py::test_the_processes_of_grain_read_its_datasets",
     "backends/test_keras_hub.py",
+    "backends/test_reference.py::test_the_example_runs",
+    "backends/test_steps_per_execution.py::test_on_torch_they_are_refused_before_a_trial",
     "backends/test_without_tensorflow.py",
+    "cli/test_notebook.py::test_the_example_notebook_runs_from_top_to_bottom",
+    "cli/test_secrets.py",
     "devices/test_facts.py",
+    "devices/test_tunes.py::test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both[tensorflow",
     "trial/test_keras_facts.py",
+    "trial/test_memory.py::test_what_is_estimated_is_what_is_measured_within_the_error_stated",
+    "trial/test_tensorflow_facts.py",
 )
+"""The beginnings of paths, or of names of tests, in `tests/`."""
 WITH_EVERY_CHANGE = {
     "adapter": "torch",
     "grain": "jax",
@@ -25,6 +36,7 @@ WITH_EVERY_CHANGE = {
     "inference": "jax",
     "inputs": "jax",
     "loaders": "torch",
+    "model_knobs": "jax",
     "noise": "tensorflow",
     "outcomes": "torch",
     "program": "jax",
@@ -51,7 +63,7 @@ def pytest_collection_modifyitems(items):
         path, name = item.path.relative_to(TESTS), item.path.stem.removeprefix("test_")
         backend = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
         is_repeated = path.parts[0] == "backends" and backend and backend != WITH_EVERY_CHANGE.get(name, backend)
-        if path.as_posix().startswith(BEFORE_A_RELEASE) or is_repeated:
+        if f"{path.as_posix()}::{item.name}".startswith(BEFORE_A_RELEASE) or is_repeated:
             item.add_marker("release")
             item.add_marker("slow")
     items.sort(key=lambda item: UNIT in item.path.parents)  # the shortest last, so that the workers end together

@@ -8,6 +8,7 @@ from tests import workloads as w
 from tests.backends import grains
 from tests.installed import needs
 
+pytestmark = pytest.mark.slow
 THREADS, PROCESSES = FitConfig(16, 2, 3), FitConfig(16, 2, None, True, 2)
 
 
@@ -19,8 +20,7 @@ def backend(request):
 
 
 ONE_BACKEND = pytest.mark.parametrize("backend", ["jax"], indirect=True)
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tensorflow", "torch")]
-EVERY_BACKEND = pytest.mark.parametrize("backend", ["jax", *SLOW], indirect=True)
+EVERY_BACKEND = pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"], indirect=True)
 
 
 @ONE_BACKEND
@@ -59,7 +59,6 @@ def test_a_grain_dataset_is_read_as_in_a_plain_fit(launched, play, tmp_path, dat
     assert len(_processes_that_read(launched, play, tmp_path, data, config)) == 1
 
 
-@pytest.mark.slow  # grain starts its processes in seconds
 @ONE_BACKEND
 @pytest.mark.parametrize("data", [grains.processes, grains.loader])
 def test_the_processes_of_grain_read_its_datasets(launched, play, tmp_path, data):

@@ -112,6 +112,7 @@ def test_a_trial_of_predict_holds_the_outputs_of_all_samples_as_predict_itself_d
     assert peaks[1] - peaks[0] == pytest.approx(plain, rel=0.1)
 
 
+@pytest.mark.slow
 def test_outputs_that_exceed_the_limit_are_refused_with_their_size(tmp_path):
     needs("tensorflow")
     process = run(KEPT, "tensorflow", tmp_path, "200000", "4GiB")

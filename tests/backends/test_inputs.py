@@ -61,6 +61,7 @@ def fresh(backend):
 ON_BACKENDS = [*itertools.product(("jax", "torch"), CASES), ("tensorflow", "loader")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "case"), ON_BACKENDS, indirect=["backend"])
 def test_an_input_is_described_and_tried_and_its_lines_take_effect(fresh, backend, launched, play, tmp_path, case):
     data, config, knobs = CASES[case]

@@ -163,13 +163,12 @@ class Program:
         import autofit
 
         result = autofit.tune(
-            f"{__file__}:{self.name}_model",
-            f"{__file__}:{self.name}",
+            globals()[f"{self.name}_model"],
+            globals()[self.name],
             data_kwargs={"part": "training"},
             baseline={"batch_size": self.batch_size},
             objective=objective,
-            storage=None,
-            epochs=self.epochs,
+            fresh=True,
             progress=False,
         )
         scale = result.noise_scale

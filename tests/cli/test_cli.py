@@ -79,6 +79,7 @@ def test_every_stated_figure_follows_from_the_readings(tuned):
         assert stated == pytest.approx(recomputed, rel=1e-9), name
 
 
+@pytest.mark.slow
 def test_the_pasted_lines_train_and_validate(tuned, tmp_path):
     _, done = tuned
     lines = done.stdout.partition("To train with it:\n\n")[2].partition("\nwritten to")[0]
@@ -130,6 +131,7 @@ def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path):
     assert ": ok" not in done.stdout
 
 
+@pytest.mark.slow
 def test_estimate_prints_json_and_draws_a_page(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
     done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json", "--plot", "memory.html")
@@ -183,6 +185,7 @@ def test_a_tune_that_is_ended_leaves_no_process_and_keeps_its_trials(tmp_path, s
     wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"], seconds=2)
 
 
+@pytest.mark.slow
 def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
     with contextlib.ExitStack() as stopped, DeviceLock(ON_CPU, "their_model with their_data") as theirs:

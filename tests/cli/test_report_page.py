@@ -13,6 +13,7 @@ from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request
 
+pytestmark = pytest.mark.slow
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 LOG = ("loading pictures", "a line that is far longer than any phone is wide: " + 40 * "0123456789 ")

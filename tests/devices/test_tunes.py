@@ -135,6 +135,7 @@ def test_the_devices_of_a_cpu_share_its_limit(turn_two, play):
     assert 0 < measured.device_peak_bytes < 64 * 2**20
 
 
+@pytest.mark.slow
 def test_a_model_with_a_strategy_and_no_number_of_devices_is_told_of(turn, play):
     launcher = turn(jobs.build_mirrored, jobs.Table)
     described = play(launcher, role="describe")

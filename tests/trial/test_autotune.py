@@ -65,6 +65,7 @@ def test_arrays_have_no_values_of_their_own(turn, play):
     assert described.sample_count == SAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", [(AUTOTUNE, AUTOTUNE), (AUTOTUNE, 4), (1, AUTOTUNE)])
 def test_a_trial_measures_autotune(turn, play, knobs):
     measured = play(turn(data=make_data, validation=make_data), FitConfig(8, *knobs))

@@ -97,6 +97,7 @@ def test_what_is_estimated_is_what_is_measured_within_the_error_stated(estimated
 
 
 # The peak of a recurrent layer varies by a tenth between runs: with the order in which the threads run its loop
+@pytest.mark.slow
 @with_and_without_onednn
 @pytest.mark.parametrize(("kind", "error"), [("attention", 0.2), ("recurrent", 0.25), ("eager", 0.5)])
 def test_the_estimate_holds_for_steps_of_every_kind(kind, error, on_kernels, play, onednn):
