@@ -7,6 +7,7 @@ import os
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -18,6 +19,7 @@ from autofit.backends.protocol import backend_name
 from autofit.cli import app
 from autofit.cli.doctor import command, resources, smoke_trial, software
 from autofit.cli.findings import Finding, Status, ok, problem, warning
+from autofit.cli.verify import checks
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import verified
 from autofit.machine.gpus import UnreadDevice
@@ -434,6 +436,21 @@ def test_the_last_verify_is_named(monkeypatch, tmp_path):
     verified.path().write_bytes(b"\x1b[31mred\xff" * 100)
     assert len(verified.last()) <= 200 + 100
     assert "\x1b" not in verified.last()
+
+
+@pytest.mark.parametrize(("rounds", "status"), [([1.0], OK), ([0.9, 1.0], OK), ([0.9, 0.9], PROBLEM)])
+def test_one_configuration_that_differs_from_itself_is_compared_once_more(rounds, status):
+    first, second = (300.0, 301.0, 299.0), (300.0, 299.0, 301.0)
+    rates = [rate for ratio in rounds for a, b in zip(first, second, strict=True) for rate in (a * ratio, b)]
+
+    class Played:
+        launcher = SimpleNamespace(change=lambda workload: None)
+
+        def again(self, **_):
+            return Measurement(Outcome.OK, Evidence("finished"), samples_per_second=rates.pop(0))
+
+    assert checks.CHECKS["A/A"](Played()).status is status
+    assert rates == []
 
 
 def test_verify_names_its_checks():
