@@ -359,12 +359,15 @@ def goodput(text):
 def watch(text):
     """Watch against the promise, and its cost."""
     costs = rows(r"^(\w+): an epoch with Watch / without ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
-    ratios = [float(each) for each in re.findall(r"the training ran at ([\d.]+) of the promised", text)]
+    ratios = [float(each) for each in re.findall(r"plain .* ran at ([\d.]+) of the promised", text)]
+    ((slowed, cause),) = rows(r"slowed .* runs at .*, ([\d.]+) of the promised [^:]*: (.*)", text)
+    ((grown, ago),) = rows(r"leak .* now, (.*) more than (.*) ago", text)
     missed = [row for row in costs if not float(row[2]) <= 1 <= float(row[3])]
     return (
         f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. "
         f"Epochs with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds "
-        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}."
+        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}. A training that other processes slowed "
+        f'down to {slowed} was said to be: "{cause}"; one that kept memory was, when {grown} had come in {ago}.'
     ), [f"{name}: {cost} ({low} to {high})" for name, cost, low, high in missed]
 
 

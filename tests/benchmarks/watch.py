@@ -11,6 +11,7 @@ were timed in 12 pairs of 4 s, each with a reading of the memory that else comes
 """
 
 import argparse
+import atexit
 import importlib
 import json
 import pathlib
@@ -78,8 +79,9 @@ def train(job, path, kind):
     if kind != "pairs":
         if kind == "slowed":
             fit(1)
-            spin = f"timeout 600 {sys.executable} -c 'while True: pass' &"  # no child of ours
-            subprocess.run(["sh", "-c", spin * (2 * detect().cores)], check=True)
+            spin = f"{sys.executable} -c 'while True: pass' > /dev/null 2>&1 & echo $!; "  # no child of ours
+            shell = subprocess.run(["sh", "-c", spin * (2 * detect().cores)], check=True, capture_output=True, text=True)
+            atexit.register(subprocess.run, ["kill", *shell.stdout.split()], check=True)
         fit(EPOCHS, watch())
         print(json.dumps({"said": said, "seconds": seconds}))
         return
