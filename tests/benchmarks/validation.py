@@ -366,8 +366,9 @@ def watch(text):
     return (
         f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. "
         f"Epochs with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds "
-        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}. A training that other processes slowed "
-        f'down to {slowed} was said to be: "{cause}"; one that kept memory was, when {grown} had come in {ago}.'
+        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}. "
+        f'Of a training that ran at {slowed} of the promise, `Watch` printed "{cause}"; '
+        f"of one that kept memory, that {grown} had come in {ago}."
     ), [f"{name}: {cost} ({low} to {high})" for name, cost, low, high in missed]
 
 
