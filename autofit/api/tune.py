@@ -120,7 +120,8 @@ def tune(
             tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
         expected_training_seconds: how long you will train; the search ends when no further trial is expected to save more
-            training time than the trial itself takes. None to ignore the time that trials take.
+            training time than the trial itself takes, and the time that XLA takes to compile a step counts against it. None
+            to ignore the time that trials and compiling take.
         objective: what is maximized: throughput, the samples per second; or goodput, the samples per second times the
             progress of a sample, which falls with the batch size. For goodput, the gradient noise scale is measured before
             the search, for at most 15 % of `max_seconds` or a minute. It assumes that you tune the learning rate for the

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from autofit.records.bounds import Count, Positive, Seconds
 from autofit.records.states import Text
+
+if TYPE_CHECKING:  # it imports this module
+    from autofit.records.trial import FitConfig
 
 STEPS = (100, 400, 1600)
 """The numbers of updates after which the noise scale is measured, as far as the time suffices."""
@@ -25,17 +29,28 @@ class Objective:
     """What a tune maximizes: samples per second, times the progress of a sample if the noise scale is given.
 
     A sample in a batch of `baseline` samples has a progress of 1, one in a batch of B samples (φ + B₀)/(φ + B), where φ is
-    the `noise_scale`. The product is the goodput (Qiao et al., Pollux, OSDI 2021).
+    the `noise_scale`. The product is the goodput (Qiao et al., Pollux, OSDI 2021). The seconds that XLA takes to compile
+    the step, `compile_share` of those of the training, count against the configs that it compiles.
     """
 
     noise_scale: float | None = None
     baseline: Count = 1
+    compile_share: float = 0.0
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether samples per second are maximized, and not the goodput."""
+        return self.noise_scale is None
 
     def progress(self, batch_size: float | None) -> float:
         """Return the progress of a sample in a batch of this size; 1 without a noise scale or a size."""
         if self.noise_scale is None or batch_size is None:
             return 1.0
         return (self.noise_scale + self.baseline) / (self.noise_scale + batch_size)
+
+    def worth(self, config: FitConfig) -> float:
+        """Return the value of a sample in a training with this config: its progress, less what compiling takes."""
+        return self.progress(config.batch_size) / (1 + self.compile_share * bool(config.jit_compile))
 
 
 RATE = Objective()

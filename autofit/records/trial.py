@@ -369,7 +369,7 @@ class Trial:
 
     def value(self, objective: Objective = RATE) -> float:
         """Return the value of the objective by this reading, in samples per second; 0 if nothing was read."""
-        return (self.measurement.samples_per_second or 0.0) * objective.progress(self.config.batch_size)
+        return (self.measurement.samples_per_second or 0.0) * objective.worth(self.config)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autofit.records.noise import RATE, Metric
+from autofit.records.noise import Metric
 from autofit.records.race import Contestant
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
@@ -88,7 +88,7 @@ def gain(record: TuneRecord) -> Figure:
             return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) itself is the choice")
         evidence = gain_evidence(record, challenger.config, challenger.samples_per_second, challenger.speedup)
         return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) remains the choice; {evidence}")
-    loss = None if record.objective == RATE else to_same_loss(record)
+    loss = None if record.objective.is_rate else to_same_loss(record)
     if loss is not None and speedup.ratio is not None:
         beside = f"{speedup.ratio:.2f}x the samples/s; baseline: {speedup.baseline}"
         return Figure("gain", f"{loss[0]:.2f}x to the same loss", f"{loss[1]:.2f} to {loss[2]:.2f}, {beside}")
@@ -108,6 +108,8 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
         but = "this gain may be within the tolerance"
         if progress < 1:
             but = f"a sample in such a batch brings {progress:.2f} of the progress of one in a batch of the baseline"
+        elif config.jit_compile and record.objective.compile_share:
+            but = f"compiling it takes {record.objective.compile_share:.0%} of the expected training"
         return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but {but}"
     baseline_runs = [run for run in record.runs if run.stage is Stage.BASELINE and run.config == record.speedup.baseline]
     rates = [reading for run in baseline_runs if (reading := run.measurement.samples_per_second)]
@@ -272,7 +274,7 @@ def _objective(record: TuneRecord) -> str:
     """Say what the other objective would have chosen."""
     if record.alternative is None:
         return ""
-    other = "the time to the same loss (goodput)" if record.objective == RATE else "samples per second alone"
+    other = "the time to the same loss (goodput)" if record.objective.is_rate else "samples per second alone"
     return f"of the trials, {record.alternative} would be the choice by {other}"
 
 

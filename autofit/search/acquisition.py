@@ -27,7 +27,7 @@ import numpy as np
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.search.config_arrays import DATA_COLUMNS, MODES, ConfigArrays, Mask, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import SearchContext, weighed
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
 from autofit.search.space import SearchSpace, distance
@@ -137,10 +137,11 @@ class FrontierSearch:
         candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
         surrogate = ThroughputSurrogate(ran, self._context, self._warm_start)
         rates, deviations = surrogate.predict(arrays)
-        rates = rates + self._progress
+        objective = weighed(self._context.objective, ran, self._context.expected_training_seconds)
+        rates = rates + self._progress - math.log1p(objective.compile_share) * arrays.modes[:, MODES.index("jit")]
         share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
-        fastest = max(fitted, key=lambda trial: trial.value(self._context.objective), default=None)
+        fastest = max(fitted, key=lambda trial: trial.value(objective), default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
         best = float(rates[ran_in_space].max() if ran_in_space else rates.min())
         if ran_in_space:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autofit.records.description import Description
 from autofit.records.noise import RATE, Objective
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.config_arrays import Matrix, Vector
 from autofit.search.surrogate.bayesian_linear import LinearModel
@@ -38,6 +39,21 @@ class SearchContext:
     warm_start: tuple[Trial, ...] = ()
     baseline: FitConfig = KERAS_DEFAULTS
     objective: Objective = RATE
+
+
+def weighed(objective: Objective, trials: Sequence[Trial], training_seconds: float | None) -> Objective:
+    """Return an objective that weighs the seconds of XLA's compiling against those of the training, if both are known.
+
+    They are what the first step takes in trials with XLA beyond one without it, in the mean.
+    """
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for trial in trials:
+        if first := trial.measurement.phase_seconds.get(Phase.FIRST_STEP):
+            seconds[bool(trial.config.jit_compile)].append(first)
+    if training_seconds is None or not all(seconds.values()):
+        return objective
+    longer = statistics.fmean(seconds[True]) - statistics.fmean(seconds[False])
+    return replace(objective, compile_share=max(0.0, longer) / training_seconds)
 
 
 class Observations:

@@ -68,6 +68,7 @@ class FeasibleSet:
                 untried &= ~like_a_hang(self.arrays, trial.config)
             elif trial.measurement.outcome is Outcome.TIMEOUT:
                 untried &= ~hardly_faster(self.arrays, trial.config)
+                untried &= ~slow_to_start(self.arrays, trial.config, trials)
         (device, host), usable = upper, 1 - self._context.headroom
         possible = untried & (host <= usable) & self._near(trials)
         candidates = possible & (device <= usable)
@@ -133,6 +134,17 @@ def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
     failed = ConfigArrays.of([slow])
     no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes) & arrays.has_modes(slow)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
+
+
+def slow_to_start(arrays: ConfigArrays, slow: FitConfig, trials: Sequence[Trial]) -> Mask:
+    """Return a mask of the configs with worker processes if starting them is what took one that timed out so long.
+
+    That is so if its batch size, or a larger one, has finished in the main process or with threads.
+    """
+    finished = ConfigArrays.of([t.config for t in trials if t.measurement.outcome is Outcome.OK])
+    failed = ConfigArrays.of([slow])
+    is_start = failed.processes[0] and np.any(~finished.processes & (finished.batch >= failed.batch[0]))
+    return arrays.processes & bool(is_start)
 
 
 def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:

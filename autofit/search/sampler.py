@@ -63,7 +63,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             tune in six has one (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
-            does not matter.
+            and of compiling does not matter.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.

@@ -46,7 +46,7 @@ def nearest(
     rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig, objective: Objective = RATE
 ) -> FitConfig:
     """Return the config nearest to the baseline among those whose value is within `tolerance` of the highest."""
-    values = {config: rate * objective.progress(config.batch_size) for config, rate in rates.items()}
+    values = {config: rate * objective.worth(config) for config, rate in rates.items()}
     least = (1 - tolerance) * max(values.values())
     near = (config for config, value in values.items() if value >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
@@ -81,7 +81,7 @@ def finalists(
     others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
     runs = [*others.values(), chosen]
     means, deviations = np.array([estimates[trial.config] for trial in runs]).T
-    means = means + np.log([objective.progress(trial.config.batch_size) for trial in runs])
+    means = means + np.log([objective.worth(trial.config) for trial in runs])
     variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in runs])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
     moved = variance / np.sqrt(variance + noise)

@@ -61,17 +61,17 @@ class Budget:
         max_seconds = self._settings.max_seconds
         return math.inf if max_seconds is None else max(0.0, max_seconds - self._kept_seconds - self.seconds())
 
-    def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0) -> str | None:
+    def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0, cut_short: int = 0) -> str | None:
         """Return the reason why the search may run no further trial; None if it may.
 
         The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count: the cause may be gone.
+        `cut_short` of the trials were ended because of `max_seconds`; the record does not contain them.
         """
         settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
         if len(trials) >= settings.max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
-            return (
-                "the only trial is used up" if settings.max_trials == 1 else f"all {settings.max_trials} trials are used up"
-            )
+            used = "the only trial is" if settings.max_trials == 1 else f"all {settings.max_trials} trials are"
+            return f"{used} used up" + (f" ({cut_short} ended early: max_seconds)" if cut_short else "")
         outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(outcomes)} trials all timed out or crashed"

@@ -117,7 +117,7 @@ class Pair:
 
     def _least_gain(self, tolerance: float) -> float:
         """Return the speedup above which the value of the baseline is not within the tolerance of the config's value."""
-        before, now = map(self.objective.progress, (self.baseline.batch_size, self.chosen.config.batch_size))
+        before, now = map(self.objective.worth, (self.baseline, self.chosen.config))
         return before / now / (1 - tolerance)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
-from autofit.records.noise import RATE
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
 from autofit.records.trial import FitConfig, Measurement
 from autofit.search import selection
@@ -63,13 +63,14 @@ def record(
 
 def alternative(request: TuneRequest, record: TuneRecord) -> FitConfig | None:
     """Return the config that the other objective would choose among the trials; None if it is the same or not known."""
-    before, goodput = record.speedup.baseline, RATE
-    if record.objective == RATE and record.noise_scale is not None:
+    before, other = record.speedup.baseline, replace(record.objective, noise_scale=None)
+    if record.objective.is_rate and record.noise_scale is not None:
         goodput = record.noise_scale.objective(before.batch_size or 1)
-    if record.objective == goodput:
+        other = replace(goodput, compile_share=record.objective.compile_share)
+    if other == record.objective:
         return None
     settings, limits = request.settings, request.limits
-    chosen = selection.choose(record.searched, limits, settings.tolerance, before, objective=goodput)
+    chosen = selection.choose(record.searched, limits, settings.tolerance, before, objective=other)
     return None if chosen is None or chosen.config == record.config else chosen.config
 
 

@@ -103,7 +103,7 @@ class TrialRunner:
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             deadline_seconds=deadline_seconds,
-            rate_to_beat=_PROMISING_RATIO * best / self.objective.progress(config.batch_size),
+            rate_to_beat=_PROMISING_RATIO * best / self.objective.worth(config),
             compute_samples_per_second=next(filter(None, rates), None),
         )
         return self._measured(spec, activity)

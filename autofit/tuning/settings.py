@@ -164,7 +164,8 @@ class TuneSettings(BaseModel):
     expected_training_seconds: Seconds | None = Field(
         default=None,
         description="How long you will train; the search ends when no further trial is expected to save more training "
-        "time than the trial itself takes. None to ignore the time that trials take.",
+        "time than the trial itself takes, and the time that XLA takes to compile a step counts against it. "
+        "None to ignore the time that trials and compiling take.",
     )
     objective: Literal["throughput", "goodput"] = Field(
         default="throughput",

@@ -21,7 +21,7 @@ from functools import partial
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
-from autofit.records.noise import RATE, NoiseScale
+from autofit.records.noise import NoiseScale
 from autofit.records.result import Recommendation, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
@@ -106,6 +106,7 @@ class _Tuning:
             trials = (*self.study.trials(), *self._too_slow)
             space, baseline = prepared.space, prepared.baseline
             raise no_result_error(self._runner, trials, len(earlier_trials), description.compiler, baseline, space)
+        prepared = replace(prepared, objective=confirmation.objective)
         edge = edge_notice(request, prepared, recommendation.config)
         if edge is not None:
             self._emit(edge)
@@ -120,7 +121,7 @@ class _Tuning:
         if races:
             self._runner.budget.allow_race()
             raced = race.run(self._runner, self.study, record)
-            if record.objective != RATE and race.keeps_baseline(raced, record.config):
+            if not record.objective.is_rate and race.keeps_baseline(raced, record.config):
                 recommendation = confirmation.baseline_instead(recommendation) or recommendation
                 record = self._recorded(prepared, recommendation, ended)
             record = replace(record, race=raced)
@@ -207,7 +208,7 @@ class _Tuning:
         while True:
             trials = (*self.study.trials(), *self._too_slow)
             decision = proposer.propose(trials)
-            reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier)
+            reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier, len(self._too_slow))
             if reason is not None or decision.proposal is None:
                 return reason or "nothing more was proposed"
             config, why = decision.proposal.config, str(decision.proposal)

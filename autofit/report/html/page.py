@@ -10,7 +10,6 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.description import Estimate
-from autofit.records.noise import RATE
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
@@ -92,7 +91,7 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     return {
         **shared,
         "problem": None,
-        "eyebrow": _EYEBROWS[record.objective == RATE],
+        "eyebrow": _EYEBROWS[record.objective.is_rate],
         "headline": str(record.config),
         "tiles": choice.figures(record),
         "sentences": choice.sentences(record),

@@ -226,7 +226,8 @@ def _warm_up_seconds(context: TrialContext) -> float:
 def _compute_rate(bench: Bench) -> SteadyRate:
     """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
-    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=_STEPS_AHEAD)
+    ahead = math.ceil(_STEPS_AHEAD / steps_per_execution(bench.model))
+    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=ahead)
     shapes = batch_shapes.load(bench.context.folder)
     data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))

@@ -199,6 +199,13 @@ def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
     assert gone.config not in left(proposer(), [gone])
 
 
+@pytest.mark.parametrize(("batch_size", "is_left"), [(32, False), (8, True)])
+def test_processes_that_were_slow_to_start_are_not_tried_again(batch_size, is_left):
+    finished = FitConfig(batch_size, 1, 10, False)
+    slow = Trial(FitConfig(32, 1, 10, True), Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline")))
+    assert any(config.use_multiprocessing for config in left(proposer(), [run(finished), slow])) is is_left
+
+
 @pytest.mark.parametrize(
     ("config", "other", "expected"),
     [

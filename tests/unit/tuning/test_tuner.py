@@ -231,6 +231,8 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
     assert cut_short
     for number, config in enumerate(cut_short):
         assert not any(hardly_faster(ConfigArrays.of([config]), other)[0] for other in cut_short[:number])
+    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0, max_trials=3, fresh=True), Slow())
+    assert (len(record.trials), record.stop_reason) == (2, "all 3 trials are used up (1 ended early: max_seconds)")
     launcher = FakeLauncher()
     collect(tune, make_request(tmp_path, max_seconds=600.0), launcher)
     assert any(spec.role == "measure" and spec.config.batch_size > 32 for spec in launcher.specs)
@@ -289,6 +291,22 @@ def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
     assert len(tried) == 5
     assert record.stop_reason == "nothing is left"
     assert record.config in [trial.config for trial in record.searched]
+
+
+@pytest.mark.parametrize(("training_seconds", "is_chosen"), [(None, True), (10_000.0, True), (100.0, False)])
+def test_the_seconds_of_xlas_compiling_count_against_it_in_a_short_training(tmp_path, training_seconds, is_chosen):
+    class Compiling(FakeLauncher):
+        def measure(self, spec):
+            jit, rate = spec.config.jit_compile, 1100.0 if spec.config.jit_compile else 1000.0
+            seconds = {Phase.FIRST_STEP: 21.0 if jit else 1.0}
+            return Measurement(Outcome.OK, Evidence("by formula"), 3.0, samples_per_second=rate, phase_seconds=seconds)
+
+    space = {"batch_size": [32], "workers": [1], "use_multiprocessing": [False], "jit_compile": [False, True]}
+    request = make_request(tmp_path, space=space, expected_training_seconds=training_seconds)
+    _, record = collect(tune, request, Compiling({"describe": replace(DESCRIPTION, defaults={"jit_compile": False})}))
+    assert {trial.config.jit_compile for trial in record.trials} == {False, True}
+    assert record.config.jit_compile is is_chosen
+    assert record.objective.compile_share == pytest.approx(20 / (training_seconds or math.inf))
 
 
 def test_a_short_training_is_not_worth_many_trials(tmp_path):
