@@ -15,7 +15,7 @@ from autofit.records.trial import Evidence, Measurement
 from autofit.report import choice
 from autofit.report import noise as words
 from autofit.report.html import page
-from autofit.report.html.goodput import goodput
+from autofit.report.html.goodput import goodput, noise_scale
 from autofit.storage import result_files
 from autofit.tuning import noise
 from autofit.tuning.noise import of_measurement
@@ -211,3 +211,15 @@ def test_the_page_draws_what_each_batch_size_is_worth(tmp_path):
     assert max(drawn["to the same loss"]["y"]) == pytest.approx(worth, rel=0.1)
     assert "The first to reach the same loss" in page.render(record)
     assert goodput(replace(record, noise_scale=NoiseScale(reason="the loss is NaN"))) is None
+
+
+def test_the_page_draws_the_noise_scale_over_the_updates(tmp_path):
+    _, record = collect(tune, make_request(tmp_path, objective="goodput"), Scaled(64))
+    early = NoiseScale(40.0, 30.0, 50.0, at_step=100), NoiseScale(low=60.0, at_step=400)
+    scale = NoiseScale(128.0, 100.0, 160.0, at_step=1600, trend=early)
+    (drawn, *lines) = noise_scale(replace(record, noise_scale=scale)).figure["data"]
+    assert (list(drawn["x"]), list(drawn["y"])) == ([100, 400, 1600], [40.0, 60.0, 128.0])
+    assert (list(drawn["error_y"]["array"]), list(drawn["error_y"]["arrayminus"])) == ([10, 0, 32], [10, 0, 28])
+    assert "at least 60" in drawn["hovertext"][1]
+    assert [line["y"][0] for line in lines] == [32, record.config.batch_size]
+    assert noise_scale(replace(record, noise_scale=replace(scale, trend=()))) is None

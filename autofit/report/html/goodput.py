@@ -1,4 +1,4 @@
-"""The plot of goodput: samples a second, the progress of a sample, and their product, against the batch size."""
+"""The plots of goodput: what each batch size is worth, and how the noise scale that says it changed during training."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ _CAPTION = (
     "(φ + {before})/(φ + batch), where φ = {scale:,.0f} is the noise scale after {steps:,} updates. Their product says how "
     "much sooner the same loss is reached, if the learning rate is tuned for each batch. The band is the interval of the "
     "scale, widened because scales rise during training. Nothing is said about the final accuracy."
+)
+_CAPTION_OF_UPDATES = (
+    "Batches far below the noise scale φ use each sample fully, batches far above it waste most. φ was measured after "
+    "{steps} updates with batch {before}; the last value counts. It rises during most trainings, so expect a higher one."
 )
 
 
@@ -89,3 +93,39 @@ def goodput(record: TuneRecord) -> Plot | None:
     drawn = style.figure(traces, xaxis=style.batch_axis(*ends), yaxis=y_axis)
     caption = _CAPTION.format(before=before, scale=scale.value, steps=scale.at_step or 0)
     return Plot("goodput", "How much sooner each batch size reaches the same loss", caption, drawn)
+
+
+def noise_scale(record: TuneRecord) -> Plot | None:
+    """Plot the noise scale after each number of updates; return None if it was measured fewer than twice.
+
+    The plot answers "does the noise scale still rise, and how far are my batch sizes from it?".
+    """
+    last, before = record.noise_scale, record.speedup.baseline.batch_size
+    scales = [] if last is None else [scale for scale in (*last.trend, last) if scale.low and scale.at_step]
+    if len(scales) < 2 or not before:
+        return None
+    steps, drawn, above, below, hover = [], [], [], [], []
+    for scale in scales:
+        low, step = scale.low or 0.0, scale.at_step or 0
+        middle, high = scale.value or low, scale.high or low
+        text = f"{middle:,.0f}: 95% interval {low:,.0f} to {high:,.0f}" if scale.value else f"at least {low:,.0f}"
+        steps.append(step)
+        drawn.append(middle)
+        above.append(high - middle)
+        below.append(middle - low)
+        hover.append(style.hover(f"after {step:,} updates", [text]))
+    ends = [min(steps) / _ROOM, max(steps) * _ROOM]
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": ORANGE, "thickness": 1.2}
+    look = {"mode": "lines+markers", "line": {"color": ORANGE, "width": 2}, "error_y": bars}
+    traces = [style.marks("noise scale", steps, drawn, hover, "circle", ORANGE, **look)]
+    sizes = {"baseline": before, "chosen": record.config.batch_size or before}
+    for (name, size), color in zip(sizes.items(), (BLUE, VERMILION), strict=True):
+        line = {"color": color, "width": 2, "dash": "longdash"}
+        named = f"{name}: batch {size:,}"
+        traces.append({"type": "scatter", "mode": "lines", "name": named, "x": ends, "y": [size, size], "line": line})
+    x_axis = {"title": "updates of the weights", "type": "log", "range": [math.log10(end) for end in ends]}
+    ticks = {"tickvals": steps, "ticktext": [f"{step:,}" for step in steps]}
+    figure = style.figure(traces, xaxis={**x_axis, **ticks}, yaxis={"title": "samples", "type": "log"})
+    named = ", ".join(f"{step:,}" for step in steps[:-1]) + f" and {steps[-1]:,}"
+    caption = _CAPTION_OF_UPDATES.format(steps=named, before=before)
+    return Plot("noise_scale", "How far each batch size is from the noise scale", caption, figure)

@@ -19,7 +19,7 @@ from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
-from autofit.report.html.goodput import goodput
+from autofit.report.html.goodput import goodput, noise_scale
 from autofit.report.html.race import race
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -69,9 +69,8 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    worth = goodput(record) if isinstance(record, TuneRecord) else None
-    raced = race(record) if isinstance(record, TuneRecord) else None
-    drawn = [plots.throughput(record), worth, raced, plots.memory(record, "device"), plots.memory(record, "host")]
+    of_learning = [] if isinstance(record, FailedTune) else [goodput(record), noise_scale(record), race(record)]
+    drawn = [plots.throughput(record), *of_learning, plots.memory(record, "device"), plots.memory(record, "host")]
     return {
         **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],
