@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import TrialProcessError, UsageError
 from autofit.records.events import Activity, Notice
-from autofit.records.intervals import sequential_interval
+from autofit.records.intervals import paired_sequential_interval
 from autofit.records.noise import NoiseScale
 from autofit.records.race import Contestant, Heat, Race
 from autofit.records.result import SHOWING_PAIRS, TuneRecord
@@ -208,7 +208,7 @@ def compared(contestant: Contestant, pairs: Sequence[tuple[Heat, Heat]]) -> Cont
         return contestant
     leads = [lead(before.points, now.points) for before, now in pairs]
     rates = [_samples_a_second(now) / _samples_a_second(before) for before, now in pairs]
-    mean, half_width = sequential_interval(leads, [0.0] * len(leads))
+    mean, half_width = paired_sequential_interval(leads)
     ends = (math.exp(mean - half_width), math.exp(mean + half_width)) if math.isfinite(half_width) else (None, None)
     return replace(
         contestant, ratio=math.exp(mean), low=ends[0], high=ends[1], pairs=len(leads), rate_ratio=statistics.median(rates)
