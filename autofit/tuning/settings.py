@@ -186,7 +186,8 @@ class TuneSettings(BaseModel):
         "no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise "
         "scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is "
         "reached. It includes `noise_scale`, and needs validation data. With `objective: goodput`, the baseline stays if "
-        "the race does not show the choice to be sooner.",
+        "the race does not show the choice to be sooner. Callbacks do not run in a race: a `LearningRateScheduler` has "
+        "no effect, but a schedule of the optimizer has.",
     )
     storage: str | None = Field(
         default=None,

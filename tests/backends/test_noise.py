@@ -34,6 +34,11 @@ def rows(kind=""):
     draw = np.random.default_rng(5)
     x = (draw.normal(size=(SAMPLES, WIDTH)) * np.sqrt(SPREAD)).astype("float32")
     y = (x @ TRUTH + NOISE * draw.normal(size=SAMPLES)).astype("float32")[:, None]
+    if kind in ("words", "counts"):  # 12 words each, most of them the first ones
+        words = np.minimum(draw.geometric(0.2, (SAMPLES, 12)), WIDTH) - 1
+        counts = (words[:, :, None] == np.arange(WIDTH)).sum(1).astype("float32")
+        y = (counts @ TRUTH + NOISE * draw.normal(size=SAMPLES)).astype("float32")[:, None]
+        return words if kind == "words" else counts, y
     if kind == "alike":
         return np.ones_like(x), np.ones_like(y)
     if kind == "doubled":
@@ -58,6 +63,9 @@ def regression(optimizer="sgd", kind="", scale=1.0):
     options = {"learning_rate": 1e-12}
     inputs = keras.Input((WIDTH,))
     outputs = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(inputs)
+    if kind == "words":
+        inputs = keras.Input((12,), dtype="int32")
+        outputs = keras.ops.sum(keras.layers.Embedding(WIDTH, 1, "zeros")(inputs), axis=1)
     if kind == "normalized":
         hidden = keras.layers.Dense(4)(inputs)
         outputs = keras.layers.Dense(1)(keras.layers.BatchNormalization()(hidden))
@@ -95,6 +103,11 @@ def test_it_is_that_of_a_regression_whatever_the_batch_and_the_scale_of_the_loss
         assert is_near(read, EXACT), read
         assert read.high < 2 * read.low
         assert (read.metric, read.optimizer, read.at_step) == (Metric.EUCLIDEAN, "SGD", 0)
+
+
+def test_an_embedding_has_that_of_the_same_model_without_one(measured):
+    words, counts = measured(kind="words", rows_kind="words"), measured(rows_kind="counts")
+    assert words.value == pytest.approx(counts.value, rel=0.01)
 
 
 def test_it_is_measured_after_updates_in_the_metric_of_adam(measured):

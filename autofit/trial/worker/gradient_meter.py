@@ -308,6 +308,15 @@ def _shortened(arrays: Sequence[_Numbers]) -> _Numbers:
     return total
 
 
+def _dense(gradient: Any) -> Any:
+    """Return a gradient in float32; TensorFlow's of an embedding has a row for each use of an entry, which are added up."""
+    if hasattr(gradient, "dense_shape"):
+        import tensorflow as tf  # not installed for other backends
+
+        gradient = tf.convert_to_tensor(gradient)
+    return keras.ops.cast(keras.ops.convert_to_tensor(gradient), "float32")
+
+
 def _meter(scales: Sequence[Any] | None) -> Any:
     class Meter(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras ships no types
         """Adds up gradients and their squares, and leaves the variables alone."""
@@ -331,7 +340,7 @@ def _meter(scales: Sequence[Any] | None) -> Any:
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             index = self._get_variable_index(variable)
-            dense = keras.ops.cast(keras.ops.convert_to_tensor(gradient), "float32")
+            dense = _dense(gradient)
             self.assign_add(self.sums[index], dense)
             scaled = [dense, *([dense * self._scaling[index]] if self._scaling else [])]
             for slots, each in zip(self.squares, scaled, strict=True):
