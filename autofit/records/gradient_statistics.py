@@ -84,17 +84,19 @@ def disagree(gradients: Gradients, others: Gradients) -> bool:
 def is_ordered(gradients: Gradients, metric: Metric) -> bool:
     """Return whether the noise between groups is more than that within them: neighbouring batches are alike.
 
-    In batches that are drawn independently, both are the same.
+    In batches that are drawn independently, both are the same, but for a batch with a gradient far larger than all others.
+    So the noise must be more whichever group is left out.
     """
     m, products = gradients.group_batches, gradients.by_metric[metric]
     squares = np.array(products.squares, float)
     matrix, groups = np.array(products.products, float), len(products.squares)
     if m < 2 or groups < LEAST_GROUPS:
         return False
-    norms = matrix.diagonal()
-    within = float((squares - norms / m).sum()) / (groups * (m - 1))
-    between = float(norms.sum() - matrix.sum() / groups) / (m * (groups - 1))
-    return between > _ORDERED_RATIO * within
+    norms, left = matrix.diagonal(), groups - 1
+    without = matrix.sum() - 2 * matrix.sum(1) + norms
+    within = (squares.sum() - squares - (norms.sum() - norms) / m) / (left * (m - 1))
+    between = (norms.sum() - norms - without / left) / (m * (left - 1))
+    return bool((between > _ORDERED_RATIO * within).all())
 
 
 def _leaving_out(gradients: Gradients, metric: Metric) -> tuple[tuple[float, float], _Vector, _Vector]:

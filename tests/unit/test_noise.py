@@ -26,8 +26,11 @@ from tests.fakes import FakeLauncher, collect, make_request
 WIDTH, BATCH, GROUP = 30, 32, 4
 
 
-def drawn(scale, microbatches=64, seed=0, order=None, batch=BATCH, sample_noise=1.0):
-    """Gradients of microbatches whose noise scale is `scale`; `order` is a direction in which they drift."""
+def drawn(scale, microbatches=64, seed=0, order=None, batch=BATCH, sample_noise=1.0, far=0.0):
+    """Gradients of microbatches whose noise scale is `scale`.
+
+    `order` is a direction in which they drift; the first `GROUP` are `far` from the others.
+    """
     draw = np.random.default_rng(seed)
     gradient = draw.normal(size=WIDTH)
     gradient /= np.linalg.norm(gradient)
@@ -36,6 +39,7 @@ def drawn(scale, microbatches=64, seed=0, order=None, batch=BATCH, sample_noise=
     each = gradient + draw.normal(size=(microbatches, WIDTH)) * np.sqrt(variances)
     if order is not None:
         each = each + np.linspace(-order, order, microbatches)[:, None]
+    each[:GROUP] += far
     sums = each.reshape(-1, GROUP, WIDTH).sum(1)
     squares = np.square(each).sum(1).reshape(-1, GROUP).sum(1)
     products = GradientProducts(tuple(map(float, squares)), tuple(tuple(map(float, row)) for row in sums @ sums.T))
@@ -69,6 +73,7 @@ def test_all_samples_of_the_data_have_no_noise_left():
 def test_an_order_of_the_data_is_noticed_and_independent_draws_are_not():
     assert gradient_statistics.is_ordered(drawn(64, order=1.0), Metric.EUCLIDEAN)
     assert not any(gradient_statistics.is_ordered(drawn(64, seed=seed), Metric.EUCLIDEAN) for seed in range(100))
+    assert not gradient_statistics.is_ordered(drawn(64, far=30.0), Metric.EUCLIDEAN)  # a single event is no order
 
 
 def test_batches_of_two_sizes_disagree_if_their_samples_have_another_noise():
