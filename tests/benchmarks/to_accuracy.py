@@ -221,8 +221,8 @@ class Program:
             choice = row["choices"][label]
             knobs = {"batch": choice["batch_size"], **choice["compile"], **choice["learning"]}
             ratio = statistics.median(each) / own
-            text = ", ".join(f"{name} {value:.3g}" for name, value in knobs.items())
-            print(f"  {label:10} {ratio:5.2f}x  {'  '.join(f'{s:5.0f}' for s in each)}  ({text})")
+            text = ", ".join(f"{name} {value:.5g}" for name, value in knobs.items())
+            print(f"  {label:10} {ratio:5.2f}x  {'  '.join(f'{s:5.1f}' for s in each)}  ({text})")
 
 
 PROGRAMS = (Program("mnist", 128, 15, 0.99), Program("mails", 32, 6, None), Program("flights", 2048, 4, None))

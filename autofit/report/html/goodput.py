@@ -125,7 +125,9 @@ def noise_scale(record: TuneRecord) -> Plot | None:
         traces.append({"type": "scatter", "mode": "lines", "name": named, "x": ends, "y": [size, size], "line": line})
     x_axis = {"title": "updates of the weights", "type": "log", "range": [math.log10(end) for end in ends]}
     ticks = {"tickvals": steps, "ticktext": [f"{step:,}" for step in steps]}
-    figure = style.figure(traces, xaxis={**x_axis, **ticks}, yaxis={"title": "samples", "type": "log"})
+    heights = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
+    y_axis = {"title": "samples", "type": "log", "tickvals": heights, "ticktext": [f"{height:,}" for height in heights]}
+    figure = style.figure(traces, xaxis={**x_axis, **ticks}, yaxis=y_axis)
     named = ", ".join(f"{step:,}" for step in steps[:-1]) + f" and {steps[-1]:,}"
     caption = _CAPTION_OF_UPDATES.format(steps=named, before=before)
     return Plot("noise_scale", "How far each batch size is from the noise scale", caption, figure)
