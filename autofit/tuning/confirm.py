@@ -67,7 +67,6 @@ class Confirmation:
     def run(self) -> Recommendation | None:
         """Choose a config and confirm it; return None if no trial remains to be chosen."""
         while finalists := self._finalists():
-            self.objective = weighed(self.objective, self._study.trials(), self._training_seconds)
             chosen = self._rerun_finalists(finalists)
             confirmed = None if chosen is None else self._against_baseline(chosen)
             if confirmed is not None:
@@ -85,6 +84,7 @@ class Confirmation:
 
     def _finalists(self) -> tuple[Trial, ...]:
         trials = self._affordable(self._study.trials())
+        self.objective = weighed(self.objective, trials, self._training_seconds)
         rates = self._proposer.rates(trials)
         self._estimates = {config: RateEstimate(math.exp(mean), deviation) for config, (mean, deviation) in rates.items()}
         return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates, self.objective)
