@@ -44,8 +44,8 @@ def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tupl
     series may scatter more than those of the other. It is widened so that a caller may compute it after two, three, four
     and five readings, and stop at the first interval that answers the question: in about 95% of cases, that interval
     contains the true difference (simulated: see tests/benchmarks/confirmation.py). If the readings of one series scatter
-    far more, it is 90 to 92%; the share of intervals above the true difference then still is 5%. The half-width for single
-    readings is infinite.
+    far more, it is 90 to 92% (tests/unit/tuning/test_pairs.py), and at most 5% of the intervals lie above the true
+    difference. The half-width for single readings is infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from autofit.records.noise import Objective
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.search.config_arrays import DATA_COLUMNS, MODES, ConfigArrays, Mask, Vector
@@ -57,7 +58,7 @@ class FrontierSearch:
         self.feasible = FeasibleSet(space, context)
         self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
-        self._progress = np.log([context.objective.progress(config.batch_size) for config in self.feasible.configs])
+        self._worth = self._log_worth(context.objective)
         self._last: tuple[tuple[Trial, ...], Decision] | None = None
         ran = _ran(context.warm_start)
         self._warm_start = ThroughputSurrogate(ran, context) if ran else None
@@ -92,6 +93,10 @@ class FrontierSearch:
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
         return self._promise(ran, feasibility)
 
+    def _log_worth(self, objective: Objective) -> Vector:
+        """Return the logarithm of what a sample is worth with each config of the space."""
+        return np.log([objective.worth(config) for config in self.feasible.configs])
+
     def _proposed(self, index: int, reason: Reason, feasibility: Feasibility, **prediction: Any) -> Decision:
         """Propose the config with this index; `prediction` sets the fields of `Proposal` that describe its rate."""
         return Decision(
@@ -108,7 +113,7 @@ class FrontierSearch:
     def _warm(self, warm_start: ThroughputSurrogate, feasibility: Feasibility) -> Decision:
         """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
         predicted, _ = warm_start.predict(self.feasible.arrays)
-        rates = np.where(feasibility.candidates, predicted + self._progress, -np.inf)
+        rates = np.where(feasibility.candidates, predicted + self._worth, -np.inf)
         near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
@@ -138,7 +143,7 @@ class FrontierSearch:
         surrogate = ThroughputSurrogate(ran, self._context, self._warm_start)
         rates, deviations = surrogate.predict(arrays)
         objective = weighed(self._context.objective, ran, self._context.expected_training_seconds)
-        rates = rates + self._progress - math.log1p(objective.compile_share) * arrays.modes[:, MODES.index("jit")]
+        rates = rates + (self._worth if objective == self._context.objective else self._log_worth(objective))
         share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
         fastest = max(fitted, key=lambda trial: trial.value(objective), default=None)

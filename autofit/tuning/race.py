@@ -206,13 +206,16 @@ def compared(contestant: Contestant, pairs: Sequence[tuple[Heat, Heat]]) -> Cont
             return replace(contestant, pairs=len(pairs), problem=f"the baseline: {problem}")
     if not pairs:
         return contestant
-    leads = [lead(before.points, now.points) for before, now in pairs]
     rates = [_samples_a_second(now) / _samples_a_second(before) for before, now in pairs]
+    read = replace(contestant, rate_ratio=statistics.median(rates))
+    return decided(read, [lead(before.points, now.points) for before, now in pairs])
+
+
+def decided(contestant: Contestant, leads: Sequence[float]) -> Contestant:
+    """Return a contestant with the ratio that the leads of its pairs give it, and its interval."""
     mean, half_width = paired_sequential_interval(leads)
     ends = (math.exp(mean - half_width), math.exp(mean + half_width)) if math.isfinite(half_width) else (None, None)
-    return replace(
-        contestant, ratio=math.exp(mean), low=ends[0], high=ends[1], pairs=len(leads), rate_ratio=statistics.median(rates)
-    )
+    return replace(contestant, ratio=math.exp(mean), low=ends[0], high=ends[1], pairs=len(leads))
 
 
 def lead(before: Sequence[LossPoint], now: Sequence[LossPoint]) -> float:

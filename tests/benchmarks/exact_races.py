@@ -12,7 +12,6 @@ import math
 import numpy as np
 from regressions import BASELINE, SEEDS, STEPS, Regression
 
-from autofit.records.intervals import paired_sequential_interval
 from autofit.records.race import Contestant, Heat
 from autofit.records.trial import CURVE_POINTS, FitConfig, LossPoint
 from autofit.tuning import race
@@ -65,14 +64,14 @@ def raced(seed):
         if best[batch] is None or seconds < CURVE_POINTS * step_seconds[batch]:
             continue
         curves = [expected(problem, b, best[b][1], seconds, step_seconds[b]) for b in (BASELINE, batch)]
-        leads = []
+        ratios = []
         for pair in range(MOST_PAIRS):
             heats = []
             for b, of in ((BASELINE, 0), (batch, 1 + number)):
                 points = trained(problem, b, best[b][1], seconds, step_seconds[b], [seed, pair, of])
                 heats.append(Heat(FitConfig(b), pair, points))
-            leads.append(race.compared(Contestant(FitConfig(batch)), [heats]).ratio)
-        rows.append({"batch": batch, "truth": math.exp(race.lead(*curves)), "ratios": leads})
+            ratios.append(race.compared(Contestant(FitConfig(batch)), [heats]).ratio)
+        rows.append({"batch": batch, "truth": math.exp(race.lead(*curves)), "ratios": ratios})
     return rows
 
 
@@ -81,10 +80,10 @@ def called(ratios):
     if None in ratios:
         return None, "undecided"
     for count in range(1, len(ratios) + 1):
-        lead, half_width = paired_sequential_interval(np.log(ratios[:count]).tolist())
-        if abs(lead) > half_width:
-            return math.exp(lead), "sooner" if lead > 0 else "later"
-    return math.exp(lead), "undecided"
+        end = race.decided(Contestant(FitConfig()), np.log(ratios[:count]).tolist())
+        if end.is_sooner or end.is_later:
+            return end.ratio, "sooner" if end.is_sooner else "later"
+    return end.ratio, "undecided"
 
 
 def run():

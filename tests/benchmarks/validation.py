@@ -340,14 +340,25 @@ def goodput(text):
     lost = re.findall(
         r"^  (\w+): noise scale [^\n]+\n(?:    [^\n]+\n)*?    goodput, its own rate +batch +(\d+)  infx", text, re.MULTILINE
     )
+    clear = [list(map(int, row)) for row in rows(r"^  (?:sooner|later) by [\d.]+x or more +(\d+) +(\d+) +(\d+)", text)]
+    ((twice, *called),) = rows(r"^  the same batch +(\d+) +(\d+) +(\d+)", text)
+    (sooner, later), raced = clear, sum(count for count, *_ in clear)
+    picks = rows(r"^  (throughput|goodput) +([\d.]+)x +[\d. ]+\(batch (\d+)", text)
     return (
         f"Intervals of the gradient noise scale that contain the exact one: {min(shares)} to {max(shares)} % of 200 "
         f"trials, on three backends. Progress of regressions inside the stated band: {inside}. The same batch size raced "
         f"twice in real trainings is called sooner in {same[0]} %, later in {same[1]} % of 400 pairings. Seconds of three "
         "small trainings to a loss over those of the best batch and learning rate: goodput with its own rate, or batches "
         f"of 32 where a race would keep them, {regrets('goodput, ideal race')}; the fastest batch with the square root "
-        f"rule {regrets('samples/s, square root')}; batches of 32 {regrets('always 32, rate tuned')}."
+        f"rule {regrets('samples/s, square root')}; batches of 32 {regrets('always 32, rate tuned')}. Of {raced} "
+        f"races whose truth is 1.2x or more, {sooner[1] + later[2]} are decided rightly and {sooner[2] + later[1]} wrongly."
     ), [
+        f"the same batch size raced twice in exact problems is decided in {sum(map(int, called))} of {twice}",
+        *(
+            f"late flights: the pick for {objective}, batch {batch}, takes {ratio}x the seconds of the program's own"
+            for objective, ratio, batch in picks
+            if float(ratio) > 1
+        ),
         *(
             f"batch {batch}: true over predicted progress {low} to {high} (5 and 95 %)"
             for batch, _, _, low, high in band[-1:]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from autofit.records.intervals import pooled_half_width, sequential_interval
@@ -29,6 +30,16 @@ def test_the_interval_of_two_series_is_welchs():
     assert half_width == pytest.approx(5.6428 / math.sqrt(3), rel=1e-4)  # t of two degrees of freedom, 98.5 %
     alike = sequential_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0])
     assert alike == (-10.0, pytest.approx(3.2978 * math.sqrt(2 / 3), rel=1e-4))  # of four
+
+
+@pytest.mark.parametrize(("scatter", "most"), [(1.0, 0.065), (0.3, 0.095), (0.1, 0.105)])
+def test_at_four_looks_few_intervals_exclude_the_true_difference_however_one_series_scatters(scatter, most):
+    draws, wrong = np.random.default_rng(0).normal(size=(5_000, 2, 5)) * np.array([[1.0], [scatter]]), []
+    for first, second in draws.tolist():
+        looks = (sequential_interval(first[:count], second[:count]) for count in (2, 3, 4, 5))
+        wrong.append(next((lead for lead, half_width in looks if abs(lead) > half_width), 0.0))
+    assert sum(map(bool, wrong)) / len(draws) <= most
+    assert sum(lead > 0 for lead in wrong) / len(draws) <= 0.055
 
 
 def test_the_scatter_of_two_readings_is_that_of_all_runs():
