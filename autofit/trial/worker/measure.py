@@ -168,14 +168,15 @@ def _fit_clock(
 
     A pipeline that is clearly faster than the steps, according to `rates` (input and compute alone, in samples per second),
     fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
-    them; the steps that consume what was ready before are not counted.
+    them; the steps that consume what was ready or begun before are not counted.
     """
     context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
     ready = _ready_batches(bench, queue)
 
     def drain() -> None:
-        clock.prefilled = steps_to_drain(math.ceil(ready(clock.steps_done * execution) / execution), *rates)
+        queued, begun = ready(clock.steps_done * execution), min(queue, data.applied.worker_count(os.cpu_count() or 1))
+        clock.prefilled = steps_to_drain(math.ceil(queued / execution), math.ceil(begun / execution), *rates)
 
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)

@@ -201,8 +201,13 @@ def test_quick_steps_are_compared_once_a_block(clock_time, monkeypatch):
     [(0.0, 100.0, 12), (50.0, 100.0, 24), (64.0, 128.0, 24), (95.0, 100.0, 36), (110.0, 100.0, 12)],
 )
 def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(input_rate, compute_rate, steps):
-    assert steps_to_drain(12, input_rate, compute_rate) == steps
-    assert steps_to_drain(0, input_rate, compute_rate) == 0
+    assert steps_to_drain(12, 0, input_rate, compute_rate) == steps
+    assert steps_to_drain(0, 0, input_rate, compute_rate) == 0
+
+
+@pytest.mark.parametrize(("input_rate", "steps"), [(0.0, 4), (99.0, 4), (100.0, 0), (1000.0, 0)])
+def test_batches_that_are_being_made_count_if_steps_wait_for_them(input_rate, steps):
+    assert steps_to_drain(0, 4, input_rate, 100.0) == steps
 
 
 def test_a_queue_that_fills_after_the_steady_part_does_not_change_the_rate(clock_time):
