@@ -3,7 +3,8 @@
 `fit`: a callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
 least; an epoch's first five and its last call are left out. With a queue, whole epochs are counted instead, for 3 s at
 least: between two epochs a queue fills while no step runs, and its batches would then count as if they had taken no time.
-`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least.
+`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least. One of over 5 s
+ends early: counted are its steps after 2 s, for 3 s and 8 steps at least.
 """
 
 import contextlib
@@ -89,17 +90,35 @@ def time_fit(model, arguments, config):
     }
 
 
-def time_predict(model, arguments):
-    """The same for `predict`; the rate is of whole calls."""
+def time_predict(model, arguments, config):
+    """The same for `predict`: samples per second of whole calls, or of the steps of a long one."""
+    import keras  # in the process that predicts alone
+
     arguments = {name: value for name, value in arguments.items() if name != "y"}
-    seconds, samples, calls, started, first = 0.0, 0, -1, time.perf_counter(), None
-    while seconds < SECONDS or calls < CALLS:
-        begun = time.perf_counter()
-        outputs = model.predict(**arguments, verbose=0)
-        calls += 1
-        if calls:
-            seconds, samples = seconds + time.perf_counter() - begun, samples + len(outputs)
-        first = first or time.perf_counter()
+    seconds, samples, calls, started, first, mark = 0.0, 0, -1, time.perf_counter(), None, None
+
+    class Ends(keras.callbacks.Callback):
+        def on_predict_begin(self, logs=None):
+            nonlocal mark
+            mark = None
+
+        def on_predict_batch_end(self, batch, logs=None):
+            nonlocal first, mark, seconds, samples
+            now = time.perf_counter()
+            first = first or now
+            if mark is None and now > max(begun, first) + WARM_UP_SECONDS:
+                mark = now, batch
+            elif mark and now > mark[0] + SECONDS and batch >= mark[1] + STEPS:
+                seconds, samples = now - mark[0], (batch - mark[1]) * config["batch_size"]
+                raise Enough
+
+    with contextlib.suppress(Enough):
+        while seconds < SECONDS or calls < CALLS:
+            begun = time.perf_counter()
+            outputs = model.predict(**arguments, verbose=0, callbacks=[Ends()])
+            calls += 1
+            if calls:
+                seconds, samples = seconds + time.perf_counter() - begun, samples + len(outputs)
     return {"rate": samples / seconds, "first_step": first - started, "ran": time.perf_counter() - started}
 
 
@@ -124,7 +143,7 @@ def main():
     made = getattr(module, model)()
     made.steps_per_execution = config.get(STEPS_KNOB, 1)
     arguments = arguments_of(getattr(module, data), config)
-    row = time_fit(made, arguments, config) if method == "fit" else time_predict(made, arguments)
+    row = time_fit(made, arguments, config) if method == "fit" else time_predict(made, arguments, config)
     print(json.dumps(row), flush=True)
     os._exit(0)  # the threads of an interrupted `fit` wait for ever
 
