@@ -42,6 +42,8 @@ _STRIDE_FACTOR = 4  # second batch size / first: far enough to fit a line, near 
 _LEAST_STRIDE_FACTOR = 2  # a smaller step up reveals less than a step down
 _SETTLED_TRIALS = 3  # a search stops after this many trials at the earliest
 _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at least this share of the tolerance
+# a call of more steps than the fewest is no longer than this: its overhead is a few milliseconds, its trial many calls
+_CALL_SECONDS = 1.0
 _OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
@@ -139,9 +141,12 @@ class FrontierSearch:
 
     def _promise(self, ran: Sequence[Trial], feasibility: Feasibility) -> Decision:
         """Propose a second probe if due; else the config of highest expected improvement, or a step to a better one."""
-        candidates, arrays, index = feasibility.candidates, self.feasible.arrays, self.feasible.index
+        arrays, index = self.feasible.arrays, self.feasible.index
         surrogate = ThroughputSurrogate(ran, self._context, self._warm_start)
         rates, deviations = surrogate.predict(arrays)
+        is_long = (arrays.steps > arrays.steps.min()) & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates))
+        feasibility = feasibility.without(is_long)
+        candidates = feasibility.candidates
         objective = weighed(self._context.objective, ran, self._context.expected_training_seconds)
         rates = rates + (self._worth if objective == self._context.objective else self._log_worth(objective))
         share = np.maximum(feasibility.device, feasibility.host)

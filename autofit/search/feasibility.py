@@ -46,6 +46,11 @@ class Feasibility:
     host: Vector
     likely: Vector
 
+    def without(self, configs: Mask) -> Feasibility:
+        """Return the same without some configs, which are not to be tried."""
+        masks = {name: getattr(self, name) & ~configs for name in ("untried", "expected", "candidates", "risky")}
+        return replace(self, **masks)
+
 
 class FeasibleSet:
     """Holds the configs of a space, cheapest first, and finds those that may be tried."""

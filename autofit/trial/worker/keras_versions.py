@@ -167,13 +167,13 @@ def distribution_of(model: Any) -> Distribution | None:
 
 
 @contextlib.contextmanager
-def idle(model: Any, call: KerasCall) -> Iterator[Any]:
+def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
     """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself.
 
-    It runs as many steps in a call of its function as `model`.
+    A new one runs this number of `steps` in a call of its function.
     """
     if not call.is_own(model, keras_of(model)):
-        yield idle_model(keras_of(model), steps_per_execution(model))
+        yield idle_model(keras_of(model), steps)
         return
     given, had_step = vars(model).get(call.step), call.step in vars(model)
     setattr(model, call.step, getattr(idle_model(keras_of(model)), call.step))

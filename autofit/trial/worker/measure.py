@@ -26,7 +26,14 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, keras_of, steps_per_execution
-from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import (
+    CLOSING_STEPS,
+    STALL_SECONDS,
+    SteadyRate,
+    StepClock,
+    steps_to_drain,
+    wait_until_full,
+)
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of, mapped
@@ -46,6 +53,7 @@ _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
+_LONG_CALL_SECONDS = 0.05  # in a call of an idle model; Keras takes a millisecond for each
 _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
 _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
 
@@ -91,7 +99,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     clock = _fit_clock(
         bench,
         rates=(inputs.samples_per_second if inputs else 0.0, step.samples_per_second),
-        warm_up=_FIRST_EPOCH_STEPS if measured_before else _WARM_UP_STEPS,
+        is_compiled=not measured_before,
         to_beat=context.spec.rate_to_beat,
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
@@ -110,9 +118,8 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     bench = Bench.of(context, loaded)
     validates = context.spec.validates and bench.call.method.trains
     _train_on_longest(bench)
-    warm_up = _WARM_UP_STEPS if validates else _FIRST_EPOCH_STEPS
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
-    clock = _fit_clock(bench, rates=rates, warm_up=warm_up, enough_spread=0.0)
+    clock = _fit_clock(bench, rates=rates, is_compiled=validates, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
     _train(bench, clock, validation_steps=steps if validates else 0, is_traced=False)
     bench.call.outputs.join(context)
@@ -128,15 +135,17 @@ def _train(bench: Bench, clock: StepClock, *, validation_steps: int, is_traced: 
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
-    clock_of_epoch = StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=_FIRST_EPOCH_STEPS)
+    execution = steps_per_execution(bench.model)
+    calls = math.ceil(_FIRST_EPOCH_STEPS / execution)
+    clock_of_epoch = StepClock(bench.step_samples, math.inf, warm_up=0, steps=calls)
     first = None if is_traced else Phase.FIRST_STEP
     short = Run(clock_of_epoch, Phase.FIRST_EPOCH, first)
     method = bench.call.method
     is_abandoned = method.trains and not bench.data.one_fit
     timed = Run(clock, method.phase, None if validation_steps else first, is_abandoned=is_abandoned)
     if validation_steps and not bench.data.one_fit:
-        steps = _FIRST_EPOCH_STEPS * steps_per_execution(bench.model)
-        bench.call.run(bench.context, bench.model, {**bench.data.fit_arguments(steps), **validation}, [short])
+        arguments = {**bench.data.fit_arguments(calls * execution), **validation}
+        bench.call.run(bench.context, bench.model, arguments, [short])
     arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
     if validation_steps and bench.data.one_fit:
         runs = [short, timed]
@@ -160,7 +169,7 @@ def _fit_clock(
     bench: Bench,
     *,
     rates: tuple[float, float],
-    warm_up: int,
+    is_compiled: bool,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
@@ -176,7 +185,7 @@ def _fit_clock(
 
     def drain() -> None:
         queued, begun = ready(clock.steps_done * execution), min(queue, data.applied.worker_count(os.cpu_count() or 1))
-        clock.prefilled = steps_to_drain(math.ceil(queued / execution), math.ceil(begun / execution), *rates)
+        clock.prefilled = math.ceil(steps_to_drain(queued, begun, *rates) / execution)
 
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
@@ -189,14 +198,16 @@ def _fit_clock(
         time.sleep(_READING_SECONDS)
         context.enter(bench.call.method.phase)
 
+    steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
         bench.step_samples,
         context.spec.measure_seconds,
-        warm_up=warm_up,
+        warm_up=max(fewest_calls, math.ceil(steps / execution)),
         warm_up_seconds=_warm_up_seconds(context),
         stall=None if not queue else fill if fills_first else drain,
         closing=None if not queue or fills_first or context.spec.memory_is_read else fill,
+        closing_steps=math.ceil(CLOSING_STEPS / execution),
         enough_spread=enough_spread,
         to_beat=to_beat,
     )
@@ -321,26 +332,27 @@ def _input_rate(bench: Bench) -> SteadyRate:
     ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
 
-    execution = steps_per_execution(bench.model)
-
-    def count_ready() -> None:
-        clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
-
-    clock = StepClock(
-        bench.step_samples,
-        _INPUT_SECONDS,
-        stall=count_ready,
-        most_ahead=0,
-        round_steps=math.ceil(workers / execution),
-        enough_spread=0.0,
-    )
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
     rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
-    timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
-    calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
-    with idle(bench.model, bench.call.method) as model:
+    steps = min(steps_per_execution(bench.model), math.ceil(_LONG_CALL_SECONDS / batch_seconds))
+    with idle(bench.model, bench.call.method, steps) as model:
+        execution = steps_per_execution(model)
+
+        def count_ready() -> None:
+            clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
+
+        clock = StepClock(
+            data.batch_samples * execution,
+            _INPUT_SECONDS,
+            stall=count_ready,
+            most_ahead=0,
+            round_steps=math.ceil(workers / execution),
+            enough_spread=0.0,
+        )
+        timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
+        calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
         bench.call.run(
             bench.context,
             model,

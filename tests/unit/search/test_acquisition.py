@@ -302,3 +302,18 @@ def test_the_first_probe_runs_in_the_modes_of_the_baseline_which_were_described(
     context = SearchContext(DESCRIPTION, Limits(2**30, 2**33), cores=8, on_cpu=False)
     proposed = FrontierSearch(space, baseline, context).propose([]).proposal.config
     assert (proposed.jit_compile, proposed.dtype_policy) == (True, "mixed_float16")
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "made", "sample", "tries_calls"),
+    [((4, 8, 16, 64, 256), 3e-3, 2.5e-3, False), ((1, 4, 8), 1e-9, 2e-2, True), ((4, 64), 1e-3, 2e-3, True)],
+)
+def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(batch_sizes, made, sample, tries_calls):
+    space = SearchSpace(batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32))
+    context = SearchContext(DESCRIPTION, WIDE, cores=8, on_cpu=False)
+    asked = FrontierSearch(space, FitConfig(8, 1, 10, False, steps_per_execution=1), context)
+    tried = [trial for _, trial in proposals_of(asked, WIDE, made=made, sample=sample)]
+    calls = [trial for trial in tried if (trial.config.steps_per_execution or 1) > 1]
+    assert bool(calls) == tries_calls
+    for config, rate in ((trial.config, trial.measurement.samples_per_second) for trial in calls):
+        assert config.steps_per_execution * config.batch_size / rate < 1.2
