@@ -27,7 +27,7 @@ def facts(scale: NoiseScale) -> dict[str, str]:
         other = "" if scale.other_value is None else f"; of plain gradients: {_samples(scale.other_value)}"
         texts["metric"] = f"gradients divided as {scale.optimizer} divides them{other}"
     if scale.trend:
-        earlier = (f"{_brief(each)} after {each.at_step:,}" for each in scale.trend)
+        earlier = (f"{brief(each)} after {each.at_step:,}" for each in scale.trend)
         texts["trend"] = f"{', '.join(earlier)} updates"
     batches, took = f"{scale.microbatches:,} batches of {scale.batch_size} samples", format_seconds(scale.seconds)
     texts["measured"] = f"{batches}; {took}, training included"
@@ -38,7 +38,7 @@ def in_words(scale: NoiseScale) -> str:
     """Return a scale with its interval in one phrase."""
     when = "" if scale.at_step is None else f" after {counted(scale.at_step, 'update')}"
     if scale.value is None or scale.low is None or scale.high is None:
-        return f"{_brief(scale)} samples{when}"
+        return f"{brief(scale)} samples{when}"
     return f"{_samples(scale.value)} ({_number(scale.low)} to {_number(scale.high)}){when}"
 
 
@@ -48,7 +48,8 @@ def sizes(scale: NoiseScale) -> list[int]:
     return sorted({2 ** max(0, (round(value * factor)).bit_length() - 1) for factor in _FACTORS})
 
 
-def _brief(scale: NoiseScale) -> str:
+def brief(scale: NoiseScale) -> str:
+    """Return a scale without its interval, as a number of samples."""
     if scale.value is not None:
         return _number(scale.value)
     return "unknown" if scale.low is None else f"at least {_number(scale.low)}"

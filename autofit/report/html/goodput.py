@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from autofit.records.noise import NoiseScale
 from autofit.records.result import TuneRecord
+from autofit.records.sweep import SweepRecord
 from autofit.report.choice import SCALE_FACTOR
 from autofit.report.html import style
-from autofit.report.html.plots import edges, rate_of
+from autofit.report.html.plots import cells_by_row, edges, rate_of
 from autofit.report.html.style import BLUE, GREEN, ORANGE, VERMILION, Plot
+from autofit.report.noise import in_words
 
 _CURVE_POINTS = 50
 _TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
+_SIZES = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
+_SAMPLES = {"title": "samples", "type": "log", "tickvals": _SIZES, "ticktext": [f"{size:,}" for size in _SIZES]}
 _ROOM = 1.2  # factor of space below the lowest and above the highest point
 _CAPTION = (
     "Relative to batch {before}. A larger batch gets more samples a second, but each of its samples brings less progress: "
     "(φ + {before})/(φ + batch), where φ = {scale:,.0f} is the noise scale after {steps:,} updates. Their product says how "
     "much sooner the same loss is reached, if the learning rate is tuned for each batch. The band is the interval of the "
     "scale, widened because scales rise during training. Nothing is said about the final accuracy."
+)
+_CAPTION_OF_CELLS = (
+    "Batches far below the noise scale φ use each sample fully, batches far above it waste most. Each row has φ with its "
+    "95 % interval, the batch of the baseline and the one that was chosen."
 )
 _CAPTION_OF_UPDATES = (
     "Batches far below the noise scale φ use each sample fully, batches far above it waste most. φ was measured after "
@@ -104,18 +115,10 @@ def noise_scale(record: TuneRecord) -> Plot | None:
     scales = [] if last is None else [scale for scale in (*last.trend, last) if scale.low and scale.at_step]
     if len(scales) < 2 or not before:
         return None
-    steps, drawn, above, below, hover = [], [], [], [], []
-    for scale in scales:
-        low, step = scale.low or 0.0, scale.at_step or 0
-        middle, high = scale.value or low, scale.high or low
-        text = f"{middle:,.0f}: 95% interval {low:,.0f} to {high:,.0f}" if scale.value else f"at least {low:,.0f}"
-        steps.append(step)
-        drawn.append(middle)
-        above.append(high - middle)
-        below.append(middle - low)
-        hover.append(style.hover(f"after {step:,} updates", [text]))
+    steps = [scale.at_step or 0 for scale in scales]
+    hover = [style.hover(f"after {step:,} updates", [in_words(scale)]) for step, scale in zip(steps, scales, strict=True)]
     ends = [min(steps) / _ROOM, max(steps) * _ROOM]
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": ORANGE, "thickness": 1.2}
+    drawn, bars = _intervals(scales)
     look = {"mode": "lines+markers", "line": {"color": ORANGE, "width": 2}, "error_y": bars}
     traces = [style.marks("noise scale", steps, drawn, hover, "circle", ORANGE, **look)]
     sizes = {"baseline": before, "chosen": record.config.batch_size or before}
@@ -125,9 +128,40 @@ def noise_scale(record: TuneRecord) -> Plot | None:
         traces.append({"type": "scatter", "mode": "lines", "name": named, "x": ends, "y": [size, size], "line": line})
     x_axis = {"title": "updates of the weights", "type": "log", "range": [math.log10(end) for end in ends]}
     ticks = {"tickvals": steps, "ticktext": [f"{step:,}" for step in steps]}
-    heights = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
-    y_axis = {"title": "samples", "type": "log", "tickvals": heights, "ticktext": [f"{height:,}" for height in heights]}
-    figure = style.figure(traces, xaxis={**x_axis, **ticks}, yaxis=y_axis)
+    figure = style.figure(traces, xaxis={**x_axis, **ticks}, yaxis=_SAMPLES)
     named = ", ".join(f"{step:,}" for step in steps[:-1]) + f" and {steps[-1]:,}"
     caption = _CAPTION_OF_UPDATES.format(steps=named, before=before)
     return Plot("noise_scale", "How far each batch size is from the noise scale", caption, figure)
+
+
+def cell_noise_scales(record: SweepRecord) -> Plot | None:
+    """Plot the noise scale of each cell of a sweep; return None if none was measured.
+
+    The plot answers "which of my workloads gains from larger batches?".
+    """
+    results = {label: cell.result for label, cell in cells_by_row(record).items() if cell.result is not None}
+    scales = {label: result.noise_scale for label, result in results.items() if result.noise_scale is not None}
+    scales = {label: scale for label, scale in scales.items() if scale.low}
+    if not scales:
+        return None
+    labels = [*scales]
+    drawn, bars = _intervals([*scales.values()])
+    hover = [style.hover(label, [in_words(scale)]) for label, scale in scales.items()]
+    traces = [style.marks("noise scale", drawn, labels, hover, "circle", ORANGE, error_x=bars)]
+    looks = (("baseline", "speedup.baseline", "square", BLUE), ("chosen", "config", "star", VERMILION))
+    for name, attribute, symbol, color in looks:
+        configs = {label: attrgetter(attribute)(results[label]) for label in labels}
+        sized = {label: config for label, config in configs.items() if config.batch_size}
+        texts = [style.hover(label, [str(config)]) for label, config in sized.items()]
+        sizes = [config.batch_size for config in sized.values()]
+        traces.append(style.marks(name, sizes, [*sized], texts, symbol, color))
+    figure = style.rows(traces, labels, xaxis=_SAMPLES)
+    return Plot("cell-noise-scales", "How far each cell's batch is from its noise scale", _CAPTION_OF_CELLS, figure)
+
+
+def _intervals(scales: Sequence[NoiseScale]) -> tuple[list[float], dict[str, Any]]:
+    """Return the scales, or else what they are at least, and their intervals as error bars."""
+    ends = [(scale.low or 0.0, scale.value or scale.low or 0.0, scale.high or scale.low or 0.0) for scale in scales]
+    above, below = [high - middle for _, middle, high in ends], [middle - low for low, middle, _ in ends]
+    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": ORANGE, "thickness": 1.2}
+    return [middle for _, middle, _ in ends], bars

@@ -19,7 +19,7 @@ from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
-from autofit.report.html.goodput import goodput, noise_scale
+from autofit.report.html.goodput import cell_noise_scales, goodput, noise_scale
 from autofit.report.html.race import race
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -100,9 +100,9 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
-    columns, rates = cell_columns(record, Output.PAGE), plots.cell_rates(record)
+    columns, drawn = cell_columns(record, Output.PAGE), [plots.cell_rates(record), cell_noise_scales(record)]
     return {
-        "plots": [] if rates is None else [rates],
+        "plots": [plot for plot in drawn if plot is not None],
         "headline": record.title,
         "origin": origin(record),
         "alternatives": [],

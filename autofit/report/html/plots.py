@@ -27,8 +27,6 @@ _RATE_CAPTION = (
 )
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
 _OTHERS = "trials with other settings"
-_FRAME_PIXELS = 130  # total height of the legend, axis and margins
-_CELL_PIXELS = 30
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
 _MOST_NAMED, _CURVE_POINTS = 6, 50  # of GPUs in a legend; of a curve of memory
@@ -256,7 +254,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
 
     The plot answers "which cell is fastest, and by how much?".
     """
-    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
+    shown = cells_by_row(record)
     rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
     failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
@@ -280,9 +278,13 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     x_axis = {"title": "samples/s", "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
     caption = "Each bar is the confirmed rate of a cell's fastest configuration."
     caption += " A cross marks a cell without a result." if failed else ""
-    height = _FRAME_PIXELS + _CELL_PIXELS * len(shown)
-    drawn = style.figure(traces, height, barmode="overlay", bargap=0.3, xaxis=x_axis, yaxis=style.row_axis([*shown]))
+    drawn = style.rows(traces, [*shown], barmode="overlay", bargap=0.3, xaxis=x_axis)
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
+
+
+def cells_by_row(record: SweepRecord) -> dict[str, Cell]:
+    """Return the cells that have run, by the label of their row in a plot."""
+    return {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
 
 
 def _row_label(cell: Cell, number: int) -> str:

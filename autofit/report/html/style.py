@@ -34,6 +34,8 @@ HEADROOM = 1.12
 """Ratio of the top of an axis to the highest value drawn."""
 
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
+_FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
+_ROW_PIXELS = 30
 _HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
@@ -98,6 +100,11 @@ def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **
 
     look = json.loads(_LOOK.read_text(encoding="utf-8"))
     return go.Figure([dict(trace) for trace in traces if trace["x"]], {"template": look, "height": height, **layout})
+
+
+def rows(traces: Iterable[Mapping[str, Any]], labels: Sequence[str], **layout: Any) -> Any:
+    """Return a plotly figure with a row for each label, the first on top."""
+    return figure(traces, _FRAME_PIXELS + _ROW_PIXELS * len(labels), yaxis=row_axis(labels), **layout)
 
 
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
