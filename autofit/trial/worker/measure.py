@@ -26,14 +26,7 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, keras_of, steps_per_execution
-from autofit.trial.worker.step_clock import (
-    CLOSING_STEPS,
-    STALL_SECONDS,
-    SteadyRate,
-    StepClock,
-    steps_to_drain,
-    wait_until_full,
-)
+from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of, mapped
@@ -207,7 +200,6 @@ def _fit_clock(
         warm_up_seconds=_warm_up_seconds(context),
         stall=None if not queue else fill if fills_first else drain,
         closing=None if not queue or fills_first or context.spec.memory_is_read else fill,
-        closing_steps=math.ceil(CLOSING_STEPS / execution),
         enough_spread=enough_spread,
         to_beat=to_beat,
     )

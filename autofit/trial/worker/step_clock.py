@@ -38,7 +38,7 @@ _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or 
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
-CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory beside it
+_CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory beside it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 
@@ -103,7 +103,7 @@ class StepClock:
         enough_spread: spread at which the run may end early; 0 to use all of `measure_seconds`.
         to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
         stall: called once after the warm-up; it may wait until the queue is full, or set `prefilled`.
-        closing: called once after the steady part; the memory of the `closing_steps` after it counts as well.
+        closing: called once after the steady part; the memory of the two steps after it counts as well.
         most_ahead: largest number of steps in flight; None for no limit.
         round_steps: number of steps from one recorded end to the next; that many batches may arrive together.
     """
@@ -118,7 +118,6 @@ class StepClock:
     to_beat: float | None = None
     stall: Callable[[], None] | None = None
     closing: Callable[[], None] | None = None
-    closing_steps: int = CLOSING_STEPS
     most_ahead: int | None = None
     round_steps: int = 1
 
@@ -163,7 +162,7 @@ class StepClock:
             if self.closing is not None:
                 _wait(over)
                 self.closing()
-                self._last_step += self.closing_steps
+                self._last_step += _CLOSING_STEPS
             self.done = self.steps_done >= self._last_step
 
     def rate(self) -> SteadyRate:
