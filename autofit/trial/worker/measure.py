@@ -16,12 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-
 from autofit import backends
 from autofit.records.states import Phase
 from autofit.records.trial import INPUT_BOUND_RATIO
-from autofit.trial.worker import batch_shapes
+from autofit.trial.worker import batch_shapes, repeated_batches
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
@@ -29,7 +27,7 @@ from autofit.trial.worker.keras_versions import build_variables, distribution_of
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
-from autofit.workload.inputs.batch import leaves, length_of, mapped
+from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
@@ -245,72 +243,12 @@ def _compute_rate(bench: Bench) -> SteadyRate:
 def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
     """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order.
 
-    Such a pipeline costs almost nothing. On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a
-    dataset unchanged: `train_step` gets its elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21
-    `DatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one; a batch that has only x is
-    passed as a tuple with one element. A model with a `fit` of its own gets arrays if it is given arrays.
+    A model with a `fit` of its own gets arrays if it is given arrays.
     """
     if bench.call.method.is_own(bench.model, keras_of(bench.model)) and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)
-    if backends.current().uses_tfdata:
-        data = _tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
-    else:
-        data = _Batches(batches, length, opening)
+    data = repeated_batches.of(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
     return {"x": data, "shuffle": False}
-
-
-class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """The batches of `opening`, then `batches` in turn, made in the training thread."""
-
-    def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
-        super().__init__(workers=1)
-        self._batches, self._length, self._opening = batches, length, opening
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        after = index - len(self._opening)
-        batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
-        return batch if isinstance(batch, tuple | dict) else (batch,)
-
-
-def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
-    """Return the same batches as a `tf.data.Dataset`.
-
-    Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset that
-    ends in a partial batch, unless the data has batches of a fixed size: a step traced for another form may fail.
-    """
-    import tensorflow as tf  # not installed for other backends
-
-    def tensor_of(leaf: Any) -> Any:
-        """Convert a sparse matrix of SciPy as Keras does; return any other leaf unchanged."""
-        if not hasattr(leaf, "tocoo"):
-            return leaf
-        entries = leaf.tocoo()
-        indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
-        return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))
-
-    def first_row(leaf: Any) -> Any:
-        if isinstance(leaf, tf.SparseTensor):
-            return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
-        return leaf[:1] if len(leaf.shape) > 0 else leaf
-
-    tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
-    first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
-    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
-    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec fits all of them
-    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
-        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
-        options = tf.data.Options()
-        # the default optimizations copy the batches into a graph
-        options.experimental_optimization.apply_default_optimizations = False
-        return ahead.concatenate(cycle).take(length).with_options(options)
-    spec = joined.element_spec
-    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
-    return tf.data.Dataset.from_generator(
-        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
-    ).take(length)
 
 
 def _input_rate(bench: Bench) -> SteadyRate:
