@@ -343,7 +343,9 @@ def goodput(text):
     clear = [list(map(int, row)) for row in rows(r"^  (?:sooner|later) by [\d.]+x or more +(\d+) +(\d+) +(\d+)", text)]
     ((twice, *called),) = rows(r"^  the same batch +(\d+) +(\d+) +(\d+)", text)
     (sooner, later), raced = clear, sum(count for count, *_ in clear)
-    picks = rows(r"^  (throughput|goodput) +([\d.]+)x +[\d. ]+\(batch (\d+)", text)
+    programs = re.findall(r"^(\w+): seconds of training to an accuracy.*\n((?:  .*\n)+)", text, re.MULTILINE)
+    pick = r"^  (throughput|goodput) +([\d.]+)x +[\d. ]+\(batch (\d+)"
+    picks = [(program, *each) for program, lines in programs for each in rows(pick, lines)]
     return (
         f"Intervals of the gradient noise scale that contain the exact one: {min(shares)} to {max(shares)} % of 200 "
         f"trials, on three backends. Progress of regressions inside the stated band: {inside}. The same batch size raced "
@@ -355,8 +357,8 @@ def goodput(text):
     ), [
         f"the same batch size raced twice in exact problems is decided in {sum(map(int, called))} of {twice}",
         *(
-            f"late flights: the pick for {objective}, batch {batch}, takes {ratio}x the seconds of the program's own"
-            for objective, ratio, batch in picks
+            f"{program}: the pick for {objective}, batch {batch}, takes {ratio}x the seconds of the program's own"
+            for program, objective, ratio, batch in picks
             if float(ratio) > 1
         ),
         *(
