@@ -298,12 +298,8 @@ def step_knobs(text):
 
 def phases(text):
     """Seconds of tunes."""
-    ratios = rows(r"^ +ratio +([\d.]+)", text)
-    return (
-        f"Whole tunes of {len(ratios)} jobs take {min(ratios)} to {max(ratios)} of the seconds of the version of 21 "
-        f"November 2026.",
-        [],
-    )
+    tunes = rows(r"^(\S+) +after +\d+ +([\d.]+)", text)
+    return "Seconds of whole tunes: " + ", ".join(f"{job} {float(seconds):.0f}" for job, seconds in tunes) + ".", []
 
 
 def warm(text):
