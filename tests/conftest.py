@@ -23,7 +23,7 @@ BEFORE_A_RELEASE = (
     "cli/test_notebook.py::test_the_example_notebook_runs_from_top_to_bottom",
     "cli/test_secrets.py::test_values_of_the_environment_are_shown_nowhere",
     "devices/test_facts.py",
-    "devices/test_tunes.py::test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both[tensorflow",
+    "devices/test_tunes.py::test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both",
     "trial/test_keras_facts.py",
     "trial/test_lifetime.py",
     "trial/test_measuring.py::test_both_kinds_of_process_give_the_same",
