@@ -133,6 +133,11 @@ class NoiseScale:
         """Whether a rule says how the learning rate of this optimizer follows the noise scale; for others it is a guess."""
         return self.metric is Metric.PRECONDITIONED or self.optimizer == "SGD"
 
+    @property
+    def value_or_low(self) -> float | None:
+        """The value, or else what the scale is at least, in samples; None if nothing is known."""
+        return self.low if self.value is None else self.value
+
     def progress(self, batch_size: float, baseline: int = 0, scale: float | None = None) -> float:
         """Return the progress of a sample in a batch of this size relative to one in a batch of `baseline` samples.
 
@@ -160,8 +165,7 @@ class NoiseScale:
 
     def objective(self, baseline: int) -> Objective:
         """Return the goodput relative to batches of `baseline` samples, at `value` or else `low`; or else the rate."""
-        scale = self.low if self.value is None else self.value
-        return RATE if scale is None else Objective(scale, baseline)
+        return RATE if self.value_or_low is None else Objective(self.value_or_low, baseline)
 
     def _known(self, scale: float | None) -> float:
         phi = self.value if scale is None else scale

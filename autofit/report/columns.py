@@ -186,10 +186,6 @@ def _of_scale(read: Callable[[NoiseScale], Any]) -> Callable[[TuneRecord], Any]:
     return lambda result: None if result.noise_scale is None else read(result.noise_scale)
 
 
-def _known(scale: NoiseScale) -> float | None:
-    return scale.low if scale.value is None else scale.value
-
-
 def _seconds(row: CellRow) -> float | None:
     return None if row.cell.tune is None else round(row.cell.tune.seconds, 1)
 
@@ -207,7 +203,12 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     _figure("speedup_low", lambda result: result.speedup.low),
     _figure("speedup_high", lambda result: result.speedup.high),
     _figure("speedup_is_shown", lambda result: result.speedup.is_shown),
-    Column("noise_scale", "noise scale", _of_result(_of_scale(noise.brief)), order=_of_result(_of_scale(_known))),
+    Column(
+        "noise_scale",
+        "noise scale",
+        _of_result(_of_scale(noise.brief)),
+        order=_of_result(_of_scale(attrgetter("value_or_low"))),
+    ),
     _figure("noise_scale", _of_scale(attrgetter("value"))),
     _figure("noise_scale_low", _of_scale(attrgetter("low"))),
     _figure("noise_scale_high", _of_scale(attrgetter("high"))),

@@ -42,7 +42,7 @@ _STRIDE_FACTOR = 4  # second batch size / first: far enough to fit a line, near 
 _LEAST_STRIDE_FACTOR = 2  # a smaller step up reveals less than a step down
 _SETTLED_TRIALS = 3  # a search stops after this many trials at the earliest
 _WORTHWHILE_SHARE = 0.5  # a trial is worthwhile if its expected gain is at least this share of the tolerance
-# a call of more steps than the fewest is no longer than this: its overhead is a few milliseconds, its trial many calls
+# longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
 _OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's

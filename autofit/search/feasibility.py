@@ -47,8 +47,8 @@ class Feasibility:
     likely: Vector
 
     def without(self, configs: Mask) -> Feasibility:
-        """Return the same without some configs, which are not to be tried."""
-        masks = {name: getattr(self, name) & ~configs for name in ("untried", "expected", "candidates", "risky")}
+        """Return the same with some configs neither expected to fit nor to be tried."""
+        masks = {name: getattr(self, name) & ~configs for name in ("expected", "candidates", "risky")}
         return replace(self, **masks)
 
 

@@ -3,8 +3,8 @@
 `fit`: a callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
 least; an epoch's first five and its last call are left out. With a queue, whole epochs are counted instead, for 3 s at
 least: between two epochs a queue fills while no step runs, and its batches would then count as if they had taken no time.
-`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least. One of over 5 s
-ends early: counted are its steps after 2 s, for 3 s and 8 steps at least.
+`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least. If a call takes
+over 5 s, its steps after 2 s are timed instead, for 3 s and 8 steps at least, and it ends then.
 """
 
 import contextlib

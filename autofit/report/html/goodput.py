@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -72,14 +71,8 @@ def goodput(record: TuneRecord) -> Plot | None:
     ]
     line: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "x": list(between)}
     no_line = {**line, "showlegend": False, "line": {"width": 0, "color": ORANGE}}
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": [most - y for _, y, most in worth],
-        "arrayminus": [y - least for least, y, _ in worth],
-        "color": GREEN,
-        "thickness": 1.2,
-    }
+    least, values, most = zip(*worth, strict=True)
+    bars = style.intervals(least, values, most, GREEN)
     look = {"mode": "lines+markers", "line": {"color": GREEN, "width": 2}, "error_y": bars}
     of_rate = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2, "dash": "dot"}}
     traces = [
@@ -87,7 +80,7 @@ def goodput(record: TuneRecord) -> Plot | None:
         {**no_line, "y": list(high), "fill": "tonexty", "fillcolor": "rgba(230,159,0,0.18)"},
         {**line, "name": "progress of a sample", "y": list(middle), "line": {"color": ORANGE, "width": 2}},
         style.marks("samples a second", sizes, relative, hover, "circle", BLUE, **of_rate),
-        style.marks("to the same loss", sizes, [y for _, y, _ in worth], hover, "square", GREEN, **look),
+        style.marks("to the same loss", sizes, values, hover, "square", GREEN, **look),
     ]
     now = record.config.batch_size
     if now in rates:
@@ -140,28 +133,25 @@ def cell_noise_scales(record: SweepRecord) -> Plot | None:
     The plot answers "which of my workloads gains from larger batches?".
     """
     results = {label: cell.result for label, cell in cells_by_row(record).items() if cell.result is not None}
-    scales = {label: result.noise_scale for label, result in results.items() if result.noise_scale is not None}
-    scales = {label: scale for label, scale in scales.items() if scale.low}
+    labels = [label for label, result in results.items() if result.noise_scale is not None and result.noise_scale.low]
+    shown = [results[label] for label in labels]
+    scales = [result.noise_scale for result in shown if result.noise_scale is not None]
     if not scales:
         return None
-    labels = [*scales]
-    drawn, bars = _intervals([*scales.values()])
-    hover = [style.hover(label, [in_words(scale)]) for label, scale in scales.items()]
+    drawn, bars = _intervals(scales)
+    hover = [style.hover(label, [in_words(scale)]) for label, scale in zip(labels, scales, strict=True)]
     traces = [style.marks("noise scale", drawn, labels, hover, "circle", ORANGE, error_x=bars)]
-    looks = (("baseline", "speedup.baseline", "square", BLUE), ("chosen", "config", "star", VERMILION))
-    for name, attribute, symbol, color in looks:
-        configs = {label: attrgetter(attribute)(results[label]) for label in labels}
-        sized = {label: config for label, config in configs.items() if config.batch_size}
-        texts = [style.hover(label, [str(config)]) for label, config in sized.items()]
-        sizes = [config.batch_size for config in sized.values()]
-        traces.append(style.marks(name, sizes, [*sized], texts, symbol, color))
+    before, now = [result.speedup.baseline for result in shown], [result.config for result in shown]
+    for name, configs, symbol, color in (("baseline", before, "square", BLUE), ("chosen", now, "star", VERMILION)):
+        texts = [style.hover(label, [str(config)]) for label, config in zip(labels, configs, strict=True)]
+        sizes = [config.batch_size for config in configs]  # where it is None, plotly draws nothing
+        traces.append(style.marks(name, sizes, labels, texts, symbol, color))
     figure = style.rows(traces, labels, xaxis=_SAMPLES)
     return Plot("cell-noise-scales", "How far each cell's batch is from its noise scale", _CAPTION_OF_CELLS, figure)
 
 
 def _intervals(scales: Sequence[NoiseScale]) -> tuple[list[float], dict[str, Any]]:
     """Return the scales, or else what they are at least, and their intervals as error bars."""
-    ends = [(scale.low or 0.0, scale.value or scale.low or 0.0, scale.high or scale.low or 0.0) for scale in scales]
-    above, below = [high - middle for _, middle, high in ends], [middle - low for low, middle, _ in ends]
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": ORANGE, "thickness": 1.2}
-    return [middle for _, middle, _ in ends], bars
+    drawn, low = [scale.value_or_low or 0.0 for scale in scales], [scale.low or 0.0 for scale in scales]
+    high = [scale.high or at for scale, at in zip(scales, drawn, strict=True)]
+    return drawn, style.intervals(low, drawn, high, ORANGE)

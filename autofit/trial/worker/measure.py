@@ -44,7 +44,7 @@ _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_LONG_CALL_SECONDS = 0.05  # in a call of an idle model; Keras takes a millisecond for each
+_IDLE_CALL_SECONDS = 0.05  # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
 _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
 
@@ -266,7 +266,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
     rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
     ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
-    steps = min(steps_per_execution(bench.model), math.ceil(_LONG_CALL_SECONDS / batch_seconds))
+    steps = min(steps_per_execution(bench.model), math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
     with idle(bench.model, bench.call.method, steps) as model:
         execution = steps_per_execution(model)
 
