@@ -75,8 +75,9 @@ def tune(
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
             baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, `verbose`, and `callbacks`: a
-            list, or a function that returns one. Callbacks that write files or end a training (`ModelCheckpoint`,
-            `EarlyStopping`, …) are left out of trials.
+            list, or a function that returns one. Trials leave out your own callbacks, and those of Keras that write files
+            or end a training; a function `callbacks(folder)` is called in each trial with an empty folder, and all that it
+            returns runs.
         space: values to try for each knob: a range, `{"min": 8, "max": 1024}`, or a list of choices, `[8, 16, 1024]`. Knobs
             left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.
         baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of

@@ -116,7 +116,8 @@ class Description:
     argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
     tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
     to the user. `processes_hang` is true if forked workers cannot make the data. `keras` is the module that the model comes
-    from, keras or tf_keras. `batch_callbacks` are the names of the user's callbacks that run after each batch.
+    from, keras or tf_keras. `batch_callbacks` are the names of the user's callbacks that run after each batch,
+    `left_out_callbacks` those of the callbacks that trials do not run.
     If `jit_by_default` is true, Keras decided on `jit_compile`, because `compile` was not given it. `fixed_knobs` maps
     knobs of `compile` that must stay as they are to the reason.
 
@@ -150,6 +151,7 @@ class Description:
     shapes: str = ""
     notices: tuple[str, ...] = ()
     batch_callbacks: tuple[str, ...] = ()
+    left_out_callbacks: tuple[str, ...] = ()
     jit_by_default: bool = False
     fixed_knobs: Mapping[str, str] = field(default_factory=dict)
     processes_hang: bool = False

@@ -164,6 +164,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "race": _race(record),
         "objective": _objective(record),
         "updates": _few_updates(record),
+        "callbacks": _callbacks(record),
     }
     return {subject: text for subject, text in sentences.items() if text}
 
@@ -378,6 +379,11 @@ def _updates(record: TuneRecord, config: FitConfig) -> int | None:
     if not count or not batch:
         return None
     return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
+
+
+def _callbacks(record: TuneRecord) -> str:
+    left_out = ", ".join(record.description.left_out_callbacks)
+    return f"trials left out {left_out}: their time and memory are not in these figures" if left_out else ""
 
 
 def _other_work(record: TuneRecord) -> str:

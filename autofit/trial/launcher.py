@@ -186,6 +186,7 @@ class ProcessLauncher:
             awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
+                watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
                 if pipe.messages.description is not None and not estimates_all:
                     watcher.shorten(_ESTIMATE_SECONDS)
             for message in server.receive(wait_seconds=0):

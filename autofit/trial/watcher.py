@@ -81,6 +81,8 @@ class Watcher:
             self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
+        self.reserved_bytes = 0
+        """Memory that counts as used in each reading, in addition to that of the tree."""
         self.rest_seconds = _REST_SECONDS[0]
         """Seconds until the next poll."""
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
@@ -153,7 +155,7 @@ class Watcher:
 
     def _read(self, since: Phase) -> None:
         """Read the memory of all processes; the time since the last reading was in the phase `since`, which may be over."""
-        total = unseen = files_in_part = files = 0
+        total, unseen, files_in_part, files = self.reserved_bytes, 0, 0, 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
                 memory = ProcessMemory.of(process)

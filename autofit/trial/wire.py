@@ -42,7 +42,8 @@ class Message:
 
     A describing trial sends its description, then each footprint as soon as it is estimated, then `estimate_problem`:
     what prevented an estimate, or "" if all footprints were sent. The measurement contains what the trial's process can
-    read; the driver adds its own readings.
+    read; the driver adds its own readings. `reserved_bytes` of host memory count as used from now on, because the user's
+    own run uses them, and this trial does not.
     """
 
     phase: Phase | None = None
@@ -52,6 +53,7 @@ class Message:
     measurement: Measurement | None = None
     failure: Failure | None = None
     gpus: tuple[GpuEstimate, ...] = ()
+    reserved_bytes: int | None = None
 
     def then(self, later: Message) -> Message:
         """Join this message with a later one: keep the latest value of each field, and all estimates."""

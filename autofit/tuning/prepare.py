@@ -174,8 +174,8 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
     if prepared.space.steps_per_execution is None and _is_open(request, prepared.description):
         names = ", ".join(prepared.description.batch_callbacks)
         yield Notice(
-            f"steps_per_execution is not tried, because {names} would no longer run after each batch. To try it, write "
-            "steps_per_execution: [1, 8, 32] in space"
+            f"steps_per_execution is not tried, because callbacks of batches ({names}) would no longer run after each "
+            "batch. To try it, write steps_per_execution: [1, 8, 32] in space"
         )
     if len(prepared.space.dtype_policy or ()) > 1:
         yield Notice(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.workload.fit_options import MADE, is_made
+from autofit.workload.callbacks import FOLDER, takes_folder
+from autofit.workload.fit_options import CALLBACKS, MADE, is_made
 from autofit.workload.inputs.knobs import keeps_batch_size, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -33,7 +34,9 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
     for name in MADE:
         maker = workload.fit_kwargs.get(name)
         if is_made(maker):
-            _bind(name, resolve(f"fit_kwargs.{name}", maker), {}, f"fit_kwargs.{name}")
+            function = resolve(f"fit_kwargs.{name}", maker)
+            given = {FOLDER: ""} if name == CALLBACKS and takes_folder(function) else {}
+            _bind(name, function, given, f"fit_kwargs.{name}")
     return knobs
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autofit.records.result import CallSource, DataForm
+from autofit.workload.callbacks import FOLDER, takes_folder
 from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs.knobs import is_pydataset, is_torch_loader
@@ -41,11 +42,11 @@ def call_source_of(workload: Workload) -> CallSource:
         elided += [] if is_whole else [key]
     # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are the user's own
     fit_expressions = {
-        name: f"{_name(value, imports) or f'make_{name}'}()" if is_made(value) else "..."
+        name: f"{_name(value, imports) or f'make_{name}'}({_given(name, value)})" if is_made(value) else "..."
         for name, value in workload.fit_kwargs.items()
         if name == CALLBACKS or is_made(value)
     }
-    elided += ["fit"] if "..." in fit_expressions.values() else []
+    elided += ["fit"] if any("..." in code for code in fit_expressions.values()) else []
     return CallSource(
         model=model,
         **sources,
@@ -61,6 +62,11 @@ def call_source_of(workload: Workload) -> CallSource:
         unread_settings=workload.program.unread,
         elided=tuple(elided),
     )
+
+
+def _given(name: str, function: Any) -> str:
+    """Return the arguments of a function for an argument of `fit`: callbacks may take a folder, which the user names."""
+    return f"{FOLDER}=..." if name == CALLBACKS and takes_folder(function) else ""
 
 
 def _source(key: str, workload: Workload, imports: _Imports) -> tuple[dict[str, Any], bool]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from autofit.workload.callbacks import TrialCallbacks
 from autofit.workload.environment import plain
 from autofit.workload.fit_options import CALLBACKS, FIT
 from autofit.workload.own_modules import OwnModules
@@ -48,8 +49,8 @@ def identify(workload: Workload) -> Identity:
     inputs, fit_kwargs = (workload.data, workload.validation), dict(workload.fit_kwargs)
     named = (workload.build_model, *inputs, *fit_kwargs.values())
     modules = OwnModules([str(part.path.parent) for part in named if isinstance(part, Reference) and part.path])
-    if isinstance(fit_kwargs.get(CALLBACKS), list | tuple):  # callbacks count by type: their values change between runs
-        fit_kwargs[CALLBACKS] = [type(callback) for callback in fit_kwargs[CALLBACKS]]
+    if isinstance(callbacks := fit_kwargs.get(CALLBACKS), TrialCallbacks):  # by type: their values change between runs
+        fit_kwargs[CALLBACKS] = [[type(each) for each in callbacks.run], callbacks.left_out, callbacks.of_batches]
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
     settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, *workload.program.decisive]
     settings += [] if workload.call == FIT else [workload.call]

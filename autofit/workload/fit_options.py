@@ -3,19 +3,22 @@
     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
                                       └──> snippet: all of them, with steps scaled to the chosen batch size
 
-Callbacks and class weights may be given as a function that returns them; each process that needs them calls it.
+Class weights may be given as a function that returns them; each process that needs them calls it. So may callbacks;
+`callbacks` decides which of them run in trials.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofit.errors import UsageError
 from autofit.workload.arguments import did_you_mean
+from autofit.workload.callbacks import TrialCallbacks, is_callback
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
 
@@ -43,7 +46,7 @@ _WITH_TARGETS = 2  # parts in (x, y)
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the user's arguments of `fit`; return them with plain numbers in `class_weight`."""
+    """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
     options = dict(fit_kwargs)
     for name, value in fit_kwargs.items():
         problem = form = ""
@@ -59,8 +62,11 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             form = "a whole number of at least 1"
         elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
             form = "a share of the samples: at least 0 and less than 1"
-        elif name == CALLBACKS and not (isinstance(value, list | tuple) or is_made(value) or _is_callback(value)):
-            form = "a list of callbacks, or a function that returns such a list (in a YAML file: path/to/file.py:function)"
+        elif name == CALLBACKS and not (isinstance(value, TrialCallbacks) or is_made(value)):
+            if isinstance(value, list | tuple) or is_callback(value):
+                options[name] = TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
+            else:
+                form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
         elif name == CLASS_WEIGHT and not is_made(value):
             try:  # plain numbers, because NumPy's cannot be saved as JSON
                 options[name] = {int(label): float(weight) for label, weight in dict(value).items()}
@@ -84,17 +90,17 @@ def of_inference(call: str, options: Mapping[str, Any]) -> None:
 
 def is_made(value: Any) -> bool:
     """Return whether an argument is given as a function that returns its value."""
-    return isinstance(value, Reference) or (callable(value) and not _is_callback(value))
+    return isinstance(value, Reference) or (callable(value) and not is_callback(value))
 
 
-def _is_callback(value: Any) -> bool:
-    return hasattr(value, "on_epoch_end")
-
-
-def resolved(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments, with each function replaced by the value that it returns."""
+def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the arguments for a trial, with functions replaced by what they return; callbacks may write to the folder."""
     values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
-    return validated({name: value() if is_made(value) else value for name, value in values.items()})
+    callbacks = values.pop(CALLBACKS, TrialCallbacks())
+    if not isinstance(callbacks, TrialCallbacks):
+        callbacks = TrialCallbacks.of_function(callbacks, folder)
+    made = {name: value() if is_made(value) else value for name, value in values.items()}
+    return {**validated(made), CALLBACKS: callbacks}
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.workload.importing import importing
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Reference:
             raise UsageError(
                 f"{self.text!r}: there is no module {self.module} on the search path. Install it, or name its file instead"
             )
-        module = importlib.import_module(self.module)
+        with importing([str(self.path or self.module)]):
+            module = importlib.import_module(self.module)
         if self.path is not None and Path(module.__file__ or "").resolve() != self.path:
             raise UsageError(
                 f"{self.text!r}: Python uses another module named {self.module} ({module.__file__}); rename your file"

@@ -27,7 +27,9 @@ from pydantic.fields import FieldInfo
 from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords
+from autofit.workload.importing import importing
 from autofit.workload.program import Program, read_program
+from autofit.workload.reference import Reference
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -64,8 +66,9 @@ class Workload:
         description="Further arguments of `fit`, used in every trial and in the generated call. Allowed are "
         "`class_weight`, `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, "
         "`steps_per_epoch` (for the baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, "
-        "`verbose`, and `callbacks`: a list, or a function that returns one. Callbacks that write files or end a training "
-        "(`ModelCheckpoint`, `EarlyStopping`, …) are left out of trials.",
+        "`verbose`, and `callbacks`: a list, or a function that returns one. Trials leave out your own callbacks, and "
+        "those of Keras that write files or end a training; a function `callbacks(folder)` is called in each trial with an "
+        "empty folder, and all that it returns runs.",
     )
     dtype_policy: str | None = Field(
         default=None,
@@ -103,10 +106,18 @@ class Workload:
             if self.validation is not None:
                 raise UsageError(f"{self.call} does not validate; remove validation", key="validation")
 
+    def _argv(self) -> list[str]:
+        """The arguments that the user's modules see in a trial: those of this program, or the file that a YAML file names.
+
+        A script that reads its arguments when it is imported must not read those of the command `autofit`.
+        """
+        build = self.build_model
+        return [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
+
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
-            pickle.dump((list(sys.path), replace(self.program, custom_objects={})), file)
+            pickle.dump((list(sys.path), self._argv(), replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(self)
 
 
@@ -120,12 +131,16 @@ def load(folder: Path) -> Workload:
 
     This first sets the module search path to that of the process that saved the workload, and applies its settings
     (see `program`).
+
+    Raises:
+        UsageError: a module of the user trains, saves or ends the program when it is imported.
     """
     with open(folder / _PICKLE_FILE, "rb") as file:
-        path, program = pickle.load(file)
+        path, sys.argv[:], program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         program.apply()  # for the modules that the next line imports
-        workload = pickle.load(file)
+        with importing(sys.argv):
+            workload = pickle.load(file)
     assert isinstance(workload, Workload)
     workload.program.apply()  # those modules may have made other settings, which the program then changed
     return workload

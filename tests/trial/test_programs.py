@@ -68,22 +68,32 @@ def test_a_split_of_what_is_no_array_is_refused(turn, play):
     assert caught.value.key == "fit_kwargs.validation_split"
 
 
-def test_callbacks_run_in_trials_but_for_those_that_write_files(turn, play, tmp_path):
-    diary, checkpoint = tmp_path / "diary", tmp_path / "model.keras"
-    callbacks = functools.partial(_callbacks, str(diary), str(checkpoint))
+def test_callbacks_that_a_function_makes_for_a_folder_run_in_trials(turn, play, tmp_path):
+    diary = tmp_path / "diary"
+    callbacks = functools.partial(_callbacks, str(diary))
     launcher = turn(programs.build_dense, programs.with_labels, fit_kwargs={"callbacks": callbacks})
     described = play(launcher, FitConfig(programs.BATCH), role="describe")
-    assert [notice for notice in described.notices if "ModelCheckpoint" in notice]
-    assert described.batch_callbacks == ("Diary",)
+    assert (described.batch_callbacks, described.left_out_callbacks) == (("Diary",), ())
     for role in ("measure", "confirm"):
         diary.unlink(missing_ok=True)
         assert play(launcher, FitConfig(programs.BATCH), role=role).outcome is Outcome.OK
         assert len(diary.read_text().splitlines()) > 8
-    assert not checkpoint.exists()
+    assert list(tmp_path.iterdir()) == [diary]  # the checkpoint is in the folder of the trial
 
 
-def _callbacks(diary, checkpoint):
-    return [programs.Diary(diary), keras.callbacks.ModelCheckpoint(checkpoint)]
+def _callbacks(diary, folder):
+    return [programs.Diary(diary), keras.callbacks.ModelCheckpoint(f"{folder}/model.keras")]
+
+
+def test_callbacks_in_a_list_do_not_run_in_trials(turn, play, tmp_path):
+    diary, checkpoint = tmp_path / "diary", tmp_path / "model.keras"
+    callbacks = [programs.Diary(diary), keras.callbacks.ModelCheckpoint(checkpoint), keras.callbacks.SwapEMAWeights()]
+    launcher = turn(programs.build_dense, programs.with_labels, fit_kwargs={"callbacks": callbacks})
+    described = play(launcher, FitConfig(programs.BATCH), role="describe")
+    assert described.left_out_callbacks == ("Diary", "ModelCheckpoint")
+    assert [notice for notice in described.notices if "Diary, ModelCheckpoint" in notice]
+    assert described.batch_callbacks == ("Diary",)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_optimizers_that_a_step_uses_count_and_no_other(turn, play, tmp_path):

@@ -10,11 +10,13 @@ from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import COMPILE_KNOBS, FitConfig
+from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import keras_of, remat_scope, require_dtype_policy, set_dtype_policy
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
+from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
@@ -72,7 +74,15 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     validation = resolve_reference("validation", loaded.validation)
     if keeps_batch_size(validation):
         config = replace(config, batch_size=None)
-    return open_input(validation, loaded.validation_kwargs, config, context.report_error)
+    opened = open_input(validation, loaded.validation_kwargs, config, context.report_error)
+    _reserve(context)
+    return opened
+
+
+def _reserve(context: TrialContext) -> None:
+    """Tell the driver how much memory the caches of the data take in the user's own run, in addition to this trial's."""
+    if tfdata_caches.reserved.bytes:
+        context.send(Message(reserved_bytes=tfdata_caches.reserved.bytes))
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
@@ -85,6 +95,7 @@ def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tu
     """Open the data, and divide it for training and for validation if `validation_split` is given."""
     data = resolve_reference("data", loaded.data)
     opened = open_input(data, loaded.data_kwargs, config, context.report_error)
+    _reserve(context)
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)

@@ -40,6 +40,7 @@ from autofit.trial.worker.keras_versions import (
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
+from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
@@ -79,7 +80,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     before = _begin_peak()
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
-    call = FitCall(loaded, keras_of(model), data.sample_count())
+    call = FitCall(context, loaded, keras_of(model), data.sample_count())
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
@@ -107,9 +108,10 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
         *data.notices(knobs),
         *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
+        *tfdata_caches.notices(),
         *notices_of_model,
         *_notices_of_data(data, held_out, context.placement),
-        *call.notices(),
+        *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
     )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
@@ -133,7 +135,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         fingerprint=_model_fingerprint(model, batch),
         accumulates_by=traced.accumulates_by(),
         notices=notices,
-        batch_callbacks=call.batch_callbacks(),
+        batch_callbacks=call.callbacks.of_batches,
+        left_out_callbacks=call.callbacks.left_out,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=None if one_size is None else one_size.samples,
         fixed_batch_size_reason="" if one_size is None else one_size.reason,

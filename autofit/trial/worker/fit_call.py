@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +24,9 @@ from autofit.trial.worker.keras_call import CALLS, PREDICT
 from autofit.trial.worker.keras_versions import steps_per_execution
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
+from autofit.workload.callbacks import TrialCallbacks
 from autofit.workload.workload import Workload
 
-_LEFT_OUT = (  # callbacks of Keras that write files, end a training, or wait for epochs that a trial does not have
-    "BackupAndRestore",
-    "CSVLogger",
-    "EarlyStopping",
-    "ModelCheckpoint",
-    "OrbaxCheckpoint",
-    "ReduceLROnPlateau",
-    "RemoteMonitor",
-    "TensorBoard",
-    "TerminateOnNaN",
-)
 _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
 
 
@@ -65,32 +55,14 @@ class FitCall:
     `flavour` is the model's module, `keras` or `tf_keras`.
     """
 
-    def __init__(self, loaded: Workload, flavour: Any, samples: int | None = None) -> None:
+    def __init__(self, context: TrialContext, loaded: Workload, flavour: Any, samples: int | None = None) -> None:
         self._flavour, self.method, self.outputs = flavour, CALLS[loaded.call], KeptOutputs(samples)
-        self.options = fit_options.resolved(loaded.fit_kwargs)
-        made = self.options.get(fit_options.CALLBACKS) or []
-        made = list(made) if isinstance(made, list | tuple) else [made]
-        self._made = made
-        self._left_out = [callback for callback in made if _is_left_out(callback)]
-        self._callbacks = [callback for callback in made if not _is_left_out(callback)]
-
-    def notices(self) -> Iterator[str]:
-        """Yield a notice about the callbacks that trials leave out."""
-        if self._left_out:
-            names = ", ".join(sorted({type(callback).__name__ for callback in self._left_out}))
-            why = "write files, end the training or wait for whole epochs"
-            yield f"trials leave out callbacks that {why}: {names}. The cost of such callbacks is not measured"
-
-    def batch_callbacks(self) -> tuple[str, ...]:
-        """Return the names of the callbacks that run the user's own code at each batch."""
-        hooks = ("train", "test") if self.method.trains else (self.method.hook,)
-        methods = [f"on_{hook}_batch_{moment}" for hook in hooks for moment in ("begin", "end")]
-        methods += ["on_batch_begin", "on_batch_end"] if self.method.trains else []
-        return tuple(type(made).__name__ for made in self._made if any(_is_own(made, method) for method in methods))
+        self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
+        self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
 
     def fit(self, model: Any, arguments: Mapping[str, Any], callback: Any, *, with_callbacks: bool = True) -> None:
         """Train with a callback beside the user's own."""
-        callbacks = [*(self._callbacks if with_callbacks else []), callback]
+        callbacks = [*(self.callbacks.run if with_callbacks else ()), callback]
         model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
 
     def run(
@@ -112,7 +84,7 @@ class FitCall:
         if not runs[0].phase.counts:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
-        callbacks = [*(self._callbacks if with_callbacks else []), driver]
+        callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
         given = {"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks}
         repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
         for repeat in range(repeats):
@@ -141,7 +113,7 @@ class FitCall:
         end_of = backend.end_of if method.trains else backend.end_of_inference
         keeps = method is PREDICT and runs[0].phase in (Phase.COMPUTE_ALONE, Phase.INFERENCE)
         # the user's code may read the outputs
-        replaces = keeps and not self._callbacks and not method.is_own(model, self._flavour)
+        replaces = keeps and not self.callbacks.run and not method.is_own(model, self._flavour)
 
         class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
             def __init__(self) -> None:
@@ -223,14 +195,3 @@ class FitCall:
         if not method.trains:
             return InferenceDriver()
         return CallDriver() if backend.steps_are_async else BatchDriver()
-
-
-def _is_own(callback: Any, method: str) -> bool:
-    """Return whether a method of a callback, or the function that a `LambdaCallback` calls for it, is the user's own."""
-    function = vars(callback).get(method) or getattr(type(callback), method, None)
-    return function is not None and getattr(function, "__module__", "").partition(".")[0] not in ("keras", "tf_keras")
-
-
-def _is_left_out(callback: Any) -> bool:
-    names = {base.__name__ for base in type(callback).__mro__ if base.__module__.partition(".")[0] in ("keras", "tf_keras")}
-    return bool(names & set(_LEFT_OUT))

@@ -67,7 +67,7 @@ def read_gradients(context: TrialContext, loaded: Workload) -> None:
             model._symbolic_build(data_batch=data.batch())
     if spec.weights:
         _load(model, spec.weights)
-    call, done, gradients = FitCall(loaded, keras, data.sample_count()), 0, list[Gradients]()
+    call, done, gradients = FitCall(context, loaded, keras, data.sample_count()), 0, list[Gradients]()
     read_from = data if spec.microbatch_samples is None else open_training(context.sized(spec.microbatch_samples), loaded)
     read_from.spread()
     trained_seconds = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 import traceback
@@ -22,6 +23,7 @@ UNCONNECTED = os.EX_PROTOCOL
 """Exit status of a trial whose pipe the user's code has closed; `saved_user_error` then returns that error."""
 
 USER_ERROR_FILE = "user-error.json"
+_SCRATCH = "callbacks"
 _TRACEBACK_CHARACTERS = 20_000  # kept of a traceback: the text of an exception may have any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
@@ -76,6 +78,13 @@ class TrialContext:
     pipe: int
     pipe_status: os.stat_result
     peaks: DevicePeaks
+
+    def scratch_folder(self) -> Path:
+        """Return an empty folder for what the user's callbacks write; the next trial removes it."""
+        folder = self.folder / _SCRATCH
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
 
     def sized(self, batch_size: int) -> TrialContext:
         """Return the context with another batch size."""

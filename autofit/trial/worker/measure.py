@@ -63,7 +63,7 @@ class Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> Bench:
         """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
-        call = FitCall(loaded, keras_of(model), data.sample_count())
+        call = FitCall(context, loaded, keras_of(model), data.sample_count())
         if call.method.trains:
             build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), call)

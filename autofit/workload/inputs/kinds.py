@@ -15,6 +15,7 @@ from typing import Any
 from autofit.errors import UnsupportedInputError, UsageError
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, FitConfig
+from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.adapter import Adapter
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
@@ -38,7 +39,7 @@ def open_input(
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
     reopen = functools.partial(data, **kwargs, **given) if callable(data) else None
-    made = data if reopen is None else reopen()
+    made = data if reopen is None else tfdata_caches.opened(reopen)
     if is_torch_loader(data):
         made = rebuilt(data, **given)
     elif names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes

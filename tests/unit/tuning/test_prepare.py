@@ -167,7 +167,7 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
         prepared = prepare.prepare(request, described, Study())
         assert (prepared.space.steps_per_execution, prepared.baseline.steps_per_execution) == (None, None)
     (notice,) = prepare.notices(request, prepared, 0)
-    assert "steps_per_execution is not tried, because Schedule would no longer run after each batch" in notice.text
+    assert "steps_per_execution is not tried, because callbacks of batches (Schedule) would" in notice.text
 
 
 ON_GPU = replace(DESCRIPTION, defaults={"jit_compile": True}, jit_compile=True, jit_by_default=True)

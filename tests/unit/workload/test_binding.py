@@ -16,7 +16,7 @@ def make(batch_size, folder):
     raise AssertionError("binding calls nothing")
 
 
-def make_callbacks(folder):
+def make_callbacks(path):
     raise AssertionError("binding calls nothing")
 
 
@@ -33,7 +33,7 @@ def test_the_knobs_of_the_data_are_found_and_nothing_is_called():
         ({"model_kwargs": {}}, "model_kwargs", r"build\(width\) .* 'width'"),
         ({"data_kwargs": {"path": "."}}, "data_kwargs", r"make\(batch_size, folder\) "),
         ({"validation": make}, "validation_kwargs", "'folder'"),
-        ({"fit_kwargs": {"callbacks": make_callbacks}}, "fit_kwargs.callbacks", "'folder'"),
+        ({"fit_kwargs": {"callbacks": make_callbacks}}, "fit_kwargs.callbacks", "'path'"),
         ({"validation": Reference("math:squareroot")}, "validation", "math .*squareroot"),
     ],
 )

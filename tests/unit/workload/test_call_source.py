@@ -74,5 +74,5 @@ def test_arguments_of_fit_that_code_makes_are_written_as_code():
     assert call_source.fit_kwargs == {"epochs": 3, "class_weight": {0: 1.0}}
     assert call_source.fit_expressions == {"callbacks": "make_callbacks()"}
     assert f"from {__name__} import make_callbacks" in call_source.imports
-    own = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": [1]}))
+    own = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": []}))
     assert (own.fit_expressions, own.elided) == ({"callbacks": "..."}, ("fit",))

@@ -1,0 +1,141 @@
+"""The user's files are the same before and after a tune, and plain `fit` runs after it, however the tune ends."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.test_cli import AUTOFIT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+import keras
+
+
+class SaveBest(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.save_weights("best.weights.h5")
+
+
+def data(batch_size=32, num_parallel_calls=1):
+    images = tf.data.Dataset.range(400).map(lambda i: (tf.fill((8,), tf.cast(i, tf.float32)), i % 2))
+    return images.cache("cache").batch(batch_size).map(lambda x, y: (x + 1, y), num_parallel_calls=num_parallel_calls)
+
+
+def build_model(fails=False):
+    layers = [keras.Input((7 if fails else 8,)), keras.layers.Dense(2, activation="softmax")]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "plain":
+        build_model().fit(data(), verbose=0, callbacks=[SaveBest(), keras.callbacks.CSVLogger("epochs.csv")])
+    else:
+        import autofit
+
+        callbacks = [SaveBest(), keras.callbacks.CSVLogger("epochs.csv")]
+        asked = {"max_trials": 2, "min_updates": 1, "fit_kwargs": {"callbacks": callbacks}}
+        result = autofit.tune(build_model, data, model_kwargs={"fails": sys.argv[1] == "fails"}, **asked)
+"""
+UNGUARDED = (
+    "import keras\nmodel = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\nmodel.save('model.keras')\n"
+)
+
+
+def start(folder, *arguments):
+    environment = {
+        **os.environ,
+        "XDG_DATA_HOME": str(folder.parent / "data"),
+        "XDG_CACHE_HOME": str(folder.parent / "cache"),
+    }
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(arguments, cwd=folder, env=environment, start_new_session=True, **streams)
+
+
+def run(folder, *arguments):
+    with start(folder, *arguments) as process:
+        try:
+            return process.communicate(timeout=400)[0], process.wait()
+        finally:
+            process.kill()
+
+
+def hashes(folder):
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir() if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder in which the program has trained; cache, weights and log of that training are there."""
+    folder = tmp_path_factory.mktemp("user") / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    output, status = run(folder, sys.executable, "train.py", "plain")
+    assert status == 0, output
+    assert {"best.weights.h5", "epochs.csv", "cache.index"} <= set(hashes(folder))
+    return folder
+
+
+def test_a_tune_that_ends_leaves_them(trained):
+    before = hashes(trained)
+    output, status = run(trained, sys.executable, "train.py", "tune")
+    assert status == 0, output
+    assert "trials leave out SaveBest, CSVLogger" in output
+    assert "trials left out SaveBest, CSVLogger" in " ".join(output.split())
+    assert hashes(trained) == before
+
+
+def test_a_tune_that_fails_leaves_them(trained):
+    before = hashes(trained)
+    output, status = run(trained, sys.executable, "train.py", "fails")
+    assert status != 0
+    assert "UserCodeError" in output
+    assert hashes(trained) == before
+
+
+def test_a_tune_that_is_killed_leaves_them_and_fit_runs_after_it(trained):
+    before = hashes(trained)
+    process = start(trained, sys.executable, "train.py", "tune")
+    assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert hashes(trained) == before
+    output, status = run(trained, sys.executable, "train.py", "plain")
+    assert status == 0, output
+
+
+def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    output, status = run(folder, sys.executable, "train.py", "tune")
+    assert status != 0
+    assert "fill it once" in output
+    assert list(hashes(folder)) == ["train.py"]
+    output, status = run(folder, sys.executable, "train.py", "plain")
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("command", ["tune", "check"])
+def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text(
+        UNGUARDED + "def build_model():\n    return model\ndef data(batch_size):\n    return model\n"
+    )
+    (folder / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\n")
+    before = hashes(folder)
+    output, status = run(folder, AUTOFIT, command, "tune.yaml")
+    assert status == 2
+    assert "train.py:4 saves a model when the file is imported" in output
+    assert hashes(folder) == before
