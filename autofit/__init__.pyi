@@ -1,6 +1,5 @@
 from .api.estimate import estimate as estimate, estimate_file as estimate_file
 from .api.measure import measure as measure
-from .api.measure_noise import measure_noise as measure_noise, measure_noise_file as measure_noise_file
 from .api.result import Result as Result, SweepResult as SweepResult
 from .api.sweep import sweep as sweep, sweep_file as sweep_file
 from .api.tune import tune as tune, tune_file as tune_file
@@ -21,7 +20,6 @@ from .errors import (
 )
 from .records.distribution import __version__ as __version__
 from .records.description import Estimate as Estimate
-from .records.noise import NoiseScale as NoiseScale
 from .records.sweep import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial

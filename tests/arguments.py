@@ -45,7 +45,6 @@ FUNCTIONS = {
     "tune": ORDER,
     "measure": (*BUILT, "call", *PLACED, "devices", "distribution", "max_trial_seconds"),
     "estimate": (*BUILT, *PLACED, "baseline"),
-    "measure_noise": (*BUILT, *PLACED),
 }
 """The functions that take these arguments, and which of them."""
 

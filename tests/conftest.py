@@ -35,12 +35,10 @@ BEFORE_A_RELEASE = (
 WITH_EVERY_CHANGE = {
     "adapter": "torch",
     "grain": "jax",
-    "heat": "jax",
     "inference": "jax",
     "inputs": "jax",
     "loaders": "torch",
     "model_knobs": "jax",
-    "noise": "tensorflow",
     "outcomes": "torch",
     "program": "jax",
     "steps_per_execution": "tensorflow",

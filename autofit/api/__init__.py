@@ -5,7 +5,6 @@ from __future__ import annotations
 from autofit.api.check import check_file
 from autofit.api.estimate import BATCH_SIZES, estimate, estimate_file
 from autofit.api.measure import measure
-from autofit.api.measure_noise import measure_noise, measure_noise_file
 from autofit.api.sweep import sweep, sweep_file
 from autofit.api.tune import tune, tune_file
 
@@ -15,8 +14,6 @@ __all__ = [
     "estimate",
     "estimate_file",
     "measure",
-    "measure_noise",
-    "measure_noise_file",
     "sweep",
     "sweep_file",
     "tune",

@@ -10,11 +10,11 @@ from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import GOODPUT, TuneSettings
+from autofit.tuning.settings import TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
-from autofit.workload.fit_options import FIT, VALIDATION_SPLIT
+from autofit.workload.fit_options import FIT
 from autofit.workload.inputs import knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
@@ -69,11 +69,6 @@ def build_request(
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
-    why = _same_updates(workload, settings)
-    if settings.objective == GOODPUT and why:
-        raise UsageError(f"{why}, so there is only throughput to maximize; remove objective: {GOODPUT}", key="objective")
-    if settings.race_seconds is not None:
-        _refuse_race(workload, settings)
     if workload.call != FIT and placement.count > 1:
         raise UsageError(f"{workload.call} is tuned on one device; choose one", key="devices")
     present = settings.baseline.batch_size
@@ -106,30 +101,6 @@ def build_request(
         fresh=fresh,
         call_source=call_source_of(workload),
     )
-
-
-def _same_updates(workload: Workload, settings: TuneSettings) -> str:
-    """Return why all batch sizes update the weights alike; an empty text if they do not."""
-    if workload.call != FIT:
-        return f"{workload.call} updates no weights"
-    return "every batch size makes the same updates" if settings.effective_batch_size is not None else ""
-
-
-def _refuse_race(workload: Workload, settings: TuneSettings) -> None:
-    """Raise UsageError if trainings of this workload cannot be raced."""
-    if why := _same_updates(workload, settings):
-        raise UsageError(f"{why}, so there is nothing to race; remove race_seconds", key="race_seconds")
-    if workload.validation is None and not workload.fit_kwargs.get(VALIDATION_SPLIT):
-        raise UsageError(
-            "a race compares losses on validation data; pass validation, or fit_kwargs with a validation_split",
-            key="race_seconds",
-        )
-    if settings.max_seconds is not None and (settings.race_seconds or 0.0) >= settings.max_seconds:
-        raise UsageError(
-            f"{settings.race_seconds:g} seconds of racing leave none of max_seconds ({settings.max_seconds:g}) for the "
-            "search; raise max_seconds",
-            key="race_seconds",
-        )
 
 
 def refuse_unsupported(workload: Workload) -> None:

@@ -45,10 +45,6 @@ def tune(
     max_oom: int = 2,
     min_updates: int = 10,
     sample_count: int | None = None,
-    expected_training_seconds: float | None = None,
-    objective: Literal["throughput", "goodput"] = "throughput",
-    noise_scale: bool = False,
-    race_seconds: float | None = None,
     devices: int | Sequence[int] | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
     fresh: bool = False,
@@ -120,22 +116,6 @@ def tune(
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
             tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
-        expected_training_seconds: how long you will train; the search ends when no further trial is expected to save more
-            training time than the trial itself takes, and the time that XLA takes to compile a step counts against it. None
-            to ignore the time that trials and compiling take.
-        objective: what is maximized: throughput, the samples per second; or goodput, the samples per second times the
-            progress of a sample, which falls with the batch size. For goodput, the gradient noise scale is measured before
-            the search, for at most 15 % of `max_seconds` or a minute. It assumes that you tune the learning rate for the
-            batch size.
-        noise_scale: whether to measure the gradient noise scale if the chosen batch size is not the baseline's, for about
-            15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same
-            loss is reached. The choice stays that of the `objective`.
-        race_seconds: how long to race the chosen batch size against the baseline's after the search, in seconds; None for
-            no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise
-            scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is
-            reached. It includes `noise_scale`, and needs validation data. With `objective: goodput`, the baseline stays if
-            the race does not show the choice to be sooner. Callbacks do not run in a race: a `LearningRateScheduler` has no
-            effect, but a schedule of the optimizer has.
         devices: devices that train one model together, each on a share of the batch: their number, or a list of GPU
             indices; None for one device. With several devices, batch sizes are global and multiples of the number of
             devices. With device: cpu, the devices are logical devices of one CPU, for testing the code without GPUs.
@@ -196,10 +176,6 @@ def tune(
         max_oom=max_oom,
         min_updates=min_updates,
         sample_count=sample_count,
-        expected_training_seconds=expected_training_seconds,
-        objective=objective,
-        noise_scale=noise_scale,
-        race_seconds=race_seconds,
         devices=devices,
         launch=launch,
     )

@@ -126,7 +126,6 @@ class Description:
     Training reads arrays of `mapped_bytes` from files. `fit` copies arrays to tensors of `tensor_bytes`, and needs
     `conversion_bytes` in addition while it copies. If `takes_turns` is true and there is no queue, a batch is made only
     while no step runs. `steps_ahead` is the number of steps that wait behind the running one, each with its batch.
-    `learning` has the optimizer's `learning_rate` and `beta_2`, where they are numbers that do not change.
     """
 
     input_kind: str
@@ -164,7 +163,6 @@ class Description:
     takes_turns: bool = False
     steps_ahead: Count = 0
     versions: Mapping[str, str] = field(default_factory=dict)
-    learning: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compiler(self) -> str:

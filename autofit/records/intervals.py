@@ -10,7 +10,6 @@ from scipy.special import stdtrit
 
 _UPPER_QUANTILE = 0.975  # of a two-sided 95% interval
 _LOOK_QUANTILE = 0.985  # of a two-sided 97% interval: with up to four looks, at most 5% of answers are wrong (simulated)
-_PAIRED_LOOK_QUANTILE = 0.992  # the same for the differences of pairs, whose one series tells less of their scatter
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -29,12 +28,7 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     if not freedom:
         return math.inf
     squares = sum((len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1)
-    return student_quantile(freedom) * math.sqrt(squares / freedom / len(values))
-
-
-def student_quantile(freedom: float) -> float:
-    """Return the half-width of a 95% confidence interval, in standard errors, with `freedom` degrees of freedom."""
-    return float(stdtrit(freedom, _UPPER_QUANTILE))
+    return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
 
 
 def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
@@ -57,17 +51,3 @@ def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tupl
         return difference, 0.0
     freedom = total**2 * (count - 1) / sum(square**2 for square in squares)
     return difference, float(stdtrit(freedom, _LOOK_QUANTILE)) * math.sqrt(total)
-
-
-def paired_sequential_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of differences, each of a pair of readings, and the half-width of its confidence interval.
-
-    It is Student's interval, widened as that of `sequential_interval`: an interval that a caller computes after two, three,
-    four and five pairs excludes the true mean of normal differences once or more in 4.9% of cases (simulated: see
-    tests/unit/records/test_intervals_and_units.py).
-    """
-    count = len(differences)
-    if count < 2:
-        return statistics.fmean(differences), math.inf
-    quantile = float(stdtrit(count - 1, _PAIRED_LOOK_QUANTILE))
-    return statistics.fmean(differences), quantile * statistics.stdev(differences) / math.sqrt(count)

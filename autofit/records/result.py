@@ -11,12 +11,8 @@ from pydantic import BeforeValidator
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
-from autofit.records.noise import RATE, Metric, NoiseScale, Objective
-from autofit.records.race import Race
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import BUILD_KNOBS, COMPILE_KNOBS, FitConfig, Limits, Trial
-
-_LEAST_BETA_2 = 0.9  # the usual beta_1, which a running square should outlive (assumed)
 
 RESULT_VERSION = 2
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
@@ -260,8 +256,7 @@ class TuneRecord(TuneLog):
     `input_samples_per_second` are ceilings of the rate, measured in one run of the chosen config;
     `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
     than that rate. `stop_reason` says why the search ended. `untuned` gives the reason for each knob that the data takes
-    but that could not be tuned. `objective` is what was maximized, `race` what a race of trainings showed, and
-    `alternative` the config that the other objective would choose among the trials, if it differs.
+    but that could not be tuned.
     """
 
     choice: Recommendation
@@ -277,10 +272,6 @@ class TuneRecord(TuneLog):
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)
-    noise_scale: NoiseScale | None = None
-    race: Race | None = None
-    objective: Objective = RATE
-    alternative: FitConfig | None = None
 
     @property
     def config(self) -> FitConfig:
@@ -296,34 +287,6 @@ class TuneRecord(TuneLog):
     def build_kwargs(self) -> dict[str, str]:
         """The `dtype_policy` and the mode of `keras.RematScope` (`remat`) under which to build the model, if tuned."""
         return {knob: value for knob, value in self.config.values().items() if knob in BUILD_KNOBS}
-
-    def efficiency(self, batch_size: int) -> float:
-        """Return the progress of a sample in a batch of this size, relative to one in a batch of the baseline.
-
-        Raises:
-            ValueError: the noise scale is not known; `noise_scale: true` measures it in a tune.
-        """
-        if self.noise_scale is None:
-            raise ValueError("the noise scale was not measured; tune with noise_scale=True")
-        return self.noise_scale.progress(batch_size, self.speedup.baseline.batch_size or 1)
-
-    @property
-    def learning_kwargs(self) -> dict[str, float]:
-        """Arguments of the optimizer for the chosen batch size, from the noise scale; empty if nothing is to change.
-
-        `learning_rate` is the baseline's times `NoiseScale.learning_rate_factor`. `beta_2` of Adam's family keeps its
-        memory as many samples long: β₂ to the power of B/B₀, but at least 0.9 (Marek et al., 2025, arXiv:2507.07101).
-        """
-        scale, now, before = self.noise_scale, self.config.batch_size, self.speedup.baseline.batch_size
-        given = self.description.learning
-        if scale is None or scale.value is None or not now or not before or now == before or self.optimizer_kwargs:
-            return {}
-        changed = {}
-        if "learning_rate" in given and scale.has_rule:
-            changed["learning_rate"] = given["learning_rate"] * scale.learning_rate_factor(now, before)
-        if "beta_2" in given and scale.metric is Metric.PRECONDITIONED:
-            changed["beta_2"] = max(min(_LEAST_BETA_2, given["beta_2"]), given["beta_2"] ** (now / before))
-        return changed
 
     @property
     def samples_per_second(self) -> float:

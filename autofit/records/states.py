@@ -39,8 +39,6 @@ class Role(Text):
     DESCRIBE = "describe"
     MEASURE = "measure"
     CONFIRM = "confirm"
-    GRADIENTS = "gradients"
-    HEAT = "heat"
 
 
 class Stage(Text):
@@ -80,7 +78,6 @@ class Phase(Text):
     FILLING_QUEUE = "filling_queue", "filling the queue"
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training"
-    GRADIENTS = "gradients", "measuring gradients"
     INFERENCE = "inference", "running inference"
     JOINING = "joining", "joining the outputs"
     FIRST_VALIDATION = "first_validation", "running the first validation step"

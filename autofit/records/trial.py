@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
-from autofit.records.noise import RATE, Gradients, Objective
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
@@ -235,41 +234,6 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class LossPoint:
-    """The loss on held-out samples after some seconds of training; `loss` is None if it is not a finite number."""
-
-    seconds: Seconds
-    updates: Count
-    loss: float | None
-
-
-CURVE_POINTS = 8
-"""The number of losses of a training of a race, without that at its start."""
-
-
-@dataclass(frozen=True)
-class HeatSpec:
-    """One training of a race.
-
-    It starts from the checkpoint `start`, or from new weights if that is empty, and leaves its state in the checkpoint
-    `keeps`, if given. The order of the data follows from `seed`. The learning rate is multiplied by
-    `learning_rate_factor`; a schedule advances by samples after the first `updates`, as with batches of `baseline` samples.
-    `beta_2` replaces the optimizer's, if given. The loss is that of the first `held_out_samples` samples of the
-    validation data, with weights averaged over `snapshots` before each point of the curve.
-    """
-
-    seed: Count = 0
-    start: str = ""
-    keeps: str = ""
-    learning_rate_factor: Ratio = 1.0
-    beta_2: Ratio | None = None
-    updates: Count = 0
-    baseline: Positive = 1
-    held_out_samples: Count = 0
-    snapshots: Positive = 1
-
-
-@dataclass(frozen=True)
 class Measurement:
     """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
 
@@ -286,8 +250,7 @@ class Measurement:
     `queued_batches` is the number of batches that were ready or in progress when the queue was full.
 
     `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
-    conditions under which the rate was timed. `gradients` are those that a trial for the noise scale has read, `losses`
-    those of a training of a race.
+    conditions under which the rate was timed.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -317,8 +280,6 @@ class Measurement:
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None
     traceback: str | None = None
-    gradients: tuple[Gradients, ...] = ()
-    losses: tuple[LossPoint, ...] = ()
     blocks: tuple[tuple[Seconds, Ratio], ...] = ()
 
     @property
@@ -367,9 +328,10 @@ class Trial:
         m = self.measurement
         return m.outcome is Outcome.OK and limits.allow(m.device_peak_bytes or 0, m.host_peak_bytes or 0)
 
-    def value(self, objective: Objective = RATE) -> float:
-        """Return the value of the objective by this reading, in samples per second; 0 if nothing was read."""
-        return (self.measurement.samples_per_second or 0.0) * objective.worth(self.config)
+    @property
+    def samples_per_second(self) -> float:
+        """The rate that this trial read, in samples per second; 0 if it read none."""
+        return self.measurement.samples_per_second or 0.0
 
 
 @dataclass(frozen=True)
@@ -389,12 +351,6 @@ class TrialSpec:
     were in the queue before, which would inflate the rate. If `validates` is true, it validates in batches of
     `validation_batch_size`, or of the config's batch size if that is None. The optimizer accumulates gradients up to
     `effective_batch_size` samples; None for no accumulation.
-
-    A trial for the noise scale reads gradients after each number of updates in `gradient_steps`, as far as
-    `measure_seconds` suffice for them all; or at the `weights` in a file, if it names one. Gradients
-    are those of batches of `microbatch_samples`, or of the config's batch size if that is None.
-
-    A training of a race trains for `measure_seconds`, as `heat` says.
     """
 
     role: Role
@@ -412,7 +368,3 @@ class TrialSpec:
     validates: bool = True
     validation_batch_size: int | None = None
     memory_is_read: bool = False
-    gradient_steps: tuple[int, ...] = ()
-    weights: str = ""
-    microbatch_samples: int | None = None
-    heat: HeatSpec | None = None

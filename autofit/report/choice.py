@@ -6,13 +6,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autofit.records.noise import Metric
-from autofit.records.race import Contestant
 from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
-from autofit.report import noise
+from autofit.records.units import counted, format_bytes, format_rate, format_spread
 from autofit.report.wording import NONE, outcome_label, shares
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT
@@ -26,10 +23,6 @@ _DECIDED_BY = {
     DecidedBy.FAILURE: "it failed or took too much memory in another run",
     DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
 }
-SCALE_FACTOR, LAW_ERROR = 2.5, 0.05
-"""In nine of ten exact trainings, the scale that decides how long they take lies between the measured one divided by and
-multiplied by this factor, if the law that predicts it is off by such a share; see `tests/benchmarks/goodput.txt`."""
-
 _WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
@@ -88,10 +81,6 @@ def gain(record: TuneRecord) -> Figure:
             return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) itself is the choice")
         evidence = gain_evidence(record, challenger.config, challenger.samples_per_second, challenger.speedup)
         return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) remains the choice; {evidence}")
-    loss = None if record.objective.is_rate else to_same_loss(record)
-    if loss is not None and speedup.ratio is not None:
-        beside = f"{speedup.ratio:.2f}x the samples/s; baseline: {speedup.baseline}"
-        return Figure("gain", f"{loss[0]:.2f}x to the same loss", f"{loss[1]:.2f} to {loss[2]:.2f}, {beside}")
     if speedup.is_shown or speedup.is_loss:
         return Figure("gain", f"{speedup.ratio:.2f}x", f"{_interval(speedup)}; baseline: {speedup.baseline}")
     return Figure("gain", NO_GAIN, gain_evidence(record, record.config, record.samples_per_second, speedup))
@@ -104,13 +93,7 @@ def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: S
     if speedup.is_loss:
         return f"{config} is slower than the baseline: {speedup.ratio:.2f}x, {_interval(speedup)}"
     if speedup.is_shown:
-        progress = record.objective.progress(config.batch_size)
-        but = "this gain may be within the tolerance"
-        if progress < 1:
-            but = f"a sample in such a batch brings {progress:.2f} of the progress of one in a batch of the baseline"
-        elif config.jit_compile and record.objective.compile_share:
-            but = f"compiling it takes {record.objective.compile_share:.0%} of the expected training"
-        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but {but}"
+        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but this gain may be within the tolerance"
     baseline_runs = [run for run in record.runs if run.stage is Stage.BASELINE and run.config == record.speedup.baseline]
     rates = [reading for run in baseline_runs if (reading := run.measurement.samples_per_second)]
     beside = f", the baseline {format_rate(statistics.median(rates))}" if rates else ""
@@ -160,9 +143,6 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "other work": _other_work(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
-        "same loss": _same_loss(record),
-        "race": _race(record),
-        "objective": _objective(record),
         "updates": _few_updates(record),
         "callbacks": _callbacks(record),
     }
@@ -248,114 +228,12 @@ def _learning_rate(record: TuneRecord) -> str:
         return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if not now or not before or now == before:
         return ""
-    ratio, scale = now / before, record.noise_scale
-    if scale is not None and scale.value is not None and scale.low is not None and scale.high is not None:
-        factor, *ends = (scale.learning_rate_factor(now, before, phi) for phi in (scale.value, scale.low, scale.high))
-        changed = ", ".join(f"{name} to {value:.3g}" for name, value in record.learning_kwargs.items())
-        rule = "AdaScale, arXiv:2007.05105"
-        if scale.metric is Metric.PRECONDITIONED:
-            rule += ", its square root for Adam's family, arXiv:2205.10287"
-        elif not scale.has_rule:
-            rule += f", which is a guess for {scale.optimizer}"
-        return (
-            f"multiply it by {factor:.2g} (95% interval {min(ends):.2g} to {max(ends):.2g})"
-            + (", and raise it over the first updates" if now > before else "")
-            + (f": {changed}" if changed else "")
-            + f". Measured: a noise scale of {noise.in_words(scale)} ({rule})"
-        )
-    unmeasured = "" if scale is None else f" The noise scale would tell more, but: {scale.reason or noise.in_words(scale)}."
+    ratio = now / before
     return (
         f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply the learning rate "
         f"by {ratio:.3g} (linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} "
-        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)" + unmeasured
+        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
     )
-
-
-def _objective(record: TuneRecord) -> str:
-    """Say what the other objective would have chosen."""
-    if record.alternative is None:
-        return ""
-    other = "the time to the same loss (goodput)" if record.objective.is_rate else "samples per second alone"
-    return f"of the trials, {record.alternative} would be the choice by {other}"
-
-
-def _same_loss(record: TuneRecord) -> str:
-    """Say how much sooner the chosen batch size reaches the same loss, by its rate and the noise scale."""
-    scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
-    before = speedup.baseline.batch_size
-    if scale is None or scale.low is None or speedup.low is None or speedup.high is None:
-        return ""
-    if not now or not before or now == before:
-        return ""
-    rate = f"batch {now:,}: {speedup.ratio:.1f}x the samples a second"
-    loss = to_same_loss(record)
-    if loss is None:
-        least = speedup.low * scale.progress(now, before, scale.low / SCALE_FACTOR) * math.exp(-LAW_ERROR)
-        end = least if now > before else speedup.high * math.exp(LAW_ERROR)
-        bound = f"at {'least' if now > before else 'most'} {end:.1f}x"
-        return f"{rate}, {bound} to the same loss, with the learning rate tuned for each batch"
-    middle, low, high = loss
-    return (
-        f"{rate}, {middle:.1f}x ({low:.1f} to {high:.1f}) to the same loss, with the learning rate tuned "
-        "for each batch. Noise scales rise during training, which favours large batches; the final accuracy may differ"
-    )
-
-
-def _race(record: TuneRecord) -> str:
-    """Say how much sooner the raced batch sizes reached the same loss."""
-    race, before = record.race, record.speedup.baseline.batch_size or 1
-    if race is None:
-        return ""
-    if race.reason:
-        return f"none: {race.reason}"
-    raced = "; ".join(raced_in_words(contestant, before) for contestant in race.contestants)
-    each = format_seconds(race.heat_seconds)
-    return (
-        f"{raced}. Trainings of {each} from the weights after {counted(race.updates, 'update')}, loss on "
-        f"{race.held_out_samples:,} samples of the validation data. The final accuracy may differ"
-    )
-
-
-def raced_in_words(contestant: Contestant, baseline: int) -> str:
-    """Return what a race showed of a contestant in one phrase; `baseline` is the baseline's batch size."""
-    name = f"batch {contestant.config.batch_size:,}"
-    rate = "" if contestant.learning_rate_factor == 1 else f", learning rate x{contestant.learning_rate_factor:.2g}"
-    if contestant.ratio is None:
-        return f"{name}{rate}: {contestant.problem or 'no time was left for a pair of trainings'}"
-    if contestant.low is None or contestant.high is None:
-        return f"{name}{rate}: {contestant.ratio:.2f}x in one pair of trainings, which shows nothing"
-    ratio, low, high = contestant.ratio, contestant.low, contestant.high
-    if contestant.is_later:
-        ratio, low, high = 1 / ratio, 1 / high, 1 / low
-        verdict = f"reached the baseline's loss {ratio:.2f}x later"
-    elif contestant.is_sooner:
-        verdict = f"reached the baseline's loss {ratio:.2f}x sooner"
-    else:
-        verdict = f"was not shown to reach the baseline's loss sooner or later: {ratio:.2f}x"
-    pairs = f"95% interval {low:.2f} to {high:.2f} from {counted(contestant.pairs, 'pair')}"
-    critical = contestant.critical_batch_size(baseline)
-    known = critical is not None and math.isfinite(critical) and (contestant.is_sooner or contestant.is_later)
-    bound = f"; critical batch size about {float(f'{critical:.2g}'):,.0f}" if known else ""
-    return f"{name}{rate} {verdict} ({pairs}{bound})"
-
-
-def to_same_loss(record: TuneRecord) -> tuple[float, float, float] | None:
-    """Return how many times sooner another batch size reaches the loss of the baseline, with its band; None if unknown."""
-    scale, speedup, now = record.noise_scale, record.speedup, record.config.batch_size
-    before = speedup.baseline.batch_size
-    if scale is None or scale.low is None or scale.high is None or not now or not before or now == before:
-        return None
-    if not (speedup.ratio and speedup.low and speedup.high):
-        return None
-    middle = scale.progress(now, before)
-    ends = sorted(scale.progress(now, before, phi) for phi in (scale.low / SCALE_FACTOR, SCALE_FACTOR * scale.high))
-    low, high = (
-        speedup.ratio
-        * middle
-        * math.exp(sign * math.hypot(math.log(rate_end / speedup.ratio), math.log(end / middle), LAW_ERROR))
-        for sign, rate_end, end in ((-1, speedup.low, ends[0]), (1, speedup.high, ends[1]))
-    )
-    return speedup.ratio * middle, low, high
 
 
 def _few_updates(record: TuneRecord) -> str:

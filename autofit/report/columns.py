@@ -11,13 +11,11 @@ from enum import Flag, auto
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from autofit.records.noise import NoiseScale
 from autofit.records.result import TuneRecord
 from autofit.records.states import Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import BUILD_KNOBS, JIT_COMPILE, KNOBS, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
-from autofit.report import noise
 from autofit.report.choice import gain
 from autofit.report.wording import NONE, outcome_label, short_names
 
@@ -182,10 +180,6 @@ def _scarce_peak(result: TuneRecord) -> int | None:
     return result.host_peak_bytes if result.device_peak_bytes is None else result.device_peak_bytes
 
 
-def _of_scale(read: Callable[[NoiseScale], Any]) -> Callable[[TuneRecord], Any]:
-    return lambda result: None if result.noise_scale is None else read(result.noise_scale)
-
-
 def _seconds(row: CellRow) -> float | None:
     return None if row.cell.tune is None else round(row.cell.tune.seconds, 1)
 
@@ -203,15 +197,6 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     _figure("speedup_low", lambda result: result.speedup.low),
     _figure("speedup_high", lambda result: result.speedup.high),
     _figure("speedup_is_shown", lambda result: result.speedup.is_shown),
-    Column(
-        "noise_scale",
-        "noise scale",
-        _of_result(_of_scale(noise.brief)),
-        order=_of_result(_of_scale(attrgetter("value_or_low"))),
-    ),
-    _figure("noise_scale", _of_scale(attrgetter("value"))),
-    _figure("noise_scale_low", _of_scale(attrgetter("low"))),
-    _figure("noise_scale_high", _of_scale(attrgetter("high"))),
     Column("peak_bytes", "memory", _of_result(_scarce_peak), format_bytes, Output.CONSOLE),
     _result("device_peak_bytes", "device", format_bytes, _HTML | Output.CSV),
     _result("host_peak_bytes", "host", format_bytes, _HTML | Output.CSV),
@@ -229,12 +214,11 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
 def cell_columns(record: SweepRecord, output: Output) -> list[Column[CellRow]]:
     """Return the columns of a sweep in an output: its axes, then the columns of its results.
 
-    Outputs for people leave out the host if all cells have the same one, the rate per device and the scaling if all cells
-    have the same number of devices, and the noise scale if none was measured.
+    Outputs for people leave out the host if all cells have the same one, and the rate per device and the scaling if all
+    cells have the same number of devices.
     """
     alike: set[str] = set() if record.compares_devices else {"samples_per_second_per_device", "scaling_efficiency"}
     alike |= set() if record.hosts else {"host"}
-    alike |= set() if any(cell.result and cell.result.noise_scale for cell in record.cells) else {"noise_scale"}
     shown = [c for c in _CELL_COLUMNS if c.shown & output and (output is Output.CSV or c.name not in alike)]
     taken, names = {column.label for column in shown}, short_names(record.axes)
     labels = {axis: axis if name in taken else name for axis, name in names.items()}

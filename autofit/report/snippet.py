@@ -119,13 +119,12 @@ def kwargs_as_python(record: TuneRecord) -> str:
 
 
 def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
-    """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `learning_kwargs` that are not empty."""
+    """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `optimizer_kwargs` that are not empty."""
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
     others = {
         "compile_kwargs": record.compile_kwargs,
         "build_kwargs": record.build_kwargs,
         "optimizer_kwargs": dict(record.optimizer_kwargs),
-        "learning_kwargs": record.learning_kwargs,
     }
     return {**kwargs, **{name: values for name, values in others.items() if values}}
 

@@ -8,8 +8,7 @@
     promise      Try the config with the highest expected improvement of throughput, among the configs whose upper bounds
                  of memory are within the limits.
     risk         Try a config whose device memory may not fit, if its expected gain is worth the time of an OOM.
-    stop         Stop when the expected gain is not worth a trial: it is less than half the tolerance, or it saves less
-                 training time than the trial takes.
+    stop         Stop when the expected gain is not worth a trial: it is less than half the tolerance.
 
 The constants were chosen with simulated searches; see tests/benchmarks/search.py.
 """
@@ -24,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from autofit.records.noise import Objective
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.search.config_arrays import DATA_COLUMNS, MODES, ConfigArrays, Mask, Vector
-from autofit.search.context import SearchContext, weighed
+from autofit.search.context import SearchContext
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
 from autofit.search.space import SearchSpace, distance
@@ -60,7 +58,6 @@ class FrontierSearch:
         self.feasible = FeasibleSet(space, context)
         self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
-        self._worth = self._log_worth(context.objective)
         self._last: tuple[tuple[Trial, ...], Decision] | None = None
         ran = _ran(context.warm_start)
         self._warm_start = ThroughputSurrogate(ran, context) if ran else None
@@ -95,10 +92,6 @@ class FrontierSearch:
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
         return self._promise(ran, feasibility)
 
-    def _log_worth(self, objective: Objective) -> Vector:
-        """Return the logarithm of what a sample is worth with each config of the space."""
-        return np.log([objective.worth(config) for config in self.feasible.configs])
-
     def _proposed(self, index: int, reason: Reason, feasibility: Feasibility, **prediction: Any) -> Decision:
         """Propose the config with this index; `prediction` sets the fields of `Proposal` that describe its rate."""
         return Decision(
@@ -115,7 +108,7 @@ class FrontierSearch:
     def _warm(self, warm_start: ThroughputSurrogate, feasibility: Feasibility) -> Decision:
         """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
         predicted, _ = warm_start.predict(self.feasible.arrays)
-        rates = np.where(feasibility.candidates, predicted + self._worth, -np.inf)
+        rates = np.where(feasibility.candidates, predicted, -np.inf)
         near = np.flatnonzero(rates >= rates.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.feasible.configs[index], self._baseline))
         return self._proposed(int(chosen), Reason.WARM_START, feasibility)
@@ -147,11 +140,9 @@ class FrontierSearch:
         is_long = (arrays.steps > arrays.steps.min()) & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates))
         feasibility = feasibility.without(is_long)
         candidates = feasibility.candidates
-        objective = weighed(self._context.objective, ran, self._context.expected_training_seconds)
-        rates = rates + (self._worth if objective == self._context.objective else self._log_worth(objective))
         share = np.maximum(feasibility.device, feasibility.host)
         fitted = [t for t in ran if t.fits(self._context.limits)]
-        fastest = max(fitted, key=lambda trial: trial.value(objective), default=None)
+        fastest = max(fitted, key=lambda trial: trial.samples_per_second, default=None)
         ran_in_space = [index[t.config] for t in fitted if t.config in index]
         best = float(rates[ran_in_space].max() if ran_in_space else rates.min())
         if ran_in_space:
@@ -171,7 +162,7 @@ class FrontierSearch:
         if second is not None:
             probes = candidates & (arrays.batch == second)
             return propose(_cheapest(improvement, probes, share), Reason.PROBE)
-        worthwhile, is_costly = self._worthwhile(ran)
+        worthwhile = _WORTHWHILE_SHARE * self._context.tolerance
         risk = self._risk(improvement, worthwhile, ran, feasibility)
         if not candidates.any():
             return Decision(stop_reason=EXHAUSTED) if risk is None else propose(risk, Reason.RISK)
@@ -193,18 +184,9 @@ class FrontierSearch:
         elif len(ran) < _SETTLED_TRIALS and known.any():
             decision = propose(_cheapest(improvement, known, share), Reason.PROBE)
         else:
-            gain = "save more training time than a trial takes" if is_costly else f"gain {self._context.tolerance:.0%}"
-            reason = f"no other configuration is expected to {gain}"
+            reason = f"no other configuration is expected to gain {self._context.tolerance:.0%}"
             decision = replace(propose(chosen, Reason.PROMISE), stop_reason=reason)
         return decision
-
-    def _worthwhile(self, ran: Sequence[Trial]) -> tuple[float, bool]:
-        """Return the least gain in log rate that is worth a trial, and whether the time of the training decides it."""
-        worthwhile, training_seconds = _WORTHWHILE_SHARE * self._context.tolerance, self._context.expected_training_seconds
-        if training_seconds is None:
-            return worthwhile, False
-        cost = _mean_seconds(ran) / training_seconds  # this gain saves as much training time as a trial takes
-        return max(cost, worthwhile), cost > worthwhile
 
     def _risk(self, improvement: Vector, worthwhile: float, ran: Sequence[Trial], feasibility: Feasibility) -> int | None:
         """Return the config with the highest expected gain whose device memory may not fit; None if none is worth an OOM.
@@ -216,7 +198,8 @@ class FrontierSearch:
             return None
         gain = np.where(feasibility.risky, feasibility.chance * improvement, -np.inf)
         best = int(np.argmax(gain))
-        ooms_in_trials = (1 - feasibility.chance[best]) * _OOM_SECONDS / (_mean_seconds(ran) or _OOM_SECONDS)
+        mean_seconds = statistics.fmean(trial.measurement.seconds for trial in ran)
+        ooms_in_trials = (1 - feasibility.chance[best]) * _OOM_SECONDS / (mean_seconds or _OOM_SECONDS)
         return best if gain[best] >= worthwhile * (1 + ooms_in_trials) else None
 
     def _second_batch(self, ran: Sequence[Trial], candidates: Mask) -> float | None:
@@ -262,10 +245,6 @@ def _cheapest(improvement: Vector, candidates: Mask, share: Vector) -> int:
     """Return the candidate with the least memory (to a tenth of the limit), then the cheapest, among those that tie."""
     indices = np.flatnonzero(candidates & (improvement >= (1 - _TIE_RATIO) * improvement[candidates].max()))
     return int(indices[np.argmin(np.round(10 * share[indices]))])
-
-
-def _mean_seconds(ran: Sequence[Trial]) -> float:
-    return statistics.fmean(trial.measurement.seconds for trial in ran)
 
 
 def _ran(trials: Sequence[Trial]) -> list[Trial]:

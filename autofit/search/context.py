@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from autofit.records.description import Description
-from autofit.records.noise import RATE, Objective
-from autofit.records.states import Outcome, Phase
+from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.config_arrays import Matrix, Vector
 from autofit.search.surrogate.bayesian_linear import LinearModel
@@ -35,25 +33,8 @@ class SearchContext:
     tolerance: float = 0.02
     headroom: float = 0.03
     max_oom: int = 2
-    expected_training_seconds: float | None = None
     warm_start: tuple[Trial, ...] = ()
     baseline: FitConfig = KERAS_DEFAULTS
-    objective: Objective = RATE
-
-
-def weighed(objective: Objective, trials: Sequence[Trial], training_seconds: float | None) -> Objective:
-    """Return an objective that weighs the seconds of XLA's compiling against those of the training, if both are known.
-
-    They are what the first step takes in trials with XLA beyond one without it, in the mean.
-    """
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for trial in trials:
-        if first := trial.measurement.phase_seconds.get(Phase.FIRST_STEP):
-            seconds[bool(trial.config.jit_compile)].append(first)
-    if training_seconds is None or not all(seconds.values()):
-        return objective
-    longer = statistics.fmean(seconds[True]) - statistics.fmean(seconds[False])
-    return replace(objective, compile_share=max(0.0, longer) / training_seconds)
 
 
 class Observations:

@@ -62,8 +62,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             that may take more device memory is proposed only if its expected gain is worth the time of an OOM: about one
             tune in six has one (simulated: see tests/benchmarks/search.py).
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
-        expected_training_seconds: training time with the fastest config so far, in seconds; None if the time of a trial
-            and of compiling does not matter.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
@@ -98,7 +96,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         tolerance: float = 0.02,
         headroom: float = 0.03,
         max_oom: int = 2,
-        expected_training_seconds: float | None = None,
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,
@@ -123,7 +120,6 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             tolerance=tolerance,
             headroom=headroom,
             max_oom=max_oom,
-            expected_training_seconds=expected_training_seconds,
             warm_start=tuple(warm_start),
         )
         self.proposer = FrontierSearch(space, space.canonical(baseline), context)

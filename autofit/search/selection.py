@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from autofit.records.noise import RATE, Objective
 from autofit.records.result import DecidedBy, PassedOver, RateEstimate
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
@@ -29,26 +28,22 @@ def choose(
     tolerance: float,
     baseline: FitConfig,
     rates: Mapping[FitConfig, float] | None = None,
-    objective: Objective = RATE,
 ) -> Trial | None:
     """Choose the trial nearest to the baseline among those within `tolerance` (0.02 is 2%) of the best; None if none fits.
 
     `rates` are estimates in samples per second; they replace the readings of single trials.
     """
-    candidates = {trial.config: trial for trial in sorted(eligible(trials, limits), key=Trial.value)}
+    candidates = {trial.config: trial for trial in sorted(eligible(trials, limits), key=lambda t: t.samples_per_second)}
     if not candidates:
         return None
-    estimated = {config: (rates or {}).get(config, trial.value()) for config, trial in candidates.items()}
-    return candidates[nearest(estimated, tolerance, baseline, objective)]
+    estimated = {config: (rates or {}).get(config, trial.samples_per_second) for config, trial in candidates.items()}
+    return candidates[nearest(estimated, tolerance, baseline)]
 
 
-def nearest(
-    rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig, objective: Objective = RATE
-) -> FitConfig:
-    """Return the config nearest to the baseline among those whose value is within `tolerance` of the highest."""
-    values = {config: rate * objective.worth(config) for config, rate in rates.items()}
-    least = (1 - tolerance) * max(values.values())
-    near = (config for config, value in values.items() if value >= least)
+def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
+    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest."""
+    least = (1 - tolerance) * max(rates.values())
+    near = (config for config, rate in rates.items() if rate >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
@@ -66,7 +61,6 @@ def finalists(
     tolerance: float,
     baseline: FitConfig,
     estimates: Mapping[FitConfig, tuple[float, float]],
-    objective: Objective = RATE,
 ) -> tuple[Trial, ...]:
     """Return the rivals of the choice, then the choice. A rival may prove faster than the choice if both run again.
 
@@ -75,13 +69,12 @@ def finalists(
     standard deviations.
     """
     rates = {config: math.exp(mean) for config, (mean, _) in estimates.items()}
-    chosen = choose(trials, limits, tolerance, baseline, rates, objective)
+    chosen = choose(trials, limits, tolerance, baseline, rates)
     if chosen is None or chosen.config not in estimates:
         return () if chosen is None else (chosen,)
     others = {t.config: t for t in eligible(trials, limits) if t.config in estimates and t.config != chosen.config}
     runs = [*others.values(), chosen]
     means, deviations = np.array([estimates[trial.config] for trial in runs]).T
-    means = means + np.log([objective.worth(trial.config) for trial in runs])
     variances, noises = np.square(deviations), np.square([trial.measurement.rate_noise for trial in runs])
     variance, noise = variances[:-1] + variances[-1], noises[:-1] + noises[-1]
     moved = variance / np.sqrt(variance + noise)
@@ -95,17 +88,16 @@ def overlooked(
     trials: Sequence[Trial],
     limits: Limits,
     confirmed: Collection[FitConfig],
-    value: float,
+    rate: float,
     noise: float,
-    objective: Objective = RATE,
 ) -> Trial | None:
-    """Find the trial whose reading exceeds the confirmed value the most; None if noise explains every reading.
+    """Find the trial whose reading exceeds the confirmed rate the most; None if noise explains every reading.
 
-    The configs in `confirmed`, which include the choice, are ignored. `noise` is the value's relative standard deviation.
+    The configs in `confirmed`, which include the choice, are ignored. `noise` is the rate's relative standard deviation.
     """
     surprises: list[tuple[float, Trial]] = []
     for trial in eligible(trials, limits):
-        lead = math.log(trial.value(objective) / value)
+        lead = math.log(trial.samples_per_second / rate)
         explained = max(_LEAST_SURPRISE, _SURPRISE_DEVIATIONS * math.hypot(noise, trial.measurement.rate_noise))
         if trial.config not in confirmed and lead > explained:
             surprises.append((lead, trial))
@@ -117,16 +109,15 @@ def passed_over(
     ran: Sequence[Trial],
     limits: Limits,
     no_time: Collection[FitConfig],
-    objective: Objective = RATE,
 ) -> PassedOver | None:
-    """Find the config whose reading has the highest value, and say why it was not chosen; None if it is one of `compared`.
+    """Find the config with the highest reading, and say why it was not chosen; None if it is one of `compared`.
 
     `compared` is the choice and, if the baseline was kept, its challenger. `ran` are all trials of the search and all runs
     after it. `no_time` are the configs that it was too late to confirm.
     """
     finished = [trial for trial in ran if trial.measurement.outcome is Outcome.OK]
-    highest = max((trial.value(objective) for trial in finished), default=0.0)
-    best = {trial.config: trial for trial in reversed(finished) if trial.value(objective) == highest}
+    highest = max((trial.samples_per_second for trial in finished), default=0.0)
+    best = {trial.config: trial for trial in reversed(finished) if trial.samples_per_second == highest}
     if not best or not best.keys().isdisjoint(compared):
         return None
     config, reading = list(best.items())[-1]
@@ -137,7 +128,7 @@ def passed_over(
         decided_by = DecidedBy.CONFIRMATION
     else:
         decided_by = DecidedBy.TIME if config in no_time else DecidedBy.READINGS
-    return PassedOver(config, reading.value(), decided_by)
+    return PassedOver(config, reading.samples_per_second, decided_by)
 
 
 def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:

@@ -10,11 +10,9 @@ from typing import Any
 
 from autofit.storage.urls import SQLITE, file_of, url_of
 
-RECORD, RUNS, WARM_START_KEY, MODEL, HEATS, NOISE_SCALE = (
-    f"autofit:{key}" for key in ("record", "runs", "kin", "model", "heats", "noise_scale")
-)
+RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
 """Keys of the attributes, in this order: the prefix of the results (one per budget), the runs after the search, the key
-that similar tunes share, the fingerprint of the described model, the trainings of a race, and a measured noise scale."""
+that similar tunes share, and the fingerprint of the described model."""
 
 _QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies

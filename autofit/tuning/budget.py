@@ -40,7 +40,6 @@ class Budget:
 
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
-        self._kept_seconds = settings.race_seconds or 0.0  # for the race
         self._started = monotonic()
         self.most_trial_seconds = settings.max_trial_seconds  # if `max_seconds` leaves enough time
 
@@ -48,18 +47,14 @@ class Budget:
         """Give each further trial extra time to compile its step."""
         self.most_trial_seconds = self._settings.max_trial_seconds + _COMPILE_SECONDS
 
-    def allow_race(self) -> None:
-        """Give the race the seconds that were kept for it."""
-        self._kept_seconds = 0.0
-
     def seconds(self) -> float:
         """Return the seconds spent so far."""
         return monotonic() - self._started
 
     def seconds_left(self) -> float:
-        """Return the seconds left until `max_seconds`, or until those of the race; infinity if `max_seconds` is not set."""
+        """Return the seconds left until `max_seconds`; infinity if `max_seconds` is not set."""
         max_seconds = self._settings.max_seconds
-        return math.inf if max_seconds is None else max(0.0, max_seconds - self._kept_seconds - self.seconds())
+        return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
 
     def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0, cut_short: int = 0) -> str | None:
         """Return the reason why the search may run no further trial; None if it may.

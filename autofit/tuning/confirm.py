@@ -20,12 +20,11 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
-from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DataForm, RateEstimate, Recommendation
+from autofit.records.result import KEPT_PAIRS, DataForm, RateEstimate, Recommendation
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.records.units import counted, format_rate
 from autofit.search import selection
-from autofit.search.context import weighed
 from autofit.search.decision import Proposer
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
@@ -48,7 +47,6 @@ class Confirmation:
         self._baseline, self._baseline_may_win = prepared.baseline, prepared.baseline in prepared.space
         request = runner.request
         self._limits, self._tolerance = request.limits, request.settings.tolerance
-        self.objective, self._training_seconds = prepared.objective, request.settings.expected_training_seconds
         self._placement = request.placement
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
         self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
@@ -62,7 +60,6 @@ class Confirmation:
         self._estimates: dict[FitConfig, RateEstimate] = {}
         self._reruns: dict[FitConfig, RateEstimate] = {}
         self._no_time: frozenset[FitConfig] = frozenset()
-        self._pairs: dict[FitConfig, Pair] = {}
 
     def run(self) -> Recommendation | None:
         """Choose a config and confirm it; return None if no trial remains to be chosen."""
@@ -73,21 +70,15 @@ class Confirmation:
                 choice = self._against_rival(confirmed)
                 compared = {choice.config, *([] if choice.challenger is None else [choice.challenger.config])}
                 ran = (*self._study.trials(), *self.runs)
-                passed = selection.passed_over(compared, ran, self._limits, self._no_time, self.objective)
+                passed = selection.passed_over(compared, ran, self._limits, self._no_time)
                 return replace(choice, passed_over=passed)
         return None
 
-    def baseline_instead(self, choice: Recommendation) -> Recommendation | None:
-        """Return the baseline in place of a confirmed choice; None if it may not win or its runs failed."""
-        pair = self._pairs.get(choice.config)
-        return None if pair is None or not self._baseline_may_win else pair.baseline_instead(self._limits)
-
     def _finalists(self) -> tuple[Trial, ...]:
         trials = self._affordable(self._study.trials())
-        self.objective = weighed(self.objective, trials, self._training_seconds)
         rates = self._proposer.rates(trials)
         self._estimates = {config: RateEstimate(math.exp(mean), deviation) for config, (mean, deviation) in rates.items()}
-        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates, self.objective)
+        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
 
     def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
         """Remove the configs for whose confirmation the time is too short, unless only the baseline would be left."""
@@ -117,7 +108,7 @@ class Confirmation:
             self._reruns[finalist.config] = selection.updated(self._estimates[finalist.config], measurement)
         estimates = {**self._estimates, **self._reruns}
         rates = {finalist.config: estimates[finalist.config].samples_per_second for finalist in finalists}
-        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates, self.objective)
+        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
 
     def _rerun(self, trial: Trial, doing: str) -> Measurement:
         """Measure the config of a trial again; a failure is stored in the study."""
@@ -128,7 +119,7 @@ class Confirmation:
         """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
         tried = [t for t in self._study.trials() if t.config == self._baseline]
         finished = next((t for t in tried if t.measurement.outcome is Outcome.OK), None)
-        pair = self._pairs[chosen.config] = Pair(chosen, self._baseline, finished, objective=self.objective)
+        pair = Pair(chosen, self._baseline, finished)
         while configs := self._next_round(pair):
             pair.rounds += 1
             for config in configs:
@@ -187,16 +178,15 @@ class Confirmation:
         does not count. Of the two configs, return the one that is shown to be faster than the baseline. If both are or
         neither is, return the faster one; if their rates are within the tolerance, return the one nearer to the baseline.
         """
-        trials, rate, worth = self._study.trials(), confirmed.samples_per_second, self.objective.worth
-        value = rate * worth(confirmed.config)
+        trials, rate = self._study.trials(), confirmed.samples_per_second
         noise = (confirmed.spread or 0.0) / 2
         compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
-        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * value, noise, self.objective)
+        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * rate, noise)
         if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
             return confirmed
         self._runner.emit(
             Notice(
-                f"the choice was confirmed at {format_rate(rate)} samples/s; another config was far better in the search, "
+                f"the choice was confirmed at {format_rate(rate)} samples/s; another config was far faster in the search, "
                 "and is measured again"
             )
         )
@@ -204,21 +194,15 @@ class Confirmation:
         if rerun.outcome is not Outcome.OK:
             return confirmed
         least = max(math.log1p(self._tolerance), math.hypot(noise, rerun.rate_noise))  # the first reading was selected
-        lead = math.log(_rate(rerun) * worth(rival.config) / value)
+        lead = math.log(_rate(rerun) / rate)
         second = self._against_baseline(rival) if lead > least else None
         if second is None or second.config == confirmed.config:
             return confirmed
-        first_shown, second_shown = map(self._is_shown, (confirmed, second))
-        if first_shown is not second_shown:
-            return confirmed if first_shown else second
+        if confirmed.speedup.is_shown is not second.speedup.is_shown:
+            return confirmed if confirmed.speedup.is_shown else second
         rates = {choice.config: choice.samples_per_second for choice in (confirmed, second)}
-        nearest = selection.nearest(rates, self._tolerance, self._baseline, self.objective)
+        nearest = selection.nearest(rates, self._tolerance, self._baseline)
         return second if nearest == second.config else confirmed
-
-    def _is_shown(self, choice: Recommendation) -> bool:
-        """Return whether pairs of runs show that a config has a higher value than the baseline."""
-        worth = self.objective.worth(choice.config) / self.objective.worth(self._baseline)
-        return choice.speedup.pairs >= SHOWING_PAIRS and (choice.speedup.low or 0.0) * worth > 1
 
     def _slowdown(self) -> float:
         """Return the ratio of the baseline's rate in the search to its rate in confirming runs; 1 if one is unknown."""

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autofit.records.intervals import pooled_half_width, sequential_interval
-from autofit.records.noise import RATE, Objective
 from autofit.records.result import SHOWING_PAIRS, Challenger, Recommendation, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial
@@ -35,7 +34,7 @@ class Pair:
     """Holds the confirming runs of a config and of the baseline.
 
     `chosen` and `baseline_trial` are their trials in the search. `baseline_trial` is None if no trial of the baseline
-    finished. The config is better if it has a higher value of the `objective`.
+    finished.
     """
 
     chosen: Trial
@@ -47,7 +46,6 @@ class Pair:
     chosen_failed: bool = False
     out_of_time: bool = False
     baseline_failure: Measurement | None = None
-    objective: Objective = RATE
 
     @property
     def is_over(self) -> bool:
@@ -65,7 +63,7 @@ class Pair:
         """Return how many rounds are needed to decide whether the config is faster by more than the tolerance."""
         if len(self.next_round()) < 2:
             return SHOWING_PAIRS
-        speedup, least = self.speedup(), self._least_gain(tolerance)
+        speedup, least = self.speedup(), _least_gain(tolerance)
         if speedup.ratio is None or speedup.low is None or speedup.high is None:
             return MOST_PAIRS
         lead, half_width = math.log(speedup.ratio / least), math.log(speedup.ratio / speedup.low)
@@ -99,11 +97,11 @@ class Pair:
         speedup = self.speedup()
         if self.baseline == self.chosen.config:
             return self._recommend(self.chosen, self._no_gain())
-        is_faster = (speedup.low or 0.0) > self._least_gain(tolerance)
-        kept = self.baseline_instead(limits) if baseline_may_win and not is_faster else None
+        is_faster = (speedup.low or 0.0) > _least_gain(tolerance)
+        kept = self._baseline_instead(limits) if baseline_may_win and not is_faster else None
         return kept or self._recommend(self.chosen, speedup)
 
-    def baseline_instead(self, limits: Limits) -> Recommendation | None:
+    def _baseline_instead(self, limits: Limits) -> Recommendation | None:
         """Recommend the baseline instead of the config; return None if a run of it failed or exceeded the limits."""
         kept = self._baseline_kept(limits)
         if kept is None:
@@ -114,11 +112,6 @@ class Pair:
 
     def _no_gain(self) -> Speedup:
         return Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.runs.get(self.baseline, ())))
-
-    def _least_gain(self, tolerance: float) -> float:
-        """Return the speedup above which the value of the baseline is not within the tolerance of the config's value."""
-        before, now = map(self.objective.worth, (self.baseline, self.chosen.config))
-        return before / now / (1 - tolerance)
 
     def _baseline_kept(self, limits: Limits) -> Trial | None:
         """Return a trial of the baseline if all its runs finished within the limits; otherwise None."""
@@ -146,6 +139,11 @@ class Pair:
             challenger=challenger,
             confirmed=bool(confirming),
         )
+
+
+def _least_gain(tolerance: float) -> float:
+    """Return the speedup above which the rate of the baseline is not within the tolerance of the config's rate."""
+    return 1 / (1 - tolerance)
 
 
 def _rates(runs: Sequence[Measurement]) -> list[float]:

@@ -12,7 +12,6 @@ from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description, recomputes_from
 from autofit.records.events import Notice
-from autofit.records.noise import RATE, NoiseScale, Objective
 from autofit.records.states import Outcome
 from autofit.records.trial import (
     COMPILE_KNOBS,
@@ -58,7 +57,7 @@ class Prepared:
     """The inputs of a search.
 
     `few_updates` is a notice about batch sizes that are not tried because they leave few updates in an epoch; None if there
-    are none. `warm_start` holds trials of similar tunes, `objective` what the search maximizes.
+    are none. `warm_start` holds trials of similar tunes.
     """
 
     description: Description
@@ -66,7 +65,6 @@ class Prepared:
     baseline: FitConfig
     few_updates: str | None
     warm_start: tuple[Trial, ...]
-    objective: Objective = RATE
 
 
 MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
@@ -92,10 +90,8 @@ def describe(runner: TrialRunner) -> Description:
     raise nothing_fits_error(runner, Trial(smallest, described))
 
 
-def prepare(
-    request: TuneRequest, description: Description, study: TuningStudy, noise_scale: NoiseScale | None = None
-) -> Prepared:
-    """Return space, baseline and objective of a search; raise `NothingFitsError` if even the smallest batch cannot fit."""
+def prepare(request: TuneRequest, description: Description, study: TuningStudy) -> Prepared:
+    """Return space and baseline of a search; raise `NothingFitsError` if even the smallest batch cannot fit."""
     space, limit_bytes = _space(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
     needed_bytes = least_device_bytes(description, smallest or 1)
@@ -112,8 +108,7 @@ def prepare(
             key="effective_batch_size",
         )
     few_updates = _few_updates(request, description, space)
-    objective = RATE if noise_scale is None else noise_scale.objective(baseline.batch_size or 1)
-    return Prepared(description, space, baseline, few_updates, warm_start(request, study, description), objective)
+    return Prepared(description, space, baseline, few_updates, warm_start(request, study, description))
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
@@ -139,9 +134,7 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         tolerance=settings.tolerance,
         headroom=settings.headroom,
         max_oom=settings.max_oom,
-        expected_training_seconds=settings.expected_training_seconds,
         warm_start=prepared.warm_start,
-        objective=prepared.objective,
     )
     return FrontierSearch(prepared.space, prepared.baseline, context)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
-from autofit.records.trial import FitConfig, Measurement
-from autofit.search import selection
+from autofit.records.trial import Measurement
 from autofit.search.feasibility import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
@@ -61,19 +59,6 @@ def record(
     )
 
 
-def alternative(request: TuneRequest, record: TuneRecord) -> FitConfig | None:
-    """Return the config that the other objective would choose among the trials; None if it is the same or not known."""
-    before, other = record.speedup.baseline, replace(record.objective, noise_scale=None)
-    if record.objective.is_rate and record.noise_scale is not None:
-        goodput = record.noise_scale.objective(before.batch_size or 1)
-        other = replace(goodput, compile_share=record.objective.compile_share)
-    if other == record.objective:
-        return None
-    settings, limits = request.settings, request.limits
-    chosen = selection.choose(record.searched, limits, settings.tolerance, before, objective=other)
-    return None if chosen is None or chosen.config == record.config else chosen.config
-
-
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
     """Make the record of a tune that ended with an error."""
     needed = ("memory", "batch_size", "needed_bytes", "at_least") if isinstance(error, NothingFitsError) else ()
@@ -86,10 +71,6 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     study.set_attribute(attributes.RUNS, [])
     chosen, rate = "nothing fits", None
     if isinstance(result, TuneRecord):
-        if result.race is not None:
-            study.set_attribute(attributes.HEATS, [])
-        if result.noise_scale is not None:
-            study.set_attribute(attributes.NOISE_SCALE, None)
         chosen, rate = str(result.config), result.samples_per_second
     study.set_user_attributes({"chosen": chosen, METRIC: rate})
 

@@ -13,7 +13,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
 from autofit.storage import attributes
-from autofit.tuning.settings import GOODPUT, TuneSettings
+from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
@@ -30,7 +30,6 @@ _BUDGET = (
     "max_oom",
     "min_updates",
     "sample_count",
-    "expected_training_seconds",
 )
 
 
@@ -90,12 +89,6 @@ class TuneRequest:
         Requests that differ only in the settings of `_BUDGET` share a study with its trials, but each has its own result.
         """
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
-        if self.settings.noise_scale:  # only then, so that older results keep their key
-            parts["noise_scale"] = True
-        if self.settings.race_seconds is not None:
-            parts["race_seconds"] = self.settings.race_seconds
-        if self.settings.objective == GOODPUT:
-            parts["objective"] = GOODPUT
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self, started_at: float) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice, TrialEnded
-from autofit.records.noise import RATE
 from autofit.records.states import Outcome, Phase, Role
-from autofit.records.trial import FitConfig, HeatSpec, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
@@ -29,7 +28,6 @@ class TrialRunner:
 
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
-        self.objective = RATE
         self._launcher = launcher
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
 
@@ -56,29 +54,6 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
-    def gradients(
-        self,
-        config: FitConfig,
-        activity: Activity,
-        steps: tuple[int, ...],
-        seconds: float,
-        weights: str,
-        microbatch_samples: int | None,
-    ) -> Measurement:
-        """Read gradients after each number of `steps`, for about `seconds`, or at the `weights` in a file."""
-        spec = replace(self._spec(Role.GRADIENTS, config, seconds), gradient_steps=steps, weights=weights)
-        spec = replace(spec, microbatch_samples=microbatch_samples)
-        deadline_seconds = min(spec.deadline_seconds + seconds, self.budget.seconds_left())
-        return self._run_once(replace(spec, deadline_seconds=deadline_seconds), activity)
-
-    def heat(
-        self, config: FitConfig, heat: HeatSpec, activity: Activity, seconds: float, validation_batch_size: int | None
-    ) -> Measurement:
-        """Train a contestant of a race for some seconds."""
-        spec = replace(self._spec(Role.HEAT, config, seconds), heat=heat, validation_batch_size=validation_batch_size)
-        deadline_seconds = min(spec.deadline_seconds + 2 * seconds, self.budget.seconds_left())
-        return self._run_once(replace(spec, deadline_seconds=deadline_seconds), activity)
-
     def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
         """Measure a config of the search again, without the rates of step and input alone, which are known."""
         spec = replace(
@@ -96,14 +71,14 @@ class TrialRunner:
 
         If a trial with the same batch size and knobs of the model has read the rate of the step alone, that rate is reused.
         """
-        best = max((trial.value(self.objective) for trial in trials), default=0.0)
+        best = max((trial.samples_per_second for trial in trials), default=0.0)
         step = config.batch_size, config.of_model
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.of_model) == step)
         rates = (measured.compute_samples_per_second for measured in same)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             deadline_seconds=deadline_seconds,
-            rate_to_beat=_PROMISING_RATIO * best / self.objective.worth(config),
+            rate_to_beat=_PROMISING_RATIO * best,
             compute_samples_per_second=next(filter(None, rates), None),
         )
         return self._measured(spec, activity)

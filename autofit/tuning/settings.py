@@ -17,9 +17,6 @@ from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, VARIABLE, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 
-GOODPUT = "goodput"
-"""The objective that weighs the rate by the progress of a sample."""
-
 
 def _share(value: Any) -> Any:
     """Convert `2%` to 0.02."""
@@ -160,34 +157,6 @@ class TuneSettings(BaseModel):
         default=None,
         description="Samples in an epoch, for data of unknown length, such as an endless generator. Sets "
         "`steps_per_epoch`.",
-    )
-    expected_training_seconds: Seconds | None = Field(
-        default=None,
-        description="How long you will train; the search ends when no further trial is expected to save more training "
-        "time than the trial itself takes, and the time that XLA takes to compile a step counts against it. "
-        "None to ignore the time that trials and compiling take.",
-    )
-    objective: Literal["throughput", "goodput"] = Field(
-        default="throughput",
-        description="What is maximized: throughput, the samples per second; or goodput, the samples per second times the "
-        "progress of a sample, which falls with the batch size. For goodput, the gradient noise scale is measured "
-        "before the search, for at most 15 % of `max_seconds` or a minute. It assumes that you tune the learning rate "
-        "for the batch size.",
-    )
-    noise_scale: bool = Field(
-        default=False,
-        description="Whether to measure the gradient noise scale if the chosen batch size is not the baseline's, for about "
-        "15 % of the tune's time. The summary then says how to change the learning rate, and how much sooner the same loss "
-        "is reached. The choice stays that of the `objective`.",
-    )
-    race_seconds: Seconds | None = Field(
-        default=None,
-        description="How long to race the chosen batch size against the baseline's after the search, in seconds; None for "
-        "no race. From one checkpoint, both train for equally many seconds, each with the learning rate that the noise "
-        "scale gives it, in pairs of seeds. The result says how many times sooner the same loss on the validation data is "
-        "reached. It includes `noise_scale`, and needs validation data. With `objective: goodput`, the baseline stays if "
-        "the race does not show the choice to be sooner. Callbacks do not run in a race: a `LearningRateScheduler` has "
-        "no effect, but a schedule of the optimizer has.",
     )
     storage: str | None = Field(
         default=None,

@@ -14,15 +14,12 @@ This module prints nothing: the caller receives events.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
-from autofit.records.noise import NoiseScale
-from autofit.records.result import Recommendation, TuneLog, TuneRecord
+from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.records.units import format_bytes, format_seconds
@@ -30,7 +27,6 @@ from autofit.search.decision import Proposer
 from autofit.storage import attributes, trainings
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
-from autofit.tuning import noise, race
 from autofit.tuning import record as tune_records
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error
@@ -49,7 +45,6 @@ from autofit.tuning.prepare import (
 )
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
-from autofit.tuning.settings import GOODPUT
 
 
 def tune(
@@ -83,7 +78,6 @@ class _Tuning:
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
-        self._noise_scale: NoiseScale | None = None  # known before the search if goodput is maximized, otherwise after it
         self._too_slow: list[Trial] = []  # ended at max_seconds; not stored, as they may finish in a tune with more time
 
     def run(self) -> TuneRecord:
@@ -92,8 +86,6 @@ class _Tuning:
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
-        if request.settings.objective == GOODPUT:
-            self._noise_scale = noise.kept(self.study, partial(noise.before_search, self._runner, description))
         prepared, proposer, confirmation = self._prepare(description)
         self._learn_from_trainings(prepared)
         earlier_trials = self.study.trials()
@@ -106,40 +98,17 @@ class _Tuning:
             trials = (*self.study.trials(), *self._too_slow)
             space, baseline = prepared.space, prepared.baseline
             raise no_result_error(self._runner, trials, len(earlier_trials), description.compiler, baseline, space)
-        prepared = replace(prepared, objective=confirmation.objective)
         edge = edge_notice(request, prepared, recommendation.config)
         if edge is not None:
             self._emit(edge)
-        record = self._recorded(prepared, recommendation, ended)
-        races = request.settings.race_seconds is not None
-        measures = noise.is_wanted(request, record)
-        if not (races or measures):  # a stored result would end a tune that goes on
-            tune_records.store(self.study, request, record)
-        if measures:
-            self._noise_scale = noise.kept(self.study, partial(noise.of_tune, self._runner, record))
-            record = self._recorded(prepared, recommendation, ended)
-        if races:
-            self._runner.budget.allow_race()
-            raced = race.run(self._runner, self.study, record)
-            if not record.objective.is_rate and race.keeps_baseline(raced, record.config):
-                recommendation = confirmation.baseline_instead(recommendation) or recommendation
-                record = self._recorded(prepared, recommendation, ended)
-            record = replace(record, race=raced)
-        record = replace(record, seconds=self._runner.budget.seconds())
+        record = tune_records.record(request, self._log(), description, recommendation, ended)
         tune_records.store(self.study, request, record)
         return record
 
-    def _recorded(self, prepared: Prepared, choice: Recommendation, stop_reason: str) -> TuneRecord:
-        """Return the record of a choice with what is known of the noise scale."""
-        record = tune_records.record(self._request, self._log(), prepared.description, choice, stop_reason)
-        record = replace(record, objective=prepared.objective, noise_scale=self._noise_scale)
-        return replace(record, alternative=tune_records.alternative(self._request, record))
-
     def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
-        prepared = prepare(self._request, description, self.study, self._noise_scale)
+        prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
-        self._runner.objective = prepared.objective
         if description.versions.get("backend") == "torch" and True in (space.jit_compile or ()):
             self._runner.budget.allow_compiling()
         self.study.is_allowed = lambda config: config in space or config == baseline
@@ -198,9 +167,6 @@ class _Tuning:
         )
         for notice in notices(request, prepared, len(self.study.stale)):
             self._emit(notice)
-        if self._noise_scale is not None and self._noise_scale.low is None:
-            why = f"because the noise scale could not be measured: {self._noise_scale.reason}"
-            self._emit(Notice(f"samples per second are maximized, {why}"))
 
     def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
         """Propose, run and store trials; return why it stopped, or a description that restricts the space."""

@@ -320,51 +320,6 @@ def hosts(text):
     ), []
 
 
-def goodput(text):
-    """The noise scale and what follows from it."""
-    covers = rows(r"^  (tensorflow|jax|torch), (\d+) +([\d.]+)%", text)
-    band = rows(r"^ +(\d+) +([\d.]+)%  ([\d.]+)  ([\d.]+)  ([\d.]+)$", text)
-    shares = [float(row[2]) for row in covers]
-    inside = "; ".join(f"batch {batch}: {share} %" for batch, share, *_ in band)
-    same = found(r"batch +32 against 32: sooner +([\d.]+)%, later +([\d.]+)%", text)
-
-    def regrets(rule):
-        return ", ".join(
-            "never" if each == "inf" else f"{each}x" for each in rows(rf"^    {rule} +batch +\d+  (\w+\.?\d*)x", text)
-        )
-
-    lost = re.findall(
-        r"^  (\w+): noise scale [^\n]+\n(?:    [^\n]+\n)*?    goodput, its own rate +batch +(\d+)  infx", text, re.MULTILINE
-    )
-    clear = [list(map(int, row)) for row in rows(r"^  (?:sooner|later) by [\d.]+x or more +(\d+) +(\d+) +(\d+)", text)]
-    ((twice, *called),) = rows(r"^  the same batch +(\d+) +(\d+) +(\d+)", text)
-    (sooner, later), raced = clear, sum(count for count, *_ in clear)
-    programs = re.findall(r"^(\w+): seconds of training to an accuracy.*\n((?:  .*\n)+)", text, re.MULTILINE)
-    pick = r"^  (throughput|goodput) +([\d.]+)x +[\d. ]+\(batch (\d+)"
-    picks = [(program, *each) for program, lines in programs for each in rows(pick, lines)]
-    return (
-        f"Intervals of the gradient noise scale that contain the exact one: {min(shares)} to {max(shares)} % of 200 "
-        f"trials, on three backends. Progress of regressions inside the stated band: {inside}. The same batch size raced "
-        f"twice in real trainings is called sooner in {same[0]} %, later in {same[1]} % of 400 pairings. Seconds of three "
-        "small trainings to a loss over those of the best batch and learning rate: goodput with its own rate, or batches "
-        f"of 32 where a race would keep them, {regrets('goodput, ideal race')}; the fastest batch with the square root "
-        f"rule {regrets('samples/s, square root')}; batches of 32 {regrets('always 32, rate tuned')}. Of {raced} "
-        f"races whose truth is 1.2x or more, {sooner[1] + later[2]} are decided rightly and {sooner[2] + later[1]} wrongly."
-    ), [
-        f"the same batch size raced twice in exact problems is decided in {sum(map(int, called))} of {twice}",
-        *(
-            f"{program}: the pick for {objective}, batch {batch}, takes {ratio}x the seconds of the program's own"
-            for program, objective, ratio, batch in picks
-            if float(ratio) > 1
-        ),
-        *(
-            f"batch {batch}: true over predicted progress {low} to {high} (5 and 95 %)"
-            for batch, _, _, low, high in band[-1:]
-        ),
-        *(f"{name}: goodput alone picks batch {batch}, which never reaches the loss" for name, batch in lost),
-    ]
-
-
 def watch(text):
     """Watch against the promise, and its cost."""
     costs = rows(r"^(\w+): an epoch with Watch / without ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
@@ -398,7 +353,6 @@ CLAIMS = (
     Claim("gpu_memory", "GPUs are filled without running out of memory", gpu_memory, "no machine: simulated GPUs"),
     Claim("absent_gpus", "Memory compiled for GPUs that are not there", absent_gpus),
     Claim("published_gpus", "The same against figures of others", published_gpus, is_in_front=True),
-    Claim("goodput", "The noise scale, and batches that learn sooner", goodput),
     Claim("watch", "The week after", watch),
     Claim("phases", "Seconds of a tune", phases),
     Claim("warm", "Warm starts", warm, "no machine: simulated machines"),

@@ -49,7 +49,7 @@ def test_the_fingerprint_of_a_workload():
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
         "study": "autofit-dd097eb0138e277f",
-        "answer": "autofit:record:105eaa6c07696d4c",
+        "answer": "autofit:record:48db73754b9ab48a",
         "kin": "22f5c0623390b947",
     }
 

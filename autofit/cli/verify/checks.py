@@ -236,23 +236,6 @@ def _turns(bench: Bench) -> Finding:
     return ok("", text) if ended == 3 else problem("", text, _REMEDY)
 
 
-def _noise_scale(bench: Bench) -> Finding:
-    from autofit.tuning.noise import of_measurement  # loads Optuna and SciPy
-
-    workload, exact = workloads.regression()
-    measured = bench.run(
-        workload, FitConfig(workloads.BATCH), role=Role.GRADIENTS, gradient_steps=(0,), measure_seconds=20.0
-    )
-    if failed := _failed(measured):
-        return failed
-    scale = of_measurement(measured)
-    if scale.value is None or scale.low is None or scale.high is None:
-        return problem("", f"none: {scale.reason}", _REMEDY)
-    text = f"{scale.value:.3g} ({scale.low:.3g} to {scale.high:.3g}): a regression whose noise scale is {exact:.3g}"
-    inside = scale.low**2 / scale.value <= exact <= scale.high**2 / scale.value  # one in twenty is outside the interval
-    return ok("", text) if inside else problem("", text, _REMEDY)
-
-
 def _no_device_memory(bench: Bench) -> Finding | None:
     if bench.placement.gpus or bench.backend.limits_cpu:
         return None
@@ -286,5 +269,4 @@ CHECKS: dict[str, Callable[[Bench], Finding]] = {
     "hang": _hang,
     "kill": _kill,
     "two at once": _turns,
-    "noise scale": _noise_scale,
 }

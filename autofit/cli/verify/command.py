@@ -36,8 +36,7 @@ def verify(
     """Measure what is known on this machine, and print by how much the figures of autofit differ from it.
 
     Takes a minute or two: pipelines and steps of known rates, known allocations, a configuration against itself, forced
-    out-of-memory errors, a hang, a kill, and an exact noise scale. The date and the result appear in reports and in
-    autofit doctor.
+    out-of-memory errors, a hang and a kill. The date and the result appear in reports and in autofit doctor.
 
     Exit codes: 0 all figures are right (what this machine cannot show is a warning); 1 at least one is wrong.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import signal
@@ -15,7 +14,6 @@ import numpy as np
 from autofit.workload.workload import Workload
 
 BATCH, WIDTH = 32, 8
-SAMPLES, LABEL_NOISE = 8192, 3.0  # of the regression
 _LENGTH = 20_000  # batches in an epoch
 _GROWTH_BYTES = 32 * 2**20  # that a leaking batch keeps
 _RISE_SECONDS = 0.02  # between them, so that the watcher sees the memory rise
@@ -27,19 +25,7 @@ def workload(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | N
     return Workload(known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {}))
 
 
-def regression() -> tuple[Workload, float]:
-    """Return a linear regression at weights of 0, and its noise scale.
-
-    For isotropic inputs of d dimensions, an error δ of the weights and a label noise s, it is d + 1 + d s²/|δ|².
-    """
-    draw, truth = np.random.default_rng(1), np.ones(WIDTH)
-    x = draw.normal(size=(SAMPLES, WIDTH)).astype("float32")
-    y = (x @ truth + LABEL_NOISE * draw.normal(size=SAMPLES)).astype("float32")[:, None]
-    exact = WIDTH + 1 + WIDTH * LABEL_NOISE**2 / float(truth @ truth)
-    return Workload(functools.partial(known_model, learning_rate=1e-12), (x, y)), exact
-
-
-def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float = 0.0, learning_rate: float = 1e-3) -> Any:
+def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float = 0.0) -> Any:
     """Return a linear model with further weights of this size, whose steps take so long."""
     import keras  # slow to import, so imported only in a trial's process
 
@@ -69,7 +55,7 @@ def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float =
     inputs = keras.Input((width,))
     hidden = Held()(inputs) if weight_bytes else inputs
     model = Known(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
-    model.compile(keras.optimizers.SGD(learning_rate), "mse")
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
     return model
 
 

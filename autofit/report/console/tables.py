@@ -11,13 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autofit.records.description import Estimate
-from autofit.records.noise import NoiseScale
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report import noise
 from autofit.report.choice import figures, sentences
 from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.snippet import render
@@ -163,20 +161,6 @@ def _gpu_table(estimate: Estimate) -> Table:
     for row in gpu_rows(estimate):
         table.add_row(*row)
     return table
-
-
-def print_noise_scale(scale: NoiseScale, console: Console) -> None:
-    """Print a noise scale, and what batches around it are worth."""
-    console.print(labelled(noise.facts(scale).items()))
-    if scale.value is None:
-        return
-    table = _grid(padding=2)
-    for name in ("batch size", "worth of a sample"):
-        table.add_column(name, justify="right")
-    for size in noise.sizes(scale):
-        low, high = (scale.progress(size, scale=bound) for bound in (scale.low, scale.high))
-        table.add_row(f"{size:,}", f"{scale.progress(size):.2f} ({low:.2f} to {high:.2f})")
-    console.print("", table, "", noise.CAVEAT, sep="\n")
 
 
 def estimate_as_json(estimate: Estimate) -> str:

@@ -19,15 +19,12 @@ from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
 from autofit.report.html import plots
-from autofit.report.html.goodput import cell_noise_scales, goodput, noise_scale
-from autofit.report.html.race import race
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
 _MARKS = {Outcome.OK: "ok", Outcome.DEVICE_OOM: "oom", Outcome.HOST_OOM: "oom"}
 
 Record = TuneRecord | FailedTune | SweepRecord | Estimate
-_EYEBROWS = ("The first to reach the same loss", "The fastest configuration that fits")  # by goodput, by the rate
 
 
 def render(record: Record) -> str:
@@ -69,8 +66,7 @@ def compact(record: TuneRecord | SweepRecord) -> str:
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
-    of_learning = [] if isinstance(record, FailedTune) else [goodput(record), noise_scale(record), race(record)]
-    drawn = [plots.throughput(record), *of_learning, plots.memory(record, "device"), plots.memory(record, "host")]
+    drawn = [plots.throughput(record), plots.memory(record, "device"), plots.memory(record, "host")]
     return {
         **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],
@@ -90,7 +86,6 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
     return {
         **shared,
         "problem": None,
-        "eyebrow": _EYEBROWS[record.objective.is_rate],
         "headline": str(record.config),
         "tiles": choice.figures(record),
         "sentences": choice.sentences(record),
@@ -100,9 +95,9 @@ def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
-    columns, drawn = cell_columns(record, Output.PAGE), [plots.cell_rates(record), cell_noise_scales(record)]
+    columns, rates = cell_columns(record, Output.PAGE), plots.cell_rates(record)
     return {
-        "plots": [plot for plot in drawn if plot is not None],
+        "plots": [] if rates is None else [rates],
         "headline": record.title,
         "origin": origin(record),
         "alternatives": [],

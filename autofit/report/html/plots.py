@@ -40,14 +40,14 @@ def throughput(log: TuneLog) -> Plot | None:
     The plot answers "which batch size and how many workers are fastest, and what limits the rate?". It shows the measured
     rate of each trial, the chosen config, the rates of the model alone and the input alone, and the failed batch sizes.
     """
-    rated = [trial for trial in log.trials if rate_of(trial) and trial.config.batch_size]
+    rated = [trial for trial in log.trials if trial.samples_per_second and trial.config.batch_size]
     if not rated:
         return None
     ceilings = {
         "model alone": [rate for trial in rated if (rate := trial.measurement.compute_samples_per_second)],
         "input alone": [rate for trial in rated if (rate := trial.measurement.input_samples_per_second)],
     }
-    reached = max(map(rate_of, rated))
+    reached = max(trial.samples_per_second for trial in rated)
     near = [rate for rates in ceilings.values() for rate in rates if rate <= style.FAR * reached]
     final = log.samples_per_second if isinstance(log, TuneRecord) else 0.0
     top = style.HEADROOM * max(reached, final, *near)
@@ -75,7 +75,7 @@ def throughput(log: TuneLog) -> Plot | None:
         style.trial_marks("timeout, crash or error", failed, lambda trial: 0.0, "cross", PURPLE),
     ]
     y_axis = {"title": "samples/s", "range": [-0.04 * top, top], "tickformat": ",~r"}
-    drawn = style.figure(traces, xaxis=style.batch_axis(*edges(log)), yaxis=y_axis)
+    drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=y_axis)
     return Plot("throughput", "Throughput against batch size", caption, drawn)
 
 
@@ -93,10 +93,11 @@ def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str
 
 
 def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **more: Any) -> dict[str, Any]:
-    spreads = [rate_of(trial) * (trial.measurement.spread or 0.0) for trial in trials]
+    rate = attrgetter("samples_per_second")
+    spreads = [rate(trial) * (trial.measurement.spread or 0.0) for trial in trials]
     error_bars = {"type": "data", "array": spreads, "color": color, "thickness": 1.2, "width": 3}
     line = {"line": {"color": color, "width": 2}}
-    return style.trial_marks(name, trials, rate_of, symbol, color, error_y=error_bars, **line, **more)
+    return style.trial_marks(name, trials, rate, symbol, color, error_y=error_bars, **line, **more)
 
 
 def memory(log: TuneLog, which: str) -> Plot | None:
@@ -122,9 +123,9 @@ def memory(log: TuneLog, which: str) -> Plot | None:
         style.trial_marks(_OTHERS, others, height, "circle-open", SKY),
         style.trial_marks(setting, same, height, "circle", BLUE, **line),
         style.trial_marks("out of memory", ooms, height, "x", VERMILION),
-        scale.limit_line(edges(log)),
+        scale.limit_line(_edges(log)),
     ]
-    drawn = style.figure(traces, xaxis=style.batch_axis(*edges(log)), yaxis=scale.axis(f"{which} memory"))
+    drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=scale.axis(f"{which} memory"))
     return Plot(f"memory-{which}", f"{which.capitalize()} memory against batch size", scale.sentence(), drawn)
 
 
@@ -143,7 +144,7 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
     The setting of a config is its knobs without the batch size. The config is the chosen one, or else the fastest. The
     label is for the trials with its setting.
     """
-    config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=rate_of).config
+    config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=attrgetter("samples_per_second")).config
     setting = replace(config, batch_size=None)
 
     def is_same(other: FitConfig) -> bool:
@@ -158,12 +159,7 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
     return name, same, [trial for trial in trials if trial not in same]
 
 
-def rate_of(trial: Trial) -> float:
-    """Return the rate of a trial in samples/s; 0 if it has none."""
-    return trial.measurement.samples_per_second or 0.0
-
-
-def edges(log: TuneLog) -> tuple[float, float]:
+def _edges(log: TuneLog) -> tuple[float, float]:
     """Return the ends of the axis of batch sizes."""
     sizes = [trial.config.batch_size for trial in log.trials if trial.config.batch_size]
     return min(sizes) / _EDGE, max(sizes) * _EDGE
@@ -254,7 +250,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
 
     The plot answers "which cell is fastest, and by how much?".
     """
-    shown = cells_by_row(record)
+    shown = _cells_by_row(record)
     rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
     failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
@@ -282,7 +278,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
 
 
-def cells_by_row(record: SweepRecord) -> dict[str, Cell]:
+def _cells_by_row(record: SweepRecord) -> dict[str, Cell]:
     """Return the cells that have run, by the label of their row in a plot."""
     return {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
 

@@ -150,12 +150,6 @@ def bars(
     return {**points, "marker": {"color": color, "pattern": {"shape": shape}}, **more}
 
 
-def intervals(low: Sequence[float], drawn: Sequence[float], high: Sequence[float], color: str) -> dict[str, Any]:
-    """Return error bars from `low` to `high` around the points that are drawn."""
-    above, below = ([abs(end - at) for end, at in zip(ends, drawn, strict=True)] for ends in (high, low))
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": color, "thickness": 1.2}
-
-
 def hover(title: str, lines: Sequence[str]) -> str:
     """Return hover text, escaped so that texts from the user's code cannot become markup."""
     wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:_HOVER_LINES]]

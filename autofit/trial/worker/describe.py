@@ -30,7 +30,6 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.keras_versions import (
-    constants_of,
     distribution_of,
     keras_of,
     model_defaults,
@@ -147,7 +146,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         and (backend.takes_turns(context.placement.device) or (data.has_processes and not backend.steps_are_async)),
         steps_ahead=0 if context.placement.device else backend.steps_ahead,
         versions={"backend": backend.name, **backend.versions()},
-        learning=constants_of(model) if call.method.trains else {},
     )
     context.send(Message(description=description))
     sizes = context.spec.batch_sizes if is_tuned else (data.batch_samples,)

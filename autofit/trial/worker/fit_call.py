@@ -60,11 +60,6 @@ class FitCall:
         self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
 
-    def fit(self, model: Any, arguments: Mapping[str, Any], callback: Any, *, with_callbacks: bool = True) -> None:
-        """Train with a callback beside the user's own."""
-        callbacks = [*(self.callbacks.run if with_callbacks else ()), callback]
-        model.fit(**{"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks})
-
     def run(
         self,
         context: TrialContext,

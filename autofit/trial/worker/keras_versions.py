@@ -115,17 +115,6 @@ def model_defaults(model: Any, method: KerasCall) -> dict[str, Any]:
     return values
 
 
-def constants_of(model: Any) -> dict[str, float]:
-    """Return the `learning_rate` and the `beta_2` of the optimizer, where they are numbers and follow no schedule."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    rate = getattr(optimizer, "_learning_rate", None)
-    values, beta = dict[str, float](), getattr(optimizer, "beta_2", None)
-    if rate is not None and not hasattr(rate, "get_config"):
-        with contextlib.suppress(TypeError):  # a variable on several devices
-            values["learning_rate"] = float(optimizer.learning_rate)
-    return {**values, **({"beta_2": beta} if isinstance(beta, float) else {})}
-
-
 @contextlib.contextmanager
 def noting_jit_by_default(noted: list[Any]) -> Iterator[None]:
     """Note the models for which Keras 3 decides on `jit_compile`, because `compile` is not given it."""

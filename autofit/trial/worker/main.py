@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def preload() -> None:
     """Load Keras, its backend and the modules of the trials."""
     backends.current().preload()
-    from autofit.trial.worker import describe, gradient_meter, heat, measure  # noqa: F401  # loads Keras once for all forks
+    from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
 
     gc.collect()
     gc.freeze()  # otherwise each collection in a fork visits all objects, which takes 0.2 s and copies their pages
@@ -46,12 +46,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         data_workers.end_with_worker(context)
         loaded = workload.load(folder)
         from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
-        from autofit.trial.worker.gradient_meter import read_gradients
-        from autofit.trial.worker.heat import run_heat
         from autofit.trial.worker.measure import confirm, measure
 
         does = {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}
-        does |= {Role.GRADIENTS: read_gradients, Role.HEAT: run_heat}
         does[task.spec.role](context, loaded)
     except BaseException as error:
         while True:  # torch's handler of this signal may raise for each worker that ends, at any point

@@ -78,7 +78,6 @@ class FitInput(ABC):
     """Time that the first batch took in a single thread, in seconds; 0 if making a batch runs no user code."""
     _length: int | None = None  # batches in an epoch; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
-    _stride = 1  # between batches that `fit` is given one after the other
     _is_over: Any = None  # while the pipeline runs alone: a `multiprocessing.Value` that becomes 1 in `end_pipeline`
     _processes: Any = multiprocessing  # the multiprocessing context that starts the workers
     _batch: Any
@@ -152,9 +151,6 @@ class FitInput(ABC):
         """
         if self._is_over is not None:
             self._is_over.value, self._is_over = ONE_SAMPLE if one_sample else 1, None
-
-    def spread(self) -> None:  # noqa: B027  # most data can be read in one order only
-        """Let `fit` take batches from all over the epoch, where the data can be read in any order."""
 
     def look(self) -> Iterator[Any]:
         """Yield an epoch's batches in the form of `batch`, to compare shapes; yield nothing if shapes cannot differ."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -54,13 +53,7 @@ class IndexedInput(FitInput):
         base = [base for base in type(self._data).__mro__ if base.__name__ == self.kind][-1]  # the last is Keras's class
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS if knob not in self.fit_knobs}
         made, over = self._made, self._is_over
-        where = self._data, self._length, length, self._report_error, made, over
-        return proxy_class(base)(*where, stride=self._stride, **self._queued(knobs))
-
-    def spread(self) -> None:
-        """Take batches from all over the epoch from now on; the stride is the golden ratio's, so that they lie evenly."""
-        full = max(1, (self._length or 1) - 1)  # the last batch may be partial
-        self._stride = next(s for s in itertools.count(max(1, round(0.618 * full))) if math.gcd(s, full) == 1)
+        return proxy_class(base)(self._data, self._length, length, self._report_error, made, over, **self._queued(knobs))
 
     def _queued(self, knobs: dict[str, Any]) -> dict[str, Any]:
         """Return the worker knobs with the queue of a run of the pipeline alone, while there is one."""
@@ -127,8 +120,7 @@ class DatasetProxy:
     The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's class of datasets. The
     proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
     epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running. Once `is_over`
-    is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE. Each batch lies
-    `stride` after the one before.
+    is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE.
     """
 
     def __init__(
@@ -139,11 +131,9 @@ class DatasetProxy:
         report_error: Callable[[BaseException], None],
         made: Any,
         is_over: Any = None,
-        stride: int = 1,
         **knobs: Any,
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
-        self._stride = stride
         self._dataset, self._length, self._report_error, self._made = dataset, length, report_error, made
         self._is_over, self._last = is_over, None
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
@@ -154,7 +144,7 @@ class DatasetProxy:
     def __getitem__(self, index: int) -> Any:
         if self._is_over is not None and self._is_over.value and self._last is not None:
             return mapped(self._last, first_entry) if self._is_over.value == ONE_SAMPLE else self._last
-        asked = index if self._full is None else index * self._stride % self._full
+        asked = index if self._full is None else index % self._full
         batch = call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
         if self._is_over is not None:
             self._last = batch

@@ -1,11 +1,10 @@
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.records.intervals import mean_interval, paired_sequential_interval
+from autofit.records.intervals import mean_interval
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
 
 
@@ -13,15 +12,6 @@ def test_the_interval_of_three_readings_is_students():
     mean, half_width = mean_interval([1.0, 2.0, 3.0])
     assert mean == 2.0
     assert half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-4)
-
-
-def test_five_pairs_exclude_the_truth_at_any_of_four_looks_in_5_percent_of_cases():
-    draws, wrong = np.random.default_rng(0).normal(size=(10_000, 5)).tolist(), 0
-    for differences in draws:
-        looks = (paired_sequential_interval(differences[:count]) for count in (2, 3, 4, 5))
-        wrong += any(abs(mean) > half_width for mean, half_width in looks)
-    assert wrong / len(draws) == pytest.approx(0.05, abs=0.005)
-    assert paired_sequential_interval([0.5]) == (0.5, math.inf)
 
 
 def test_one_reading_says_nothing_of_its_spread():

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.noise import Metric, NoiseScale
 from autofit.records.result import Bottleneck, Recommendation, TuneLog
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
@@ -191,31 +190,3 @@ def test_the_updates_of_endless_data_follow_from_its_steps_and_accumulation_make
     accumulated = with_fields(changed, effective_batch_size=128)
     assert numbers(choice.advice(accumulated)["updates"]) == ["32", "4"]
     assert "updates" not in choice.advice(with_fields(record, description=endless))
-
-
-def test_a_measured_noise_scale_replaces_the_rules_of_thumb(record):
-    scale = NoiseScale(400.0, 250.0, 640.0, at_step=1600, batch_size=32, microbatches=64, optimizer="SGD")
-    speedup = replace(record.speedup, ratio=3.76, low=3.5, high=4.0, baseline=FitConfig(32), pairs=3)
-    description = replace(record.description, learning={"learning_rate": 0.1, "beta_2": 0.999})
-    config = replace(record.config, batch_size=1024)
-    measured = with_fields(record, config=config, speedup=speedup, noise_scale=scale, description=description)
-    texts = choice.advice(measured)
-    assert texts["learning rate"].startswith("multiply it by 9.7 (95% interval 7.1 to 13)")
-    assert "first updates: learning_rate to 0.971. Measured" in texts["learning rate"]
-    assert texts["same loss"].startswith("batch 1,024: 3.8x the samples a second, 1.1x (0.4 to 2.3) to the same loss")
-    assert measured.efficiency(1024) == pytest.approx(0.303, abs=1e-3)
-    assert measured.learning_kwargs == {"learning_rate": pytest.approx(0.9711, rel=1e-3)}
-    adam = with_fields(measured, noise_scale=replace(scale, metric=Metric.PRECONDITIONED))
-    assert adam.learning_kwargs == pytest.approx({"learning_rate": 0.1 * 9.711**0.5, "beta_2": 0.999**32}, rel=1e-3)
-    lion = with_fields(measured, noise_scale=replace(scale, optimizer="Lion"))
-    assert lion.learning_kwargs == {}
-    assert "a guess for Lion" in choice.advice(lion)["learning rate"]
-    smaller = with_fields(measured, config=FitConfig(8), speedup=replace(speedup, ratio=1.2, low=1.1, high=1.3))
-    assert choice.advice(smaller)["same loss"].startswith("batch 8: 1.2x the samples a second, 1.3x (1.1 to 1.5) to")
-    assert "interval 0.26 to 0.27" in choice.advice(smaller)["learning rate"]
-    bounded = with_fields(measured, noise_scale=replace(scale, value=None, high=None))
-    assert "at least 0.4x to the same loss" in choice.advice(bounded)["same loss"]
-    assert bounded.learning_kwargs == {}
-    refused = with_fields(measured, noise_scale=NoiseScale(reason="the loss is NaN"))
-    assert "The noise scale would tell more, but: the loss is NaN." in choice.advice(refused)["learning rate"]
-    assert "same loss" not in choice.advice(refused)

@@ -1,5 +1,3 @@
-import csv
-import io
 import json
 import re
 from dataclasses import replace
@@ -11,13 +9,12 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import UsageError
-from autofit.records.noise import NoiseScale
 from autofit.records.result import FrontierPoint
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.records.units import format_bytes
-from autofit.report import columns, snippet
+from autofit.report import snippet
 from autofit.report.html import page as html
 from autofit.report.html import plots, style
 from autofit.report.html.style import MemoryScale
@@ -313,25 +310,6 @@ def test_a_sweep_is_a_table_of_its_cells_each_with_its_answer(record, failed_tun
     (figure,) = page.figures.values()
     assert len(figure["layout"]["yaxis"]["categoryarray"]) == 5
     assert "<img" not in json.dumps(figure)
-
-
-def test_a_sweep_shows_the_noise_scale_of_each_cell_beside_its_batch(record, sweep):
-    scale, faint = NoiseScale(640.0, 420.0, 980.0, at_step=400), NoiseScale(low=50.0, at_step=400)
-    first, *others = sweep.cells
-    tunes = with_fields(record, noise_scale=scale), with_fields(record, noise_scale=faint)
-    cells = [replace(first, values={"model_kwargs.width": n}, tune=tune) for n, tune in enumerate(tunes)]
-    measured = replace(sweep, cells=(*cells, first, *others))
-    page = Page(html.render(measured))
-    drawn = {trace["name"]: trace for trace in page.figures["cell-noise-scales"]["data"]}
-    assert drawn["noise scale"]["x"] == [640.0, 50.0]
-    assert drawn["noise scale"]["error_x"]["array"] == [340.0, 0.0]
-    assert drawn["chosen"]["x"] == [record.config.batch_size] * 2
-    assert drawn["baseline"]["x"] == [record.speedup.baseline.batch_size] * 2
-    assert [row["noise scale"].text for row in shown_cells(measured)][:3] == ["640", "at least 50", "–"]
-    assert "noise scale" not in shown_cells(sweep)[0]
-    table = list(csv.DictReader(io.StringIO(columns.as_csv(measured))))
-    assert [row["noise_scale"] for row in table[:3]] == ["640.0", "", ""]
-    assert [row["noise_scale_low"] for row in table[:3]] == ["420.0", "50.0", ""]
 
 
 def test_a_sweep_without_an_answer_draws_nothing():

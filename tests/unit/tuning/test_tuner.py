@@ -291,29 +291,3 @@ def test_another_proposer_takes_the_place_of_autofits_own(tmp_path):
     assert len(tried) == 5
     assert record.stop_reason == "nothing is left"
     assert record.config in [trial.config for trial in record.searched]
-
-
-@pytest.mark.parametrize(("training_seconds", "is_chosen"), [(None, True), (10_000.0, True), (100.0, False)])
-def test_the_seconds_of_xlas_compiling_count_against_it_in_a_short_training(tmp_path, training_seconds, is_chosen):
-    class Compiling(FakeLauncher):
-        def measure(self, spec):
-            jit, rate = spec.config.jit_compile, 1100.0 if spec.config.jit_compile else 1000.0
-            seconds = {Phase.FIRST_STEP: 21.0 if jit else 1.0}
-            return Measurement(Outcome.OK, Evidence("by formula"), 3.0, samples_per_second=rate, phase_seconds=seconds)
-
-    space = {"batch_size": [32], "workers": [1], "use_multiprocessing": [False], "jit_compile": [False, True]}
-    request = make_request(tmp_path, space=space, expected_training_seconds=training_seconds)
-    _, record = collect(tune, request, Compiling({"describe": replace(DESCRIPTION, defaults={"jit_compile": False})}))
-    assert {trial.config.jit_compile for trial in record.trials} == {False, True}
-    assert record.config.jit_compile is is_chosen
-    assert record.objective.compile_share == pytest.approx(20 / (training_seconds or math.inf))
-
-
-def test_a_short_training_is_not_worth_many_trials(tmp_path):
-    _, usual = collect(tune, make_request(tmp_path, max_trials=12, tolerance=0.0), FakeLauncher())
-    request = make_request(tmp_path, max_trials=12, tolerance=0.0, expected_training_seconds=10.0)
-    _, record = collect(tune, request, FakeLauncher())
-    assert "training time" in record.stop_reason
-    assert len(record.trials) == len(usual.trials)  # those of the study are reused, and no other runs
-    _, fresh = collect(tune, replace(request, fresh=True), FakeLauncher())
-    assert len(fresh.trials) < len(usual.trials)
