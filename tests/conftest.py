@@ -38,7 +38,7 @@ WITH_EVERY_CHANGE = {
     "inference": "jax",
     "inputs": "jax",
     "loaders": "torch",
-    "model_knobs": "jax",
+    "model_arguments": "tensorflow",
     "outcomes": "torch",
     "program": "jax",
     "steps_per_execution": "tensorflow",

@@ -117,9 +117,8 @@ class Description:
     tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
     to the user. `processes_hang` is true if forked workers cannot make the data. `keras` is the module that the model comes
     from, keras or tf_keras. `batch_callbacks` are the names of the user's callbacks that run after each batch,
-    `left_out_callbacks` those of the callbacks that trials do not run.
-    If `jit_by_default` is true, Keras decided on `jit_compile`, because `compile` was not given it. `fixed_knobs` maps
-    knobs of `compile` that must stay as they are to the reason.
+    `left_out_callbacks` those of the callbacks that trials do not run. `fixed_steps_reason` says why
+    `steps_per_execution` must stay as it is; it is empty otherwise.
 
     `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
     the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
@@ -151,8 +150,7 @@ class Description:
     notices: tuple[str, ...] = ()
     batch_callbacks: tuple[str, ...] = ()
     left_out_callbacks: tuple[str, ...] = ()
-    jit_by_default: bool = False
-    fixed_knobs: Mapping[str, str] = field(default_factory=dict)
+    fixed_steps_reason: str = ""
     processes_hang: bool = False
     process_bytes: Count = 0
     fixed_batch_size: int | None = None

@@ -12,7 +12,7 @@ from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage, Text
-from autofit.records.trial import BUILD_KNOBS, COMPILE_KNOBS, FitConfig, Limits, Trial
+from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Limits, Trial
 
 RESULT_VERSION = 2
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
@@ -279,14 +279,10 @@ class TuneRecord(TuneLog):
         return self.choice.config
 
     @property
-    def compile_kwargs(self) -> dict[str, Any]:
+    def compile_kwargs(self) -> dict[str, int]:
         """The arguments of `compile` that were tuned; empty if none was."""
-        return {knob: value for knob, value in self.config.values().items() if knob in COMPILE_KNOBS}
-
-    @property
-    def build_kwargs(self) -> dict[str, str]:
-        """The `dtype_policy` and the mode of `keras.RematScope` (`remat`) under which to build the model, if tuned."""
-        return {knob: value for knob, value in self.config.values().items() if knob in BUILD_KNOBS}
+        steps = self.config.steps_per_execution
+        return {} if steps is None else {STEPS_PER_EXECUTION: steps}
 
     @property
     def samples_per_second(self) -> float:

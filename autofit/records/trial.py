@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
@@ -13,25 +13,10 @@ from autofit.records.units import counted
 DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
 """The knobs that the data takes."""
 
-STEPS_PER_EXECUTION, JIT_COMPILE = "steps_per_execution", "jit_compile"
+STEPS_PER_EXECUTION = "steps_per_execution"
+"""The knob that is an argument of `compile`."""
 
-COMPILE_KNOBS = (STEPS_PER_EXECUTION, JIT_COMPILE)
-"""The knobs that are arguments of `compile`."""
-
-DTYPE_POLICY, REMAT = "dtype_policy", "remat"
-
-BUILD_KNOBS = (DTYPE_POLICY, REMAT)
-"""The knobs under which the model is built: Keras's default dtype policy, and the mode of `keras.RematScope`."""
-
-MODEL_KNOBS = (*COMPILE_KNOBS, *BUILD_KNOBS)
-"""The knobs that the model takes, not the data."""
-
-KNOBS = (*DATA_KNOBS, *MODEL_KNOBS)
-
-NO_REMAT = "none"
-
-SWITCHES = ("use_multiprocessing", JIT_COMPILE)
-"""The knobs that are true or false."""
+KNOBS = (*DATA_KNOBS, STEPS_PER_EXECUTION)
 
 AUTOTUNE = -1
 """`tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs."""
@@ -63,10 +48,8 @@ class FitConfig:
     """One setting of the knobs; a knob is None if it is not searched or the data does not take it.
 
     `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
-    `max_queue_size`, which a `DataLoader` does not have. The model's own value stays where one of the others is None:
-    `steps_per_execution` is the number of batches on which one call of the train function trains; `jit_compile`,
-    whether XLA (on torch: torch.compile) compiles it; `dtype_policy`, such as "mixed_float16"; `remat`, the mode of
-    `keras.RematScope`, or "none".
+    `max_queue_size`, which a `DataLoader` does not have. `steps_per_execution` is the number of batches on which one call
+    of the train function trains; the model's own value stays where it is None.
 
     Example:
         >>> autofit.FitConfig(batch_size=64, workers=4, max_queue_size=2).values()
@@ -79,16 +62,14 @@ class FitConfig:
     use_multiprocessing: bool | None = None
     prefetch_factor: Knob | None = None
     steps_per_execution: Positive | None = None
-    jit_compile: bool | None = None
-    dtype_policy: str | None = None
-    remat: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping of knobs to values; other keys are ignored. 0 and 1 may stand for a switch."""
+        """Make a config from a mapping of knobs to values; other keys are ignored. 0 and 1 may stand for false and true."""
         given = {knob: values[knob] for knob in KNOBS if knob in values}
-        switches = {knob: bool(given[knob]) for knob in SWITCHES if given.get(knob) is not None}
-        return cls(**{**given, **switches})
+        if given.get("use_multiprocessing") is not None:
+            given["use_multiprocessing"] = bool(given["use_multiprocessing"])
+        return cls(**given)
 
     def values(self) -> dict[str, Any]:
         """Return the knobs that are not None, with their values."""
@@ -124,11 +105,6 @@ class FitConfig:
             return None
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
-    @property
-    def of_model(self) -> FitConfig:
-        """The same config without the knobs of the data."""
-        return replace(self, **dict.fromkeys(DATA_KNOBS))
-
     def worker_count(self, cores: int) -> int:
         """Return the number of threads or processes that make batches: 1 without a queue.
 
@@ -150,12 +126,6 @@ class FitConfig:
             parts.append(f"queue {value_in_words(self.max_queue_size)}")
         if (self.steps_per_execution or 1) > 1:
             parts.append(f"{self.steps_per_execution} steps a call")
-        if self.jit_compile is not None:
-            parts.append("jit" if self.jit_compile else "no jit")
-        if self.dtype_policy is not None:
-            parts.append(self.dtype_policy)
-        if self.remat not in (None, NO_REMAT):
-            parts.append(f"remat {self.remat}")
         return ", ".join(parts) or "no knobs"
 
 

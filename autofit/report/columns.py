@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from autofit.records.result import TuneRecord
 from autofit.records.states import Stage
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.records.trial import BUILD_KNOBS, JIT_COMPILE, KNOBS, Limits, Trial, value_in_words
+from autofit.records.trial import KNOBS, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import gain
 from autofit.report.wording import NONE, outcome_label, short_names
@@ -103,10 +103,6 @@ def _workers(row: TrialRow) -> str | None:
     return f"{value_in_words(config.workers)} {'proc' if config.use_multiprocessing else 'thr'}"
 
 
-def _knob(name: str) -> Column[TrialRow]:
-    return Column(name, name, lambda row: getattr(row.trial.config, name), shown=Output.PAGE)
-
-
 def _reading(name: str, label: str, form: Callable[[Any], str], shown: Output = _PEOPLE) -> Column[TrialRow]:
     return Column(name, label, lambda row: getattr(row.trial.measurement, name), form, shown)
 
@@ -127,7 +123,6 @@ _TRIAL_COLUMNS: tuple[Column[TrialRow], ...] = (
     Column("workers", "workers", _workers, order=lambda row: row.trial.config.workers),
     Column("queue", "queue", lambda row: row.trial.config.queue_in_words, order=lambda row: row.trial.config.queue_batches),
     Column("steps_per_execution", "steps a call", lambda row: row.trial.config.steps_per_execution, shown=Output.PAGE),
-    *(_knob(knob) for knob in (JIT_COMPILE, *BUILD_KNOBS)),
     _reading("outcome", "outcome", outcome_label),
     _reading("samples_per_second", "samples/s", format_rate),
     _reading("spread", "±", "{:.0%}".format, Output.PAGE),

@@ -9,7 +9,7 @@ from typing import Any
 
 from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.result import TuneRecord
-from autofit.records.trial import AUTOTUNE, DTYPE_POLICY, NO_REMAT, STEPS_PER_EXECUTION
+from autofit.records.trial import AUTOTUNE
 from autofit.report.wording import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
 from autofit.workload.inputs.kinds import render_validation
@@ -29,16 +29,11 @@ def render(record: TuneRecord) -> str:
     stands for what the program passes already.
     """
     source, description = record.call_source, record.description
-    policy, remat = record.config.dtype_policy, record.config.remat or NO_REMAT
-    if policy in (None, description.defaults.get(DTYPE_POLICY)):
-        policy = source.dtype_policy
-    keras = [f"import {description.keras}"] if policy or remat != NO_REMAT else []
+    policy = source.dtype_policy
+    keras = [f"import {description.keras}"] if policy else []
     smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
-    built = f"model = {_model(record)}"
-    if remat != NO_REMAT:
-        built = f"with keras.RematScope({remat!r}):\n{textwrap.indent(built, '    ')}"
-    environment, needed, model_lines = _on_devices(record, built)
+    environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
@@ -54,8 +49,7 @@ def render(record: TuneRecord) -> str:
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     changed = {knob: value for knob, value in record.compile_kwargs.items() if value != description.defaults.get(knob)}
-    together = changed.get(STEPS_PER_EXECUTION)
-    lines += [f"# callbacks of batches run once every {together} batches:"] if together else []
+    lines += [f"# callbacks of batches run once every {steps} batches:" for steps in changed.values()]
     lines += _settings("model", changed)
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
@@ -123,7 +117,6 @@ def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
     kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
     others = {
         "compile_kwargs": record.compile_kwargs,
-        "build_kwargs": record.build_kwargs,
         "optimizer_kwargs": dict(record.optimizer_kwargs),
     }
     return {**kwargs, **{name: values for name, values in others.items() if values}}

@@ -25,7 +25,7 @@ import numpy as np
 
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
-from autofit.search.config_arrays import DATA_COLUMNS, MODES, ConfigArrays, Mask, Vector
+from autofit.search.config_arrays import DATA_COLUMNS, ConfigArrays, Mask, Vector
 from autofit.search.context import SearchContext
 from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.feasibility import Feasibility, FeasibleSet
@@ -45,8 +45,8 @@ _CALL_SECONDS = 1.0
 _OOM_SECONDS = 20.0  # that an OOM takes beyond a trial: TensorFlow repeats a failing allocation for 10 s
 _DETOUR_RATIO = 1.3  # take a step if the goal's expected improvement is this many times the best candidate's
 _LEAST_PROGRESS_OCTAVES = 0.5  # a step must be nearer to the goal than every finished trial, by this distance
-# of `coordinates`: 4 octaves between threads and processes, 1 between modes
-_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3, *(1.0,) * len(MODES)))
+# of `coordinates`: 4 octaves between threads and processes
+_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))
 _TIE_RATIO = 0.1  # expected improvements that differ by less than this share count as equal: the cheaper config is taken
 
 
@@ -54,7 +54,6 @@ class FrontierSearch:
     """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
-        context = replace(context, baseline=baseline)
         self.feasible = FeasibleSet(space, context)
         self._points = _WEIGHTS * self.feasible.arrays.coordinates()
         self._baseline, self._context = baseline, context
@@ -126,9 +125,9 @@ class FrontierSearch:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
-        wanted = replace(self._baseline.of_model, batch_size=batch, workers=workers, max_queue_size=queue)
-        target = ConfigArrays.of([replace(wanted, use_multiprocessing=False)], self._context.cores).coordinates()
-        octaves = np.abs(self._points - _WEIGHTS * target).sum(1)
+        target = FitConfig(batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution)
+        coordinates = ConfigArrays.of([target], self._context.cores).coordinates()
+        octaves = np.abs(self._points - _WEIGHTS * coordinates).sum(1)
         nearest = int(np.argmin(np.where(feasibility.candidates, octaves, np.inf)))
         return self._proposed(nearest, Reason.PROBE, feasibility)
 
@@ -167,9 +166,8 @@ class FrontierSearch:
         if not candidates.any():
             return Decision(stop_reason=EXHAUSTED) if risk is None else propose(risk, Reason.RISK)
         chosen = _cheapest(improvement, candidates, share)
-        # the cost of a call has a narrow prior, and modes are few: neither needs a trial to settle the model
-        known_steps = np.isin(arrays.steps, [t.config.steps_per_execution or 1 for t in ran])
-        known = candidates & known_steps & np.any([arrays.has_modes(t.config) for t in ran], axis=0)
+        # the cost of a call has a narrow prior: other steps in a call need no trial to settle the model
+        known = candidates & np.isin(arrays.steps, [t.config.steps_per_execution or 1 for t in ran])
         expected = np.where(feasibility.expected, improvement, -np.inf)
         goal = int(np.argmax(expected))
         step = None

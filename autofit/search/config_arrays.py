@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from autofit.records.trial import AUTOTUNE, NO_REMAT, FitConfig
+from autofit.records.trial import AUTOTUNE, FitConfig
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -19,17 +19,6 @@ DATA_COLUMNS = 6
 """The number of coordinates that describe batch size, workers and queue."""
 
 
-MODES = ("jit", "float16", "bfloat16", "remat", "partial remat")
-"""What changes a train step besides the batch size: a compiler, each half precision, and rematerialization."""
-
-
-def modes_of(config: FitConfig) -> tuple[bool, ...]:
-    """Return which of `MODES` a config has; a knob that is not searched changes nothing."""
-    policy, remat = config.dtype_policy or "", config.remat or NO_REMAT
-    is_half, is_brain = "float16" in policy, "bfloat16" in policy
-    return bool(config.jit_compile), is_half and not is_brain, is_brain, remat == "full", remat not in ("full", NO_REMAT)
-
-
 @dataclass(frozen=True)
 class ConfigArrays:
     """Holds the knobs of several configs, as arrays with one entry for each config.
@@ -37,7 +26,7 @@ class ConfigArrays:
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
     processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
     `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
-    function; 1 if that is not searched. `modes` has a column for each of `MODES`.
+    function; 1 if that is not searched.
     """
 
     batch: Vector
@@ -47,7 +36,6 @@ class ConfigArrays:
     auto_workers: Mask
     auto_queue: Mask
     steps: Vector
-    modes: Mask
 
     @classmethod
     def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
@@ -60,17 +48,7 @@ class ConfigArrays:
             np.array([c.workers == AUTOTUNE for c in configs], bool),
             np.array([c.max_queue_size == AUTOTUNE for c in configs], bool),
             np.array([c.steps_per_execution or 1 for c in configs], float),
-            np.array([modes_of(c) for c in configs], bool).reshape(len(configs), len(MODES)),
         )
-
-    def has_modes(self, config: FitConfig) -> Mask:
-        """Return a mask of the configs with the modes of another."""
-        return np.asarray((self.modes == np.array(modes_of(config))).all(1))
-
-    @cached_property
-    def distinct_modes(self) -> set[tuple[bool, ...]]:
-        """The modes of any config."""
-        return {tuple(row) for row in self.modes.tolist()}
 
     @cached_property
     def queued(self) -> Mask:
@@ -90,10 +68,10 @@ class ConfigArrays:
 
         The first three columns are batch size, workers and queue size in octaves. The next three are 0 or 1: whether the
         workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE. These
-        `DATA_COLUMNS` are followed by the number of steps in a call, in octaves, and the modes.
+        `DATA_COLUMNS` are followed by the number of steps in a call, in octaves.
         """
         sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
-        columns = *sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps), *self.modes.T
+        columns = *sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps)
         return np.stack(columns, axis=1)
 
     def at(self, indices: Mask | npt.NDArray[np.intp] | list[int]) -> ConfigArrays:

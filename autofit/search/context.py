@@ -10,7 +10,7 @@ import numpy as np
 
 from autofit.records.description import Description
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Limits, Trial
+from autofit.records.trial import Limits, Trial
 from autofit.search.config_arrays import Matrix, Vector
 from autofit.search.surrogate.bayesian_linear import LinearModel
 
@@ -23,7 +23,7 @@ class SearchContext:
     """The workload, the machine and the settings of one search, made once and shared by all its models.
 
     `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`. If `on_cpu`, the train
-    step takes host memory and cores. The description is of the modes of the `baseline`.
+    step takes host memory and cores.
     """
 
     description: Description
@@ -34,7 +34,6 @@ class SearchContext:
     headroom: float = 0.03
     max_oom: int = 2
     warm_start: tuple[Trial, ...] = ()
-    baseline: FitConfig = KERAS_DEFAULTS
 
 
 class Observations:

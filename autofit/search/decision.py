@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autofit.records.states import Text
-from autofit.records.trial import AUTOTUNE, BUILD_KNOBS, JIT_COMPILE, FitConfig, Trial, value_in_words
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 
 INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
 _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
@@ -112,8 +112,4 @@ def difference(config: FitConfig, other: FitConfig) -> str:
             words.append(f"{more if value > reference else less} {name}")
     if config.has_queue and config.use_multiprocessing != other.use_multiprocessing:
         words.append("processes" if config.use_multiprocessing else "threads")
-    for knob in (JIT_COMPILE, *BUILD_KNOBS):
-        value = getattr(config, knob)
-        if value is not None and value != getattr(other, knob):
-            words.append(f"{knob} {value}")
     return ", ".join(words)

@@ -112,10 +112,10 @@ def dominated_by(arrays: ConfigArrays, oom_config: FitConfig, outcome: Outcome) 
 
     Device memory grows only with the batch size. Host memory also grows with workers, processes and queue, so a host OOM
     rules out the configs that are at least as large in every knob. AUTOTUNE is neither larger nor smaller than a number:
-    it is compared only with AUTOTUNE. Configs with other modes may take less memory.
+    it is compared only with AUTOTUNE.
     """
     failed = ConfigArrays.of([oom_config])
-    larger = (arrays.batch >= failed.batch) & arrays.has_modes(oom_config)
+    larger = arrays.batch >= failed.batch
     if outcome is Outcome.HOST_OOM:
         same_kind = (arrays.auto_workers == failed.auto_workers) & (arrays.auto_queue == failed.auto_queue)
         larger &= same_kind & (arrays.workers >= failed.workers)
@@ -130,14 +130,14 @@ def like_a_hang(arrays: ConfigArrays, hung: FitConfig) -> Mask:
     these have none, and at least the same batch size.
     """
     failed = ConfigArrays.of([hung])
-    same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued) & arrays.has_modes(hung)
+    same_kind = (arrays.processes == failed.processes) & (arrays.queued == failed.queued)
     return np.asarray(same_kind & np.where(failed.queued, arrays.workers >= failed.workers, arrays.batch >= failed.batch))
 
 
 def hardly_faster(arrays: ConfigArrays, slow: FitConfig) -> Mask:
     """Return a mask of the configs with more than half the batch size of one that timed out, and at most its workers."""
     failed = ConfigArrays.of([slow])
-    no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes) & arrays.has_modes(slow)
+    no_faster = (arrays.workers <= failed.workers) & (arrays.processes <= failed.processes)
     return np.asarray((arrays.batch > _SLOW_SHARE * failed.batch) & no_faster)
 
 

@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autofit.errors import UsageError
-from autofit.records.trial import AUTOTUNE, BUILD_KNOBS, KERAS_DEFAULTS, KNOBS, SWITCHES, FitConfig
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 
@@ -25,8 +25,6 @@ _MOST_WORKERS = 16
 _QUEUES = (2, 4, 10, 32)  # batches
 _PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
 _STEPS_PER_EXECUTION = (1, 8, 32)  # 32 leave 3 % of what a call costs
-_Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
-_Remat = Literal["none", "full", "larger_than", "activations"]
 
 
 def _autotune(value: Any) -> Any:
@@ -76,9 +74,6 @@ class Space(BaseModel):
     use_multiprocessing: _BooleanValues = None
     prefetch_factor: _IntegerValues = None
     steps_per_execution: _IntegerValues = None
-    jit_compile: _BooleanValues = None
-    dtype_policy: Annotated[list[_Policy], _OneOrMore] | _Policy | None = None
-    remat: Annotated[list[_Remat], _OneOrMore] | _Remat | None = None
 
     def values(self) -> dict[str, Any]:
         """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
@@ -89,8 +84,6 @@ class Space(BaseModel):
 @dataclass(frozen=True)
 class SearchSpace:
     """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
-
-    The values of `dtype_policy` and `remat` are in the user's order.
 
     `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
     `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on. If
@@ -104,9 +97,6 @@ class SearchSpace:
     use_multiprocessing: tuple[bool, ...] | None = None
     prefetch_factor: tuple[int, ...] | None = None
     steps_per_execution: tuple[int, ...] | None = None
-    jit_compile: tuple[bool, ...] | None = None
-    dtype_policy: tuple[str, ...] | None = None
-    remat: tuple[str, ...] | None = None
     most_samples_ahead: int | None = None
     most_samples_executed: int | None = None
     whole_calls: bool = False
@@ -164,38 +154,33 @@ class SearchSpace:
 
 
 def cost(config: FitConfig) -> tuple[Any, ...]:
-    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue, model.
+    """Return a key that sorts the cheapest config first: by batch size, workers, threads before processes, queue, steps.
 
     AUTOTUNE comes after every number, because it may take all cores and half of the free RAM.
     """
-    of_model = config.steps_per_execution or 1, bool(config.jit_compile), config.dtype_policy or "", config.remat or ""
+    steps = config.steps_per_execution or 1
     if not config.has_queue:
-        return config.batch_size or 0, 0, 0, 0, *of_model
+        return config.batch_size or 0, 0, 0, 0, steps
     queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
     workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
-    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, *of_model
+    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, steps
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
     """Return a key that sorts the config nearest to the baseline first.
 
-    It sorts by what changes the numbers that training computes, then batch size, workers, processes, queue, steps and
-    `jit_compile`. Sizes are compared in octaves (doublings). Workers and queue size count only with a queue
-    (`FitConfig.has_queue`).
+    It sorts by batch size, workers, processes, queue and steps. Sizes are compared in octaves (doublings). Workers and
+    queue size count only with a queue (`FitConfig.has_queue`).
     """
     steps = octaves(config.steps_per_execution, baseline.steps_per_execution)
-    rebuilt = sum(getattr(config, knob) != getattr(baseline, knob) for knob in BUILD_KNOBS)
-    recompiled = float(config.jit_compile != baseline.jit_compile)
     config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
-        float(rebuilt),
         octaves(config.batch_size, baseline.batch_size),
         octaves(config.workers, baseline.workers),
         float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
         octaves(*queue_sizes),
         steps,
-        recompiled,
     )
 
 
@@ -259,12 +244,11 @@ def build_space(
         "use_multiprocessing": (False, True),
         "prefetch_factor": _PREFETCH_FACTORS,
         "steps_per_execution": _STEPS_PER_EXECUTION,
-        "jit_compile": (False, True),
     }
     if autotunes:
         defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
-    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken if knob in defaults}
+    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
     if "batch_size" not in values:
         for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
@@ -334,14 +318,12 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[Any, ...]:
-    if knob in BUILD_KNOBS:
-        return tuple(dict.fromkeys(asked))
     key, is_range = f"space.{knob}", isinstance(asked, dict)
     values = [asked["min"], asked["max"]] if is_range else asked
     others = (AUTOTUNE,) if knob in AUTOTUNED and not is_range else ()
     if not autotunes and any(v in others for v in values):
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    lowest = 0 if knob in ("workers", *SWITCHES) else 1  # a max_queue_size of 0 may hold a whole epoch
+    lowest = 0 if knob in ("workers", "use_multiprocessing") else 1  # a max_queue_size of 0 may hold a whole epoch
     if not all(v >= lowest or v in others for v in values):
         allowed = f"integers of at least {lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and knob in AUTOTUNED)
         raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)

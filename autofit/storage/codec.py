@@ -56,8 +56,6 @@ def distributions(knobs: Mapping[str, tuple[Any, ...]]) -> dict[str, BaseDistrib
     def of(values: tuple[Any, ...]) -> BaseDistribution:
         if all(isinstance(value, bool) for value in values):
             return CategoricalDistribution((False, True))
-        if all(isinstance(value, str) for value in values):
-            return CategoricalDistribution(values)
         return IntDistribution(values[0], values[-1], log=values[0] > 0)
 
     return {parameter(knob, values): of(values) for knob, values in knobs.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from autofit.backends.protocol import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
@@ -13,17 +12,7 @@ from autofit.machine import host
 from autofit.records.description import Description, recomputes_from
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import (
-    COMPILE_KNOBS,
-    DTYPE_POLICY,
-    JIT_COMPILE,
-    KERAS_DEFAULTS,
-    MODEL_KNOBS,
-    REMAT,
-    STEPS_PER_EXECUTION,
-    FitConfig,
-    Trial,
-)
+from autofit.records.trial import KERAS_DEFAULTS, STEPS_PER_EXECUTION, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
@@ -41,14 +30,6 @@ from autofit.workload.inputs.kinds import KINDS
 
 _SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
 _LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be meant as the ends of a range
-_OF_KERAS_3 = "(it can with Keras 3)"
-_CAN_BE_SET = {
-    STEPS_PER_EXECUTION: "(it can with Keras 3 on TensorFlow and JAX, unless the model defines make_train_function or "
-    "make_test_function itself)",
-    JIT_COMPILE: "(it can with Keras 3 on TensorFlow and torch)",
-    DTYPE_POLICY: _OF_KERAS_3,
-    REMAT: "(it can for fit on JAX and torch, with a Keras that has keras.RematScope)",
-}
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
 
 
@@ -118,9 +99,11 @@ def warm_start(request: TuneRequest, study: TuningStudy, description: Descriptio
     if backend != TENSORFLOW:  # rates on one backend say nothing about another
         key = f"{key} {backend}"
     study.set_attribute(attributes.WARM_START_KEY, key)
-    own = {knob: value for knob, value in description.defaults.items() if knob in MODEL_KNOBS}
+    steps = description.defaults.get(STEPS_PER_EXECUTION)
     trials = () if request.fresh else study.similar_trials(key)
-    return tuple(replace(t, config=FitConfig.of({**own, **t.config.values()})) for t in trials)  # which may not name these
+    return tuple(  # whose configs may not name the steps
+        replace(t, config=replace(t.config, steps_per_execution=t.config.steps_per_execution or steps)) for t in trials
+    )
 
 
 def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
@@ -170,10 +153,6 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
             f"steps_per_execution is not tried, because callbacks of batches ({names}) would no longer run after each "
             "batch. To try it, write steps_per_execution: [1, 8, 32] in space"
         )
-    if len(prepared.space.dtype_policy or ()) > 1:
-        yield Notice(
-            "another dtype_policy changes the numbers that training computes: compare the loss before you train for long"
-        )
     for text in (*prepared.description.notices, prepared.few_updates, _no_room_ahead(prepared.space)):
         if text is not None:
             yield Notice(text)
@@ -188,10 +167,10 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
         present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
     asked = settings.space.values()
-    of_model = _knobs_of_model(request, description)
+    steps = [STEPS_PER_EXECUTION] if _searches_steps(request, description) else []
     space = build_space(
         asked,
-        (*description.knobs, *of_model),
+        (*description.knobs, *steps),
         cores=request.machine.cores,
         sample_count=count,
         baseline=present,
@@ -216,8 +195,8 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         )
     elif description.processes_hang and space.use_multiprocessing is not None:
         space = replace(space, use_multiprocessing=(False,))
-    fixed: dict[str, Any] = {knob: (description.defaults[knob],) for knob in description.fixed_knobs}
-    space = replace(space, **fixed)
+    if description.fixed_steps_reason:
+        space = replace(space, steps_per_execution=(description.defaults[STEPS_PER_EXECUTION],))
     if description.fixed_batch_size is not None:
         space = replace(space, batch_size=(description.fixed_batch_size,))
         if all(len(values) == 1 for values in space.knobs().values()):
@@ -225,22 +204,19 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
     return space
 
 
-def _knobs_of_model(request: TuneRequest, description: Description) -> tuple[str, ...]:
-    """Return the knobs of the model that are searched: those that the user names, and those that `compile` left open."""
+def _searches_steps(request: TuneRequest, description: Description) -> bool:
+    """Return whether steps in a call are searched: the user names them, or `compile` and the callbacks leave them open."""
     settings = request.settings
-    named = [knob for knob in MODEL_KNOBS if knob in {**settings.space.values(), **settings.baseline.values()}]
-    for knob in named:
-        if knob not in description.defaults:
-            raise UsageError(
-                f"{knob} is given, but it cannot be set for this model {_CAN_BE_SET[knob]}; remove {knob} from the space",
-                key="space",
-            )
-    if STEPS_PER_EXECUTION not in named and _is_open(request, description) and not description.batch_callbacks:
-        named.append(STEPS_PER_EXECUTION)
-    is_on = description.jit_by_default and description.defaults.get(JIT_COMPILE)  # on a CPU, XLA is off, and seldom faster
-    if JIT_COMPILE not in named and is_on and description.knobs:
-        named.append(JIT_COMPILE)
-    return tuple(named)
+    if STEPS_PER_EXECUTION not in {**settings.space.values(), **settings.baseline.values()}:
+        return _is_open(request, description) and not description.batch_callbacks
+    if STEPS_PER_EXECUTION not in description.defaults:
+        raise UsageError(
+            f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and "
+            "JAX, unless the model defines make_train_function or make_test_function itself); remove "
+            f"{STEPS_PER_EXECUTION} from the space",
+            key="space",
+        )
+    return True
 
 
 def _is_open(request: TuneRequest, description: Description) -> bool:
@@ -283,18 +259,16 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
     )
 
 
-def without_failing_knob(request: TuneRequest, prepared: Prepared, failed: Trial) -> Description | None:
-    """Return the description of a workload whose code fails with a value of a knob of `compile`.
+def of_own_steps(request: TuneRequest, prepared: Prepared, failed: Trial) -> Description | None:
+    """Return the description of a workload whose code fails with other steps in a call than the baseline's.
 
-    Returns None if the values are the user's: those of the baseline, or named in `space`.
+    Returns None if the steps are the user's: those of the baseline, or named in `space`.
     """
-    named = request.settings.space.values()
-    for knob in COMPILE_KNOBS:
-        value, own = getattr(failed.config, knob), getattr(prepared.baseline, knob)
-        if value != own and knob not in named:
-            reason = f"your code fails with {knob} {value} ({failed.measurement.evidence.reason.strip()})"
-            return replace(prepared.description, fixed_knobs={**prepared.description.fixed_knobs, knob: reason})
-    return None
+    steps, own = failed.config.steps_per_execution, prepared.baseline.steps_per_execution
+    if steps == own or STEPS_PER_EXECUTION in request.settings.space.values():
+        return None
+    reason = f"your code fails with {STEPS_PER_EXECUTION} {steps} ({failed.measurement.evidence.reason.strip()})"
+    return replace(prepared.description, fixed_steps_reason=reason)
 
 
 def of_one_size(prepared: Prepared, failed: Trial) -> Description:
@@ -312,10 +286,10 @@ def one_size_notice(description: Description) -> Notice:
     return Notice(f"batch_size is not tuned: {description.fixed_batch_size_reason}")
 
 
-def fixed_knob_notice(description: Description) -> Notice:
-    """Say that a knob of `compile` is not tuned, and why: the one that was found last."""
-    knob, reason = list(description.fixed_knobs.items())[-1]
-    return Notice(f"{knob} stays {description.defaults[knob]}: {reason}")
+def own_steps_notice(description: Description) -> Notice:
+    """Say that steps in a call are not tuned, and why."""
+    own = description.defaults[STEPS_PER_EXECUTION]
+    return Notice(f"{STEPS_PER_EXECUTION} stays {own}: {description.fixed_steps_reason}")
 
 
 def _sample_count(request: TuneRequest, description: Description) -> int | None:

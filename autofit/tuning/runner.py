@@ -69,11 +69,11 @@ class TrialRunner:
     ) -> Measurement:
         """Measure a config; end early if it cannot beat the best of `trials`.
 
-        If a trial with the same batch size and knobs of the model has read the rate of the step alone, that rate is reused.
+        If a trial with the same batch size and steps in a call has read the rate of the step alone, that rate is reused.
         """
         best = max((trial.samples_per_second for trial in trials), default=0.0)
-        step = config.batch_size, config.of_model
-        same = (t.measurement for t in trials if (t.config.batch_size, t.config.of_model) == step)
+        step = config.batch_size, config.steps_per_execution
+        same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
         rates = (measured.compute_samples_per_second for measured in same)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),

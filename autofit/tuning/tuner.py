@@ -35,13 +35,13 @@ from autofit.tuning.prepare import (
     Prepared,
     describe,
     edge_notice,
-    fixed_knob_notice,
     frontier_proposer,
     notices,
     of_one_size,
+    of_own_steps,
     one_size_notice,
+    own_steps_notice,
     prepare,
-    without_failing_knob,
 )
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
@@ -109,8 +109,6 @@ class _Tuning:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
-        if description.versions.get("backend") == "torch" and True in (space.jit_compile or ()):
-            self._runner.budget.allow_compiling()
         self.study.is_allowed = lambda config: config in space or config == baseline
         proposer = self._make_proposer(self._request, prepared)
         confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
@@ -193,9 +191,9 @@ class _Tuning:
                 continue
             if measurement.outcome is Outcome.ERROR:
                 failed = Trial(config, measurement, why)
-                restricted = without_failing_knob(self._request, prepared, failed)
+                restricted = of_own_steps(self._request, prepared, failed)
                 if restricted is not None:
-                    self._emit(fixed_knob_notice(restricted))
+                    self._emit(own_steps_notice(restricted))
                     return restricted
                 if self._runs_with_baseline_batch(config, prepared):
                     restricted = of_one_size(prepared, failed)

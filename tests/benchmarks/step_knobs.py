@@ -3,7 +3,7 @@
     python tests/benchmarks/step_knobs.py                     print the frozen figures
     python tests/benchmarks/step_knobs.py --run [PROGRAM ...] tune and time (two minutes each) and freeze step_knobs.json
 
-Method. For each program of `public_programs.py` on TensorFlow and JAX, `autofit tune` searches the knobs of `compile` at
+Method. For each program of `public_programs.py` on TensorFlow and JAX, `autofit tune` searches the steps in a call at
 the program's own batch size. Then plain `fit` without autofit (`plain_keras.py`) is timed with the program's own `compile`
 and with what the tune found, in turn, four times each in processes of their own. The gain is the geometric mean of the
 pairs, with its 95 % interval. Where the tune keeps the program's own, there is nothing to time and the gain is 1. "engines"

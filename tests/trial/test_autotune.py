@@ -9,7 +9,7 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, MODEL_KNOBS, FitConfig
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, STEPS_PER_EXECUTION, FitConfig
 from tests import workloads as w
 
 QUIET_SECONDS = 0.3
@@ -38,7 +38,7 @@ class WithWorkers(keras.utils.PyDataset):
 
 def defaults_of_data(described):
     """The values of the knobs that the data takes; the model has its own."""
-    return {knob: value for knob, value in described.defaults.items() if knob not in MODEL_KNOBS}
+    return {knob: value for knob, value in described.defaults.items() if knob != STEPS_PER_EXECUTION}
 
 
 def test_the_factorys_own_values_are_described(turn, play):

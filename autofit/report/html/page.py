@@ -13,7 +13,7 @@ from autofit.records.description import Estimate
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import MODEL_KNOBS, FitConfig, Trial
+from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
@@ -204,7 +204,7 @@ def machine(record: Record) -> dict[str, str]:
     data = f"{d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     data += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
     trials = record.trials if isinstance(record, TuneLog) else ()
-    of_model = (knob for knob in MODEL_KNOBS if any(getattr(trial.config, knob) is not None for trial in trials))
+    of_model = [STEPS_PER_EXECUTION] if any(trial.config.steps_per_execution is not None for trial in trials) else []
     texts = {"knobs tuned": ", ".join([*d.knobs, *of_model]), "shapes": d.shapes, "notices": " ".join(d.notices)}
     return {**facts, **d.versions, "model": model, "input": data, **texts}
 

@@ -56,8 +56,8 @@ def throughput(log: TuneLog) -> Plot | None:
         if rates and min(rates) > top:
             caption += f" The {part} reaches {format_rate(min(rates))} samples/s or more, which is above the plot."
     setting, same, others = _by_setting(log, rated)
-    models = {trial.config.of_model for trial in same}
-    like_chosen = [trial for trial in rated if trial.config.of_model in models]
+    steps = {trial.config.steps_per_execution for trial in same}
+    like_chosen = [trial for trial in rated if trial.config.steps_per_execution in steps]
     ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
     failed = [t for t in log.trials if t.measurement.outcome is not Outcome.OK and t not in ooms]
     chosen = []
@@ -148,7 +148,7 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
     setting = replace(config, batch_size=None)
 
     def is_same(other: FitConfig) -> bool:
-        if other.of_model != setting.of_model:
+        if other.steps_per_execution != setting.steps_per_execution:
             return False
         return not (other.has_queue or setting.has_queue) or replace(other, batch_size=None) == setting
 

@@ -1,8 +1,7 @@
 """Predict the throughput of configs that have not run, with models of three rates fitted to all trials.
 
-    step     R_c  = b / (h/N + t0 + t1·b) · m              time is affine in the batch size b, so the rate saturates;
-                                                           Python's h is spent once a call, which runs N steps; m is the
-                                                           product of a factor for each mode (XLA, half precision, …)
+    step     R_c  = b / (h/N + t0 + t1·b)                  time is affine in the batch size b, so the rate saturates;
+                                                           Python's h is spent once a call, which runs N steps
     input    R_in = b·(n^-s + g^-s)^(-1/s) / (p0 + p1·b)   n busy threads; the rate levels off at a capacity g (the GIL,
                                                            the disk, the cores): suddenly if s is large
                   = b·min(n, G) / (p0 + (p1 + x)·b)        n busy processes up to a capacity G; pickling a sample takes x s
@@ -28,16 +27,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.trial import Trial
-from autofit.search.config_arrays import MODES, ConfigArrays, Matrix, Vector, modes_of
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
 from autofit.search.context import SearchContext
 from autofit.search.surrogate.residual import Amplitude, Residual
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _STEP_ERROR, _INPUT_ERROR, _FIT_ERROR = 0.03, 0.06, 0.04  # errors of the models, in addition to the noise of a reading
 _AMPLITUDE = Amplitude(0.04, 0.5)  # of the residuals of the rate of `fit`
-_LENGTH_SCALES = np.array(
-    (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0, *(2.0,) * len(MODES))
-)  # length scales of these residuals, over `coordinates`
+_LENGTH_SCALES = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0))  # length scales of these residuals, over `coordinates`
 _AUTO_DEVIATION = 0.2  # prior deviation of the input's log rate with AUTOTUNE, relative to one thread per core
 _ABOVE_CEILING = 0.005  # deviation of a rate above its lower ceiling, in addition to the uncertainty of the ceilings
 # amplitudes of the step's residuals, between neighbouring batch sizes and over octaves: an affine law errs by 6 % in the
@@ -52,9 +49,6 @@ _LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
 _BYTES_PER_SECOND = 0.5e9  # prior rate of pickling samples between processes (measured with large batches: 0.12e9)
 _DRIFT = 0.2  # deviation of a parameter's logarithm between an earlier tune and this one
 _CALL_SECONDS = 0.5e-3  # prior of what a call of the train function costs in Python (measured: 0.3 to 3 ms)
-# of the log rate of the step in each of `MODES` against the step without, prior mean and deviation (assumed)
-_MODES_ON_GPU = ((0.1, 0.25), (0.4, 0.4), (0.4, 0.4), (-0.25, 0.15), (-0.1, 0.1))
-_MODES_ON_CPU = ((-1.0, 1.0), (-0.7, 0.7), (-0.7, 0.7), (-0.25, 0.15), (-0.1, 0.1))
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 
 
@@ -76,7 +70,6 @@ class ThroughputSurrogate:
         noises = np.array([[m.compute_noise, m.input_noise, m.rate_noise] for m in measured]).T
         self._noise = np.hypot(np.array([[_STEP_ERROR], [_INPUT_ERROR], [_FIT_ERROR]]), noises)
         self._step_noise = noises[0]
-        self._modes = np.array(modes_of(context.baseline), float)
         self._prior, self._scale = self._priors(context)
         if warm_start is not None:
             self._prior = warm_start._parameters
@@ -105,9 +98,9 @@ class ThroughputSurrogate:
         return fit + mean, np.sqrt(variance)
 
     def deviation_from(self, config: ConfigArrays, others: ConfigArrays) -> Vector:
-        """Return the deviation of the difference in log rate between a config and others with other knobs of the model.
+        """Return the deviation of the difference in log rate between a config and others with other steps in a call.
 
-        What makes the rate of the one config uncertain applies to the others as well, but for these knobs.
+        What makes the rate of the one config uncertain applies to the others as well, but for the cost of a call.
         """
         slopes = [self._with_slopes(self._parameters, at, self._step_off(at)[0])[1][2] for at in (config, others)]
         apart = (slopes[1] - slopes[0]).T
@@ -149,7 +142,6 @@ class ThroughputSurrogate:
             (math.log(4.0), 1.0),  # s (measured, tests/benchmarks/tables: 4 for two cores, 1 for a disk)
             (math.log(call), 1.2),  # h
             (0.0, 1.0),  # c (assumed)
-            *(_MODES_ON_CPU if context.on_cpu else _MODES_ON_GPU),
         ]
         means, deviations = np.array(priors, float).T
         return means, deviations
@@ -165,14 +157,9 @@ class ThroughputSurrogate:
         return np.concatenate([rows, np.diag(1 / self._scale)])
 
     def _log_rates(self, configs: ConfigArrays, step_off: Matrix | float = 0.0, parameters: Matrix | None = None) -> Matrix:
-        """Return the log rates with the fitted parameters, or with one or more other sets of parameters.
-
-        After the parameters of `log_rates` comes the log of a factor for each of `MODES`, relative to the baseline's.
-        """
+        """Return the log rates with the fitted parameters, or with one or more other sets of parameters."""
         sets = self._parameters[None] if parameters is None else parameters
         taken = np.minimum(configs.workers, self._cores) / self._cores if self._on_cpu else 0.0
-        sets, by_mode = np.split(sets, [-len(MODES)], axis=1)
-        step_off = step_off + by_mode @ (configs.modes - self._modes).T
         return log_rates(sets, configs, step_off, taken, takes_turns=self._takes_turns)
 
     def _with_slopes(

@@ -9,10 +9,10 @@ from typing import Any
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
-from autofit.records.trial import COMPILE_KNOBS, FitConfig
+from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of, remat_scope, require_dtype_policy, set_dtype_policy
+from autofit.trial.worker.keras_versions import keras_of, set_dtype_policy
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
@@ -31,18 +31,11 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
-    config = context.spec.config
-    policy = config.dtype_policy or loaded.dtype_policy
-    if policy is not None:
-        set_dtype_policy(policy)
+    if loaded.dtype_policy is not None:
+        set_dtype_policy(loaded.dtype_policy)
     spreads = loaded.distribution is not None and context.placement.count > 1
-    with (
-        backends.current().distributing(context.placement) if spreads else contextlib.nullcontext(),
-        remat_scope(config.remat),
-    ):
+    with backends.current().distributing(context.placement) if spreads else contextlib.nullcontext():
         model = build(**kwargs)
-    if config.dtype_policy is not None:
-        require_dtype_policy(config.dtype_policy)
     compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
     if keras_of(model) is None:
         raise UsageError(f"build_model returned a {type(model).__name__}; it must return a {compiled}keras.Model")
@@ -55,9 +48,8 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         accumulation.accumulate(model, steps)
     if loaded.jit_compile is not None:
         model.jit_compile = loaded.jit_compile
-    for knob in COMPILE_KNOBS:
-        if getattr(config, knob) is not None:
-            setattr(model, knob, getattr(config, knob))
+    if context.spec.config.steps_per_execution is not None:
+        model.steps_per_execution = context.spec.config.steps_per_execution
     return model
 
 

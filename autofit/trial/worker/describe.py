@@ -33,7 +33,6 @@ from autofit.trial.worker.keras_versions import (
     distribution_of,
     keras_of,
     model_defaults,
-    noting_jit_by_default,
     without_tensorflow,
 )
 from autofit.trial.worker.traced_workload import TracedWorkload
@@ -72,9 +71,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     if context.spec.gpus:
         backend.decide_as_on_gpu()
-    decided = list[Any]()
-    with noting_jit_by_default(decided):
-        model = build_model(context, loaded)
+    model = build_model(context, loaded)
     notices_of_model = _notices_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
@@ -126,7 +123,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         parameter_bytes=variables.bytes_of(model.variables),
         optimizer_bytes=traced.optimizer_bytes(),
         jit_compile=bool(model.jit_compile),
-        jit_by_default=any(each is model for each in decided) and loaded.jit_compile is None,
         batch_parts=data.part_count,
         keras=keras_of(model).__name__,
         validation_knobs=validation_knobs,

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.trial import DTYPE_POLICY, JIT_COMPILE, NO_REMAT, REMAT, STEPS_PER_EXECUTION
+from autofit.records.trial import STEPS_PER_EXECUTION
 from autofit.trial.worker.keras_call import KerasCall
 from autofit.workload.inputs.knobs import model_package
 
-_DECIDE = "_resolve_auto_jit_compile"  # of `Model`, Keras 3.15
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
@@ -50,26 +49,6 @@ def set_dtype_policy(policy: str) -> None:
         raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
 
 
-def require_dtype_policy(policy: str) -> None:
-    """Raise UsageError if the user's code has set another policy than this."""
-    import keras  # a heavy import, which the driver must not load
-
-    set_policy = keras.config.dtype_policy().name
-    if set_policy != policy:
-        raise UsageError(
-            f"build_model sets the dtype policy to {set_policy}, so autofit cannot try {policy}; remove dtype_policy from "
-            "the space, or do not set it in build_model",
-            key="space.dtype_policy",
-        )
-
-
-def remat_scope(mode: str | None) -> contextlib.AbstractContextManager[Any]:
-    """Return the scope under which layers recompute their outputs in the backward pass, with a mode of `RematScope`."""
-    import keras  # a heavy import, which the driver must not load
-
-    return contextlib.nullcontext() if mode in (None, NO_REMAT) else keras.RematScope(mode)
-
-
 def build_variables(model: Any, batch: Any) -> None:
     """Create the variables of the optimizer and the metrics before the first step, if the step would create the same ones.
 
@@ -93,47 +72,18 @@ def steps_per_execution(model: Any) -> int:
     return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
 
 
-def model_defaults(model: Any, method: KerasCall) -> dict[str, Any]:
-    """Return the model's own value of each knob that can be set for it.
+def model_defaults(model: Any, method: KerasCall) -> dict[str, int]:
+    """Return the model's own `steps_per_execution`; nothing if it cannot be set for it.
 
     Keras's torch backend has no `steps_per_execution` (Keras 3.15), and tf_keras keeps it in a variable. A function of the
-    user's own may ignore it, that of validation too. On JAX, a step is always compiled: otherwise its operations would
-    run one by one. On TensorFlow, `RematScope` fails in a graph (Keras 3.15, github.com/keras-team/keras/issues/21207).
+    user's own may ignore it, that of validation too.
     """
     flavour = keras_of(model)
-    if flavour.__name__ != "keras":
+    if flavour.__name__ != "keras" or flavour.backend.backend() == "torch":
         return {}
-    backend, values = flavour.backend.backend(), {DTYPE_POLICY: flavour.config.dtype_policy().name}
-    if method.trains and backend != "tensorflow" and hasattr(flavour, "RematScope"):
-        values[REMAT] = NO_REMAT
-    if backend != "jax" and not model.run_eagerly:
-        values[JIT_COMPILE] = bool(model.jit_compile)
     names = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
     is_own = any(getattr(type(model), name) is not getattr(flavour.Model, name) for name in names)
-    if backend != "torch" and not is_own:
-        values[STEPS_PER_EXECUTION] = steps_per_execution(model)
-    return values
-
-
-@contextlib.contextmanager
-def noting_jit_by_default(noted: list[Any]) -> Iterator[None]:
-    """Note the models for which Keras 3 decides on `jit_compile`, because `compile` is not given it."""
-    import keras  # a heavy import, which the driver must not load
-
-    decide = getattr(keras.Model, _DECIDE, None)
-    if decide is None:
-        yield
-        return
-
-    def noting(model: Any) -> Any:
-        noted.append(model)
-        return decide(model)
-
-    setattr(keras.Model, _DECIDE, noting)
-    try:
-        yield
-    finally:
-        delattr(keras.Model, _DECIDE)  # the method is one of Model's base
+    return {} if is_own else {STEPS_PER_EXECUTION: steps_per_execution(model)}
 
 
 @dataclass(frozen=True)

@@ -89,16 +89,11 @@ def test_steps_in_a_call_are_set_on_the_model_and_among_the_kwargs(record):
     assert "compile_kwargs" not in snippet.kwargs_of(record)
 
 
-def test_the_model_is_built_under_the_policy_and_the_scope_that_were_found(record):
-    config = replace(record.config, jit_compile=True, dtype_policy="mixed_bfloat16", remat="larger_than")
-    changed = with_fields(record, config=config)
-    code = snippet.render(changed)
-    assert (
-        "keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\nwith keras.RematScope('larger_than'):\n    model = "
-        in code
-    )
+def test_the_model_is_built_under_the_policy_and_compiled_as_the_arguments_say(record):
+    source = replace(record.call_source, dtype_policy="mixed_bfloat16", jit_compile=True)
+    code = snippet.render(with_fields(record, call_source=source))
+    assert "keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\nmodel = " in code
     assert "model.jit_compile = True" in code
-    assert snippet.kwargs_of(changed)["build_kwargs"] == {"dtype_policy": "mixed_bfloat16", "remat": "larger_than"}
     compile(code, "snippet", "exec")
 
 

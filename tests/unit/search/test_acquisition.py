@@ -277,16 +277,6 @@ def test_no_more_is_risked_after_max_oom_and_host_memory_never_is():
     assert all(proposal.reason is not Reason.RISK and proposal.host_share <= 0.97 for proposal, _ in made)
 
 
-def test_the_first_probe_runs_in_the_modes_of_the_baseline_which_were_described():
-    space = SearchSpace(
-        batch_size=(8, 32), workers=(1,), jit_compile=(False, True), dtype_policy=("float32", "mixed_float16")
-    )
-    baseline = FitConfig(32, 1, jit_compile=True, dtype_policy="mixed_float16")
-    context = SearchContext(DESCRIPTION, Limits(2**30, 2**33), cores=8, on_cpu=False)
-    proposed = FrontierSearch(space, baseline, context).propose([]).proposal.config
-    assert (proposed.jit_compile, proposed.dtype_policy) == (True, "mixed_float16")
-
-
 @pytest.mark.parametrize(
     ("batch_sizes", "made", "sample", "tries_calls"),
     [((4, 8, 16, 64, 256), 3e-3, 2.5e-3, False), ((1, 4, 8), 1e-9, 2e-2, True), ((4, 64), 1e-3, 2e-3, True)],

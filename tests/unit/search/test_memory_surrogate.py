@@ -55,18 +55,6 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
     assert beyond.upper_bytes > 1.12 * beyond.expected_bytes
 
 
-def test_other_modes_are_predicted_from_the_baselines_until_they_have_run():
-    plain, half, remat = FitConfig(64), FitConfig(64, dtype_policy="mixed_float16"), FitConfig(64, remat="full")
-    known = [ran(plain, device=200 * MIB), ran(FitConfig(128), device=360 * MIB)]
-    surrogate = surrogate_of(ESTIMATED, LIMITS, known)
-    expected, upper = surrogate.device(plain)
-    assert upper < surrogate.device(half).upper_bytes < 1.2 * upper
-    assert surrogate.device(remat).expected_bytes == pytest.approx(0.6 * expected)
-    observed = surrogate_of(ESTIMATED, LIMITS, [*known, ran(half, device=130 * MIB)])
-    assert observed.device(half).expected_bytes == pytest.approx(130 * MIB, rel=0.1)
-    assert observed.device(plain) == surrogate.device(plain)
-
-
 def test_an_unknown_device_memory_is_none():
     assert surrogate_of(DESCRIPTION, LIMITS).device(FitConfig(32)) is None
 

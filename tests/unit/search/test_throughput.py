@@ -150,20 +150,6 @@ def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_tria
     assert gains[True] > gains[False]
 
 
-def test_a_mode_is_uncertain_until_it_has_run_and_then_holds_for_other_batch_sizes():
-    plain, half, larger, larger_half = (
-        FitConfig(size, 8, 10, False, dtype_policy=policy) for size in (32, 256) for policy in ("float32", "mixed_float16")
-    )
-    at = ConfigArrays.of([plain, half, larger, larger_half])
-    known = [ran(plain), ran(larger)]
-    _, doubt = surrogate(known).predict(at)
-    assert doubt[3] > 0.2 > doubt[2]
-    twice = Trial(half, replace(ran(plain).measurement, compute_samples_per_second=2 * truth(plain)[1]))
-    rates, sure = surrogate([*known, twice]).predict(at)
-    assert sure[3] < 0.5 * doubt[3]
-    assert rates[3] - rates[2] > 0.3
-
-
 def test_more_steps_in_a_call_are_expected_to_help_small_batches_and_the_gain_is_learned():
     one, many = (FitConfig(8, 1, 10, False, steps_per_execution=steps) for steps in (1, 32))
     larger, larger_many = (FitConfig(1024, 1, 10, False, steps_per_execution=steps) for steps in (1, 32))

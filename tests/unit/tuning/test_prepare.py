@@ -170,28 +170,6 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
     assert "steps_per_execution is not tried, because callbacks of batches (Schedule) would" in notice.text
 
 
-ON_GPU = replace(DESCRIPTION, defaults={"jit_compile": True}, jit_compile=True, jit_by_default=True)
-
-
-def test_a_step_without_xla_is_tried_where_keras_chose_it_and_no_other_knob_of_the_model_unasked(tmp_path):
-    request = make_request(tmp_path)
-    prepared = prepare.prepare(request, ON_GPU, Study())
-    assert (prepared.space.jit_compile, prepared.baseline.jit_compile) == ((False, True), True)
-    is_off = replace(ON_GPU, defaults={"jit_compile": False}, jit_compile=False)
-    for described in (is_off, replace(ON_GPU, jit_by_default=False), replace(ON_GPU, defaults={})):
-        assert prepare.prepare(request, described, Study()).space.jit_compile is None
-    policies = ["float32", "mixed_float16"]
-    asked = make_request(tmp_path, space={"batch_size": [32], "dtype_policy": policies, "remat": "full"})
-    rebuilt = replace(DESCRIPTION, defaults={"dtype_policy": "float32", "remat": "none"})
-    prepared = prepare.prepare(asked, rebuilt, Study())
-    assert (prepared.space.dtype_policy, prepared.space.remat) == (tuple(policies), ("full",))
-    assert (prepared.baseline.dtype_policy, prepared.baseline.remat) == ("float32", "none")
-    (notice,) = prepare.notices(asked, prepared, 0)
-    assert "compare the loss" in notice.text
-    with pytest.raises(UsageError, match=r"^space: remat is given, but it cannot be set .*on JAX and torch"):
-        prepare.prepare(asked, replace(rebuilt, defaults={"dtype_policy": "float32"}), Study())
-
-
 class OneStep(FakeLauncher):
     """A workload whose code fails with several steps in a call."""
 
