@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
@@ -55,6 +55,23 @@ class Result(_Reportable, TuneRecord):
     def advice(self) -> dict[str, str]:
         """Return a few sentences of advice on each subject, such as the bottleneck and the learning rate."""
         return choice.advice(self)
+
+    def failed(self, memory: Literal["host", "device"], storage: str | None = None) -> None:
+        """Store that your own training ran out of memory with this result, and drop the stored result.
+
+        The next tune of the same request chooses a configuration that takes less of this memory.
+
+        Args:
+            memory: the memory that was exceeded, by the training or by what runs beside it.
+            storage: where the trials are stored, as for `tune`.
+
+        Raises:
+            UsageError: the storage does not have the tune: it was deleted, or it ran with another storage.
+            StorageError: the storage cannot be read or written.
+        """
+        from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
+
+        mark_failed(self, memory, storage)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, which the commands `autofit show`, `report` and `kwargs` read.

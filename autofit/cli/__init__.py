@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from autofit.cli.doctor.command import doctor
+from autofit.cli.doctor import doctor
 from autofit.cli.files import check, estimate, schema
 from autofit.cli.history import history
 from autofit.cli.results import kwargs, report, show
 from autofit.cli.tune import sweep, tune
-from autofit.cli.verify.command import verify
+from autofit.cli.verify import verify
 from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)

@@ -1,4 +1,4 @@
-"""The results of checks, and how they are printed."""
+"""The findings of `autofit doctor` and `autofit verify`, and how they are printed."""
 
 from __future__ import annotations
 
@@ -6,63 +6,59 @@ import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from enum import Enum
 from functools import partial
 
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from autofit.records.distribution import __version__
 from autofit.records.events import Activity
-
-
-class Status(str, Enum):
-    """Severity: a problem keeps autofit from working, a warning makes it slow or its results unreliable."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
+from autofit.records.units import counted
+from autofit.report.console.terminal import Terminal
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; `remedy` is None if and only if the status is OK."""
+    """The result of one check.
 
-    status: Status
+    `status` is "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it does not work). `remedy` is
+    None if and only if it is "ok".
+    """
+
+    status: str
     subject: str
     detail: str
     remedy: str | None = None
 
 
-ok = partial(Finding, Status.OK)
-warning = partial(Finding, Status.WARNING)
-problem = partial(Finding, Status.PROBLEM)
+ok, warning, problem = (partial(Finding, status) for status in ("ok", "warning", "problem"))
 
 _JSON_VERSION = 1
-_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
 
 
-def findings_as_json(findings: Iterable[Finding], **summary: object) -> str:
-    """Return findings as JSON, after the fields of their summary."""
-    listed = [asdict(finding) for finding in findings]
-    return json.dumps({"version": _JSON_VERSION, "autofit": __version__, **summary, "findings": listed}, indent=2)
-
-
-def print_findings(events: Iterable[Finding | Activity], console: Console | None, progress: Console) -> tuple[Finding, ...]:
-    """Print findings on `console` as they arrive, unless it is None, and return them; show activities on `progress`."""
-    findings = []
+def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
+    """Print findings as they arrive, or as JSON, and return them; raise typer.Exit with code 1 if one is a problem."""
+    console, progress, findings = Terminal(), Terminal(stderr=True), list[Finding]()
     with contextlib.ExitStack() as spinner:
         for event in events:
             spinner.close()
-            if isinstance(event, Activity):
-                if progress.is_terminal:
-                    spinner.enter_context(progress.status(f"{event.doing} …"))
-                continue
-            findings.append(event)
-            if console is not None:
-                console.print(_row(event))
+            if isinstance(event, Finding):
+                findings.append(event)
+                if not as_json:
+                    console.print(_row(event))
+            elif progress.is_terminal:
+                spinner.enter_context(progress.status(f"{event.doing} …"))
+    problems, warnings = (sum(finding.status == status for finding in findings) for status in ("problem", "warning"))
+    if as_json:
+        summary = {"version": _JSON_VERSION, "autofit": __version__, "problems": problems, "warnings": warnings}
+        typer.echo(json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
+    if problems:
+        raise typer.Exit(1)
     return tuple(findings)
 
 
@@ -71,8 +67,9 @@ def _row(finding: Finding) -> Table:
     grid.add_column(width=_STATUS_CELLS)
     grid.add_column(width=_SUBJECT_CELLS)
     grid.add_column(overflow="fold")
-    status = Text(finding.status.value, style=_STYLES[finding.status])
-    grid.add_row(status, Text(finding.subject, style="bold"), Text(finding.detail))
+    grid.add_row(
+        Text(finding.status, style=_STYLES[finding.status]), Text(finding.subject, style="bold"), Text(finding.detail)
+    )
     if finding.remedy is not None:
         grid.add_row("", "", Text(f"→ {finding.remedy}"))
     return grid

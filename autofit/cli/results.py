@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from autofit.cli.exit import reporting_errors, require_writable
-from autofit.cli.options import Json, Result, ResultOrSweep
+from autofit.cli.options import Json, Result, ResultOrSweep, Storage
 from autofit.errors import UsageError
 from autofit.records.sweep import SweepRecord
 from autofit.report import snippet
@@ -20,14 +20,28 @@ from autofit.report.html import page
 from autofit.storage import result_files
 
 
-def show(result: ResultOrSweep, as_json: Json = False) -> None:
+def show(
+    result: ResultOrSweep,
+    as_json: Json = False,
+    failed: Annotated[
+        Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
+    ] = None,
+    storage: Storage = None,
+) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
 
-    With --json, print the whole record with every reading instead.
+    With --json, print the whole record with every reading instead. With --failed, store that the configuration ran out of
+    memory in your own training, so that the next tune of the same file chooses another one; --storage is that of the tune.
     """
     console = Terminal()
-    with reporting_errors():
+    with reporting_errors(options={"storage": "--storage"}):
         record = result_files.load(result)
+        if failed is not None:
+            from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
+
+            mark_failed(answer := result_files.answered(record, result), failed, storage)
+            typer.echo(f"{answer.config} counts as out of {failed} memory; the next tune chooses another configuration")
+            return
         if as_json:
             typer.echo(json.dumps(result_files.encode(record), indent=2))
             return

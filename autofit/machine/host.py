@@ -13,9 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from autofit.machine import verified
 from autofit.records.machine import Device, Machine
-from autofit.records.trial import BUSY_SHARE
+from autofit.records.trial import BUSY_SHARE, Conditions
 
 _SHARED_MEMORY = "/dev/shm"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -48,7 +47,6 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         devices=devices,
         shared_memory_bytes=shared_memory()[0],
         host=platform.node(),
-        verified=verified.last(),
     )
 
 
@@ -196,23 +194,30 @@ def _read_int(path: Path) -> int | None:
 class CoreSeconds:
     """Cumulative seconds of the cores that this process may use: idle seconds, and those that our own processes used.
 
-    All other seconds went to other work, or to the host of a virtual machine ("steal").
+    All other seconds went to other work, or to the host of a virtual machine ("steal"). `idle` is None if the kernel counts
+    nothing, as in some sandboxes (gVisor until June 2026): from zeros, other work would seem to use every core.
     """
 
     at: float
-    idle: float
+    idle: float | None
     own: float
 
     @classmethod
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
         """Read the current counts; `tree` lists our processes other than this one."""
-        own = os.times()
-        return cls(time.monotonic(), _idle_seconds(), own.user + own.system + sum(_used_seconds(p) for p in tree))
+        # with the children that have ended, such as worker processes that do not outlive an epoch
+        own = sum(os.times()[:4])
+        return cls(time.monotonic(), _idle_seconds(), own + sum(_used_seconds(p) for p in tree))
 
 
-def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float]:
-    """Return how many cores other processes used, and how many were idle, as averages between two readings."""
+def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
+    """Return how many cores other processes used, and how many were idle, as averages between two readings.
+
+    Return None if the kernel does not count.
+    """
     seconds, cores = after.at - before.at, visible_cores()
+    if before.idle is None or after.idle is None:
+        return None
     if seconds <= 0:
         return 0.0, float(cores)
     idle = min(float(cores), max(0.0, (after.idle - before.idle) / seconds))
@@ -220,25 +225,32 @@ def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float
     return max(0.0, cores - idle - own), idle
 
 
-def other_work() -> str | None:
-    """Describe the CPU use of other processes on this machine; None if it is low. Takes half a second."""
+def other_work(*, beside_idle_cores: bool = True) -> str | None:
+    """Describe the CPU use of other processes on this machine; None if it is low or unknown. Takes half a second.
+
+    If `beside_idle_cores` is false, work that leaves cores idle counts as low, because nothing waits for a core then.
+    """
     list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
     before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
-    used, cores = other_and_idle_cores(before, CoreSeconds.read(()))[0], visible_cores()
-    if used < BUSY_SHARE * cores:
+    used_and_idle, cores = other_and_idle_cores(before, CoreSeconds.read(())), visible_cores()
+    if used_and_idle is None or used_and_idle[0] < BUSY_SHARE * cores:
+        return None
+    if not (beside_idle_cores or Conditions(cores, *used_and_idle).is_disturbed):
         return None
     others = (process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid())
     shares = {process.pid: (process.info["cpu_percent"] or 0.0) / 100 for process in others}
     busiest = sorted((pid for pid in shares if shares[pid] >= _LEAST_CORES), key=lambda pid: -shares[pid])
     names = ", ".join(f"{process_name(pid)} {shares[pid]:.1f}" for pid in busiest[:_NAMED_PROCESSES])
-    return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")
+    return f"other work uses {used_and_idle[0]:.1f} of {cores} cores" + (f" ({names})" if names else "")
 
 
-def _idle_seconds() -> float:
-    """Return the seconds that the cores of this process have been idle or have waited for storage."""
+def _idle_seconds() -> float | None:
+    """Return the seconds that the cores of this process have been idle or have waited for storage; None if not counted."""
     by_core = psutil.cpu_times(percpu=True)
     usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
+    if not any(map(sum, usable)):
+        return None
     return sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
 
 

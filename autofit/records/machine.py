@@ -77,8 +77,7 @@ class Machine:
     """A host.
 
     `memory_bytes` is the smaller of its RAM and the limit of its cgroup. `available_bytes` is the part of this memory that
-    is free now. `host` is the host name. `verified` is the result of the last `autofit verify`, or
-    empty.
+    is free now. `host` is the host name.
     """
 
     system: str
@@ -90,4 +89,3 @@ class Machine:
     shared_memory_bytes: Count = 0
     devices: tuple[Device, ...] = ()
     host: str = ""
-    verified: str = ""

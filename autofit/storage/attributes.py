@@ -10,9 +10,10 @@ from typing import Any
 
 from autofit.storage.urls import SQLITE, file_of, url_of
 
-RECORD, RUNS, WARM_START_KEY, MODEL = (f"autofit:{key}" for key in ("record", "runs", "kin", "model"))
+RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed"))
 """Keys of the attributes, in this order: the prefix of the results (one per budget), the runs after the search, the key
-that similar tunes share, and the fingerprint of the described model."""
+that similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
+training."""
 
 _QUERY = """
     SELECT attribute.key, attribute.value_json FROM studies

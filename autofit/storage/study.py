@@ -11,19 +11,23 @@ from typing import Any, TypeVar
 
 import optuna
 
-from autofit.errors import StorageError
+from autofit.errors import StorageError, UsageError
+from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.storage import attributes, codec, connection, past_tunes, validity
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.storage import attributes, codec, connection, past_tunes, urls, validity
 
 Returned = TypeVar("Returned")
+
+_FAILED_SHARE = 0.97  # of a peak that proved fatal: peaks of one config differ by 3 % from run to run
 
 
 class TuningStudy:
     """Stores the trials of one tune. Its methods raise StorageError if the storage fails or the study was deleted.
 
-    Its name is the fingerprint of the request. The constraints of new trials refer to `limits`. Stored timeouts of trials
-    that had less time than `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
+    Its name is the fingerprint of the request. The constraints of new trials refer to `limits`, which are lower than those
+    given if a result failed in the user's training (see `mark_failed`). Stored timeouts of trials that had less time than
+    `max_trial_seconds` do not count. If `fresh`, an existing study is deleted first.
 
     `trials` omits two kinds of trials: those whose config `is_allowed` rejects, such as configs of a wider search space,
     and those whose number is in `stale`, because they failed under tighter limits than today's.
@@ -42,7 +46,7 @@ class TuningStudy:
         *,
         fresh: bool = False,
     ) -> None:
-        self._limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
+        self.limits, self._name, self._max_trial_seconds = limits, name, max_trial_seconds
         self._backend = connection.open_storage(storage)
         self._tell, self._has_trials, self._failed = tell, False, False
         self.is_allowed: Callable[[FitConfig], bool] = lambda config: True
@@ -61,7 +65,8 @@ class TuningStudy:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study.set_metric_names([codec.METRIC])
         self._read_trials()
-        today = self._limits, self._max_trial_seconds
+        self.limits = validity.lowered(self.limits, self.attribute(attributes.FAILED))
+        today = self.limits, self._max_trial_seconds
         self.stale = {
             n for n, (trial, then) in self._read.items() if not validity.trial_holds(trial.measurement, then, *today)
         }
@@ -81,11 +86,11 @@ class TuningStudy:
     def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]]) -> Trial:
         """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
         self._has_trials = True
-        number = self._unless_failed(lambda: self._store(codec.frozen_trial(trial, self._limits, knobs)))
+        number = self._unless_failed(lambda: self._store(codec.frozen_trial(trial, self.limits, knobs)))
         if number is None:
             number = max(self._read, default=-1) + 1
         numbered = replace(trial, number=number)
-        self._read[number] = numbered, self._limits  # also if it is stored: reading it may fail
+        self._read[number] = numbered, self.limits  # also if it is stored: reading it may fail
         return numbered
 
     @connection.guarded
@@ -165,3 +170,34 @@ class TuningStudy:
         """Raise StorageError if the study was deleted; SQLite gives the id of a deleted study to the next new one."""
         if self._backend.get_study_name_from_id(self._study_id) != self._name:
             raise connection.study_is_gone()
+
+
+def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
+    """Store the config of a result as out of "device" or "host" memory, and drop the stored results of its tune.
+
+    Later tunes of the request get limits below the peaks of the result: what took as much in a trial would fail as well.
+    """
+    if memory not in ("device", "host"):
+        raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
+    gone = UsageError(
+        f"{urls.shown(storage)} does not have the tune {record.study or 'of this result'}: it was deleted, or it ran with "
+        "another storage or on another machine. Give the storage that the tune had, or lower the limits",
+        key="storage",
+    )
+    if not urls.exists(storage):
+        raise gone
+    with connection.opened(storage) as backend:
+        try:
+            study_id = backend.get_study_id_from_name(record.study)
+        except KeyError:
+            raise gone from None
+        measurement = Measurement(Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory"))
+        trial = Trial(record.config, measurement, "the result of an earlier tune")
+        backend.create_new_trial(study_id, codec.frozen_trial(trial, record.limits, {}))
+        stored = backend.get_study_system_attrs(study_id)
+        if peak_bytes := record.device_peak_bytes if memory == "device" else record.host_peak_bytes:
+            failed = {**(stored.get(attributes.FAILED) or {}), f"{memory}_bytes": round(_FAILED_SHARE * peak_bytes)}
+            backend.set_study_system_attr(study_id, attributes.FAILED, failed)
+        for key in stored:
+            if key.startswith(attributes.RECORD):
+                backend.set_study_system_attr(study_id, key, None)

@@ -5,10 +5,18 @@ There is one rule: an OOM, a timeout, or a search that came near a limit no long
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from autofit.records.bounds import Positive
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
 
+_FAILED = TypeAdapter(dict[Literal["device_bytes", "host_bytes"], Positive])
 _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
@@ -16,6 +24,14 @@ _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have 
 def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
     """Return whether a limit has grown; None means no limit."""
     return then_bytes is not None and (now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes)
+
+
+def lowered(limits: Limits, failed: Any) -> Limits:
+    """Lower limits to those stored by `study.mark_failed`, by their names; ignore a stored value that is damaged."""
+    with contextlib.suppress(ValidationError):
+        for name, size in _FAILED.validate_python(failed or {}).items():
+            limits = replace(limits, **{name: min(getattr(limits, name) or size, size)})
+    return limits
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:

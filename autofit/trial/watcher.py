@@ -206,7 +206,7 @@ class _TimedConditions:
 
     def __init__(self) -> None:
         self._before: host.CoreSeconds | None = None
-        self._seconds = self._other = self._idle = 0.0
+        self._seconds = self._counted_seconds = self._other = self._idle = 0.0
         self._clocks: list[int] = []
         self._throttles: set[str] = set()
 
@@ -215,10 +215,11 @@ class _TimedConditions:
         before, self._before = self._before, host.CoreSeconds.read(tree)
         if before is not None and is_timed:
             seconds = self._before.at - before.at
-            other, idle = host.other_and_idle_cores(before, self._before)
             self._seconds += seconds
-            self._other += other * seconds
-            self._idle += idle * seconds
+            if (cores := host.other_and_idle_cores(before, self._before)) is not None:
+                self._counted_seconds += seconds
+                self._other += cores[0] * seconds
+                self._idle += cores[1] * seconds
 
     def read_device(self, device: Device) -> None:
         """Read a GPU's clock while the rate is timed."""
@@ -232,10 +233,11 @@ class _TimedConditions:
         if not self._seconds:
             return None
         clock = round(sum(self._clocks) / len(self._clocks)) if self._clocks else None
+        counted = self._counted_seconds
         return Conditions(
             cores=host.visible_cores(),
-            other_cores=self._other / self._seconds,
-            idle_cores=self._idle / self._seconds,
+            other_cores=self._other / counted if counted else None,
+            idle_cores=self._idle / counted if counted else None,
             clock_mhz=clock,
             throttles=tuple(sorted(self._throttles)),
         )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autofit.errors import NothingFitsError
 from autofit.records.events import Emit, Notice
 from autofit.records.result import FailedTune, TuneRecord
-from autofit.storage import attributes, result_files, trainings, urls, validity
+from autofit.storage import attributes, result_files, urls, validity
 from autofit.tuning.request import TuneRequest
 
 _NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
@@ -23,8 +23,6 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     stored = stored_result(request)
     if stored is not None:
         emit(Notice(origin(stored)))
-        for training in trainings.of(request.fingerprint())[-1:]:
-            emit(Notice(f"your training of {datetime.fromtimestamp(training.started_at):%d %B}: {training.in_words()}"))
     if not isinstance(stored, FailedTune):
         return stored
     limit_bytes = stored.limits.device_bytes if stored.memory == "device" else stored.limits.host_bytes
@@ -50,16 +48,15 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
     """Read the stored result of the request; return None if there is none that is valid under the present limits."""
-    stored = None if request.fresh else stored_attributes(request)
+    stored = {} if request.fresh else stored_attributes(request) or {}
+    limits = validity.lowered(request.limits, stored.get(attributes.FAILED))
     try:
-        result = result_files.decode((stored or {}).get(request.result_key()))
+        result = result_files.decode(stored.get(request.result_key()))
     except ValidationError:
         return None
     if isinstance(result, FailedTune):
-        return result if validity.failure_holds(result, request.limits) else None
-    if any(training.ran_out_of_memory for training in trainings.of(request.fingerprint())):
-        return None  # a new tune learns from it
-    return replace(result, call_source=request.call_source) if validity.result_holds(result, request.limits) else None
+        return result if validity.failure_holds(result, limits) else None
+    return replace(result, call_source=request.call_source) if validity.result_holds(result, limits) else None
 
 
 def origin(result: TuneRecord | FailedTune) -> str:

@@ -14,17 +14,17 @@ This module prints nothing: the caller receives events.
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_seconds
 from autofit.search.decision import Proposer
-from autofit.storage import attributes, trainings
+from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import record as tune_records
@@ -63,9 +63,8 @@ def tune(
 
 class _Tuning:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer) -> None:
-        self._request, self._emit, self._make_proposer = request, emit, make_proposer
+        self._emit, self._make_proposer = emit, make_proposer
         self._started_at = time.time()
-        self._runner = TrialRunner(request, launcher, emit)
         settings = request.settings
         self.study = TuningStudy(
             settings.storage,
@@ -75,6 +74,12 @@ class _Tuning:
             lambda text: emit(Notice(text)),
             fresh=request.fresh,
         )
+        self._request = replace(request, limits=self.study.limits)
+        if request.limits != self.study.limits:
+            host, device = self.study.limits.host_bytes, self.study.limits.device_bytes
+            most = f"{format_bytes(host)} of host memory" + (f", {format_bytes(device)} of device memory" if device else "")
+            emit(Notice(f"your training ran out of memory with an earlier result: trials may take at most {most}"))
+        self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
         self._confirmation: Confirmation | None = None
@@ -87,7 +92,6 @@ class _Tuning:
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
         prepared, proposer, confirmation = self._prepare(description)
-        self._learn_from_trainings(prepared)
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
         while isinstance(ended := self._search(proposer, prepared, len(earlier_trials)), Description):
@@ -124,21 +128,6 @@ class _Tuning:
             tune_records.store(self.study, self._request, error.tune)
         elif not self.study.trials():
             self.study.remove()
-
-    def _learn_from_trainings(self, prepared: Prepared) -> None:
-        """Say how the user's last training ran; one that ran out of memory counts as a trial."""
-        for training in trainings.of(self._request.fingerprint()):
-            when = f"{datetime.fromtimestamp(training.started_at):%d %B}"
-            if training.ran_out_of_memory:
-                held = f"{format_bytes(training.host_bytes)} of {format_bytes(training.host_limit_bytes)}"
-                reason = f"your training of {when} ended suddenly while it held {held}"
-                evidence = Evidence(reason, last_host_bytes=training.host_bytes)
-                measurement = Measurement(Outcome.HOST_OOM, evidence, training.seconds)
-                self.study.add(Trial(training.config, measurement, "your own training"), prepared.space.knobs())
-                self._emit(Notice(f"{reason}; {training.config} counts as out of memory"))
-                trainings.forget(training)
-            elif training.ended:
-                self._emit(Notice(f"your training of {when}: {training.in_words()}"))
 
     def _forget_another_model(self, description: Description) -> None:
         """Delete the stored trials if the model has changed even though its source code has not."""

@@ -320,20 +320,6 @@ def hosts(text):
     ), []
 
 
-def watch(text):
-    """Watch against the promise, and its cost."""
-    costs = rows(r"^(\w+): an epoch with Watch / without ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
-    ratios = [float(each) for each in re.findall(r"plain .* ran at ([\d.]+) of the promised", text)]
-    ((slowed, cause),) = rows(r"slowed .* runs at .*, ([\d.]+) of the promised [^:]*: (.*)", text)
-    ((grown, ago),) = rows(r"leak .* now, (.*) more than (.*) ago", text)
-    missed = [row for row in costs if not float(row[2]) <= 1 <= float(row[3])]
-    return (
-        f"Trainings of five public programs for ten epochs ran at {min(ratios)} to {max(ratios)} of the promised rate. "
-        f"Epochs with `Watch` take {min(row[1] for row in costs)} to {max(row[1] for row in costs)} of the seconds "
-        f"without it; the interval contains 1 in {len(costs) - len(missed)} of {len(costs)}. "
-        f'Of a training that ran at {slowed} of the promise, `Watch` printed "{cause}"; '
-        f"of one that kept memory, that {grown} had come in {ago}."
-    ), [f"{name}: {cost} ({low} to {high})" for name, cost, low, high in missed]
 
 
 CLAIMS = (
@@ -353,7 +339,6 @@ CLAIMS = (
     Claim("gpu_memory", "GPUs are filled without running out of memory", gpu_memory, "no machine: simulated GPUs"),
     Claim("absent_gpus", "Memory compiled for GPUs that are not there", absent_gpus),
     Claim("published_gpus", "The same against figures of others", published_gpus, is_in_front=True),
-    Claim("watch", "The week after", watch),
     Claim("phases", "Seconds of a tune", phases),
     Claim("warm", "Warm starts", warm, "no machine: simulated machines"),
     Claim("hosts", "Sweeps on several hosts", hosts),

@@ -10,6 +10,7 @@ import pytest
 
 from autofit.machine import host
 from autofit.records.trial import Conditions
+from autofit.trial import watcher
 
 pytestmark = pytest.mark.quiet
 SECONDS = 1.0
@@ -53,6 +54,26 @@ def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 53.0, 13.0)) == (1.0, 1.5)
     assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 60.0, 19.0)) == (0.0, 4.0)  # counted a little later
     assert host.other_and_idle_cores(before, before) == (0.0, 4.0)
+
+
+def test_work_beside_idle_cores_may_be_left_out(monkeypatch):
+    monkeypatch.setattr(host, "visible_cores", lambda: 4)
+    monkeypatch.setattr(host, "other_and_idle_cores", lambda before, after: (1.0, 2.0))
+    assert host.other_work().startswith("other work uses 1.0 of 4 cores")
+    assert host.other_work(beside_idle_cores=False) is None
+    monkeypatch.setattr(host, "other_and_idle_cores", lambda before, after: (3.5, 0.5))
+    assert host.other_work(beside_idle_cores=False).startswith("other work uses 3.5 of 4 cores")
+
+
+def test_a_kernel_that_counts_nothing_does_not_show_other_work(monkeypatch):
+    zeros = [type(times)(*(0.0 for _ in times)) for times in psutil.cpu_times(percpu=True)]
+    monkeypatch.setattr(host.psutil, "cpu_times", lambda percpu: zeros)
+    assert cores_between([]) is None
+    assert host.other_work() is None
+    timed = watcher._TimedConditions()
+    for _ in range(2):
+        timed.read([], is_timed=True)
+    assert (timed.conditions().other_cores, timed.conditions().is_disturbed) == (None, False)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,6 @@ def machine(record: Record) -> dict[str, str]:
             for d in m.devices
         },
         "Python": m.python,
-        "verified": m.verified or "not yet; autofit verify measures what is known",
     }
     if isinstance(record, SweepRecord):
         described = (cell.tune.description for cell in record.cells if cell.tune is not None)

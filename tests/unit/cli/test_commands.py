@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from autofit.cli import app
 from autofit.cli.exit import reporting_errors
+from autofit.storage import result_files
+from tests.fakes import FakeLauncher, collect, make_request, tune
 
 RUN = CliRunner()
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
@@ -191,6 +193,19 @@ def test_every_command_has_a_help(command):
     done = RUN.invoke(app, [*command, "--help"])
     assert done.exit_code == 0
     assert "Usage: " in done.stdout
+
+
+def test_a_result_that_failed_in_training(folder):
+    record = collect(tune, request := make_request(folder), FakeLauncher())[1]
+    result_files.save(record, "result.json")
+    command = ["show", "result.json", "--failed", "host", "--storage"]
+    done = RUN.invoke(app, [*command, f"journal:{folder / 'trials.log'}"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert str(record.config) in done.stdout
+    assert collect(tune, request, FakeLauncher())[1].config != record.config
+    done = RUN.invoke(app, [*command, "none.db"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("autofit: --storage: sqlite:///none.db does not have the tune autofit-")
 
 
 def test_history_of_an_empty_storage(folder):

@@ -1,10 +1,12 @@
 """Stored results and trials: which are still valid in a later tune."""
 
 import resource
+from dataclasses import replace
 
 import pytest
 
-from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError
+from autofit.api.result import Result
+from autofit.errors import NothingFitsError, NoTrialFinishedError, StorageError, UsageError
 from autofit.records.events import Notice
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome
@@ -154,3 +156,38 @@ def test_a_confirming_run_that_failed_before_is_told_as_one(tmp_path):
     assert first not in [spec.config for spec in launcher.specs if spec.role == "confirm"]
     assert first in [run.config for run in record.runs if run.measurement.outcome is Outcome.HOST_OOM]
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.searched)
+
+
+LIMITED = {"limits": Limits(4096 * MIB, 4096 * MIB), "space": {**FEW["space"], "use_multiprocessing": [False]}}
+
+
+@pytest.mark.parametrize(("memory", "peak"), [("host", "host_peak_bytes"), ("device", "device_peak_bytes")])
+@pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
+def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory, peak, kind):
+    storage, results = kind.format(tmp_path), []
+    request = make_request(tmp_path, **LIMITED, storage=storage)
+    for _ in range(3):
+        events, record = collect(tune, request, FakeLauncher())
+        results.append(record)
+        again = FakeLauncher()
+        assert collect(tune, request, again)[1].config == record.config
+        assert again.specs == []  # also if a result failed before
+        Result(**vars(record)).failed(memory, storage)
+    assert len({result.config for result in results}) == 3
+    peaks = [getattr(result, peak) for result in results]
+    assert peaks == sorted(peaks, reverse=True)
+    assert [trial.measurement.outcome for trial in record.trials].count(Outcome(f"{memory}_oom")) == 2
+    texts = [event.text for event in events if isinstance(event, Notice)]
+    assert any(text.startswith("your training ran out of memory with an earlier result") for text in texts)
+    assert collect(tune, replace(request, fresh=True), FakeLauncher())[1].config == results[0].config
+
+
+def test_a_result_without_a_study_cannot_fail(tmp_path):
+    record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
+    result = Result(**vars(record))
+    for storage in (str(tmp_path / "none.db"), f"journal:{tmp_path / 'other.log'}"):
+        with pytest.raises(UsageError, match=rf"^storage: .* does not have the tune {record.study}"):
+            result.failed("host", storage)
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(UsageError, match=r"^memory: 'gpu' is not allowed; write host or device"):
+        result.failed("gpu", f"journal:{tmp_path / 'trials.log'}")

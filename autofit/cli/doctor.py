@@ -1,0 +1,215 @@
+"""`autofit doctor`: what this machine and its software are, what is wrong with them, and one real trial.
+
+Each fact is one finding: what is and, unless that is good, what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import psutil
+
+from autofit import backends
+from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.cli.exit import reporting_errors
+from autofit.cli.findings import Finding, ok, print_findings, problem, warning
+from autofit.cli.known_workloads import known
+from autofit.cli.options import Json, Storage
+from autofit.errors import AutofitError, StorageError, UsageError
+from autofit.machine import gpus, host
+from autofit.records.distribution import DISTRIBUTION, install_command, version_of
+from autofit.records.events import Activity
+from autofit.records.machine import Machine, Placement
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.units import format_bytes, format_seconds
+from autofit.storage import urls
+from autofit.trial.launcher import ProcessLauncher, run_to_end
+
+_SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")
+_LEAST_BYTES = 2**30  # of host memory, of a GPU's and of temporary files: what a small tune takes of each
+_LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
+_LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
+_IN_RAM = ("tmpfs", "ramfs")
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
+_DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
+_TRIAL_BYTES = 2**30  # of a GPU: ample for one layer, and leaves the rest to other processes
+_IN_FORK = "in forked subprocess"  # in torch's error if CUDA was used before the fork
+_AGAIN = "Correct this, then run autofit doctor again."
+_PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
+
+
+def doctor(as_json: Json = False, storage: Storage = None) -> None:
+    """Check this machine and its software, and print what is wrong and how to fix it.
+
+    Trains a tiny model in its own process, which takes some seconds. With --storage, also checks that a database answers.
+
+    Exit codes: 0 no problems (warnings are possible); 1 at least one problem.
+    """
+    with reporting_errors():
+        print_findings(diagnose(storage), as_json=as_json)
+
+
+def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
+    """Yield a finding for each fact, and an Activity before the trial, which takes seconds."""
+    forks = sys.platform == "linux"
+    slower = "" if forks else ": each trial starts a new interpreter and imports the backend again"
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
+    yield ok("platform", f"{system}{slower}")
+    yield libraries()
+    backend, placement, machine = None, None, host.detect(gpus.nvidia_devices())
+    try:
+        backend = backends.current()
+        yield ok("keras backend", f"{backend.name} {version_of(backend.name)}")
+    except UsageError as error:
+        yield problem("keras backend", str(error), _AGAIN)
+    try:
+        placement = gpus.choose_placement(machine, "auto", None)
+        yield from on_gpus(machine)
+    except UsageError as error:
+        yield problem("gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu.")
+    yield memory(machine, psutil.virtual_memory().total)
+    if forks:
+        yield shared_memory(*host.shared_memory())
+    yield cores(host.visible_cores(), host.cpu_quota())
+    work = host.other_work()
+    yield warning("load", work, "End that work before a tune: it lowers rates.") if work else ok("load", "no other work")
+    larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
+    yield folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
+    yield storage_at(storage)
+    if backend is not None and placement is not None:
+        yield Activity("training a tiny model in its own process")
+        yield trial(backend, machine, placement)
+
+
+def libraries() -> Finding:
+    """Name the versions of the libraries, which `pip check` compares, and find the other project called autofit."""
+    listed = ", ".join(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))
+    if version := version_of("autofit"):
+        remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
+        return warning("libraries", f"{listed}; autofit {version}, another project, overwrites files of this one", remedy)
+    return ok("libraries", listed)
+
+
+def on_gpus(machine: Machine) -> Iterator[Finding]:
+    """Check how much memory of each GPU is free."""
+    if not machine.devices:
+        selection = os.environ.get("CUDA_VISIBLE_DEVICES")
+        selected = "" if selection is None else f" with CUDA_VISIBLE_DEVICES={selection}"
+        yield ok("gpu", f"the NVIDIA driver reports none{selected}: trials run on the CPU")
+    for gpu in machine.devices:
+        holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
+        remedy = (
+            f"End {'these processes' if gpu.held_by else 'the processes that nvidia-smi lists'}, or select another GPU."
+        )
+        yield _judged(f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}{holders}", remedy)
+
+
+def memory(machine: Machine, total_bytes: int) -> Finding:
+    """Check how much host memory is available; `total_bytes` is the machine's memory without a cgroup's limit."""
+    is_limited = machine.memory_bytes < total_bytes
+    limit = f" (limit of the cgroup; the machine has {format_bytes(total_bytes)})" if is_limited else ""
+    remedy = f"End other processes{', or raise the limit (docker run --memory)' if is_limited else ''}."
+    return _judged("host memory", machine.available_bytes, machine.memory_bytes, limit, remedy)
+
+
+def _judged(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
+    """Judge free memory: limits are shares of it, so little of it is a warning, and too little for any tune a problem."""
+    detail = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} free{note}"
+    if free_bytes < _LEAST_BYTES:
+        return problem(subject, detail, remedy)
+    return warning(subject, detail, remedy) if free_bytes < total_bytes / 2 else ok(subject, detail)
+
+
+def shared_memory(size_bytes: int, free_bytes: int) -> Finding:
+    """Check /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing."""
+    detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free" if size_bytes else "missing"
+    if free_bytes >= _LEAST_SHARED_BYTES:
+        return ok("/dev/shm", detail)
+    remedy = "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g /dev/shm."
+    return problem("/dev/shm", f"{detail}: worker processes crash when they share memory", remedy)
+
+
+def cores(visible: int, quota: float | None) -> Finding:
+    """Check that the cgroup's CPU quota, in cores, allows a thread on each core that this process may run on."""
+    if quota is None or quota >= visible:
+        return ok("cores", f"{visible}")
+    detail = (
+        f"{visible}, with a thread of the backend on each; the kernel stops all when the quota of {quota:.3g} is used up"
+    )
+    return warning("cores", detail, "Use docker run --cpuset-cpus instead of --cpus.")
+
+
+def folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str) -> Finding:
+    """Check a folder or, if it does not exist yet, its nearest parent: writable, with free space, on a good file system."""
+    # Path.is_dir raises if this process may not enter a parent
+    existing = next(parent for parent in (path, *path.parents) if os.path.isdir(parent))  # noqa: PTH112
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if existing.resolve().is_relative_to(mount.mountpoint)]
+    file_system = max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
+    free_bytes = shutil.disk_usage(existing).free
+    detail = f"{format_bytes(free_bytes)} free in {path}{file_system and f' on {file_system}'}"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return problem(subject, f"{path} is not writable", remedy)
+    is_good = free_bytes >= least_bytes and file_system not in unsuitable
+    return ok(subject, detail) if is_good else warning(subject, detail, remedy)
+
+
+def storage_at(storage: str | None) -> Finding:
+    """Check the folder of a storage in a file, or that the server of another one answers; None is the default storage."""
+    url = urls.url_of(storage)
+    file = urls.file_of(url)
+    if file is not None:
+        remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
+        return folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK if url.startswith(urls.SQLITE) else (), remedy)
+    from autofit.storage.connection import open_storage  # imported late, because it loads Optuna
+
+    try:
+        open_storage(storage)
+    except StorageError as error:
+        return problem("storage", str(error), _AGAIN)
+    return ok("storage", f"{urls.shown(storage)} answers")
+
+
+def trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
+    """Run a trial of a tiny model on the device, from the server and with the measurement that a tune uses."""
+    gpu, began = placement.device, time.monotonic()
+    limits = Limits(None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes)
+    spec = TrialSpec(Role.MEASURE, FitConfig(batch_size=8), limits, _DEADLINE_SECONDS, measure_seconds=0.3)
+    try:
+        # on a GPU, cuDNN computes the convolution, and cuDNN is the library that is broken most often
+        with ProcessLauncher(known(model={"filters": 2}), placement, backend=backend) as launcher:
+            launcher.warm()
+            ready = time.monotonic()
+            measured = run_to_end(launcher.run(spec))
+    except UsageError as error:
+        return problem("trial", str(error), _AGAIN)
+    except (AutofitError, OSError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        remedy = 'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
+        return problem("trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", remedy)
+    if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
+        detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
+        return problem("trial", detail, _remedy(measured, backend, on_gpu=gpu is not None))
+    started, took = format_seconds(ready - began), format_seconds(time.monotonic() - ready)
+    return ok("trial", f"server ready in {started}; trained a tiny model on the {placement.name} in {took}")
+
+
+def _remedy(failed: Measurement, backend: Backend, *, on_gpu: bool) -> str:
+    """Return what to do about a failed trial."""
+    if failed.outcome.is_oom:
+        return "End the processes that hold the memory."
+    if failed.outcome is Outcome.TIMEOUT and on_gpu:
+        return f"Run autofit doctor again, because CUDA compiles kernels only once. If the trial still hangs: {_PLAIN}"
+    if _IN_FORK in failed.evidence.reason or (failed.outcome is not Outcome.ERROR and sys.platform == "linux"):
+        return _PLAIN
+    if not on_gpu:
+        return f"Run pip install --force-reinstall keras {backend.name}."
+    command = install_command("gpu" if backend.name == TENSORFLOW else f"{backend.name}-gpu")
+    return f"Run {command} in a new environment: CUDA's libraries and {backend.name} must match."

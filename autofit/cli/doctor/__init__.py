@@ -1,1 +1,0 @@
-"""`autofit doctor`: checks of this machine and its software."""

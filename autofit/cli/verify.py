@@ -1,0 +1,236 @@
+"""`autofit verify`: measure what is known in trials like those of a tune, and print by how much the figures differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+
+from autofit import backends
+from autofit.api import requests
+from autofit.backends.protocol import Backend
+from autofit.cli.exit import reporting_errors
+from autofit.cli.findings import Finding, ok, print_findings, problem, warning
+from autofit.cli.known_workloads import BATCH, known
+from autofit.cli.options import Json
+from autofit.errors import DeviceLockedError, UsageError
+from autofit.machine import host
+from autofit.machine.device_lock import DeviceLock
+from autofit.records.events import Activity
+from autofit.records.machine import Device
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.units import format_bytes, format_seconds
+from autofit.trial.launcher import ProcessLauncher, run_to_end
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.arguments import no_such
+from autofit.workload.workload import Workload
+
+_MIB = 2**20
+_REPORT = "Do not rely on figures from this machine; please report this with the output of autofit doctor --json."
+_END_IT = "End that work, then run autofit verify again."
+_CANNOT_MEASURE = 3  # exit code
+_DEADLINE_SECONDS, _FAULT_SECONDS, _MEASURE_SECONDS = 90.0, 30.0, 1.5
+_PLAIN = FitConfig(BATCH, 1, 10, False)
+_FAULTY = FitConfig(BATCH + 1, 1, 10, False)
+_RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative, at most
+_BATCH_SECONDS, _STEP_SECONDS, _WORKERS = 0.02, 0.05, 2
+_HELD_BYTES, _WEIGHT_BYTES = 384 * _MIB, 256 * _MIB
+_WIDTH, _QUEUE = 272 * 1024, 24  # numbers of a sample, and batches: 34 MiB each, more than malloc reuses
+_QUEUE_ERROR = 0.16  # relative: steps hold up to three batches more at some moments
+_ROOM_BYTES = 512 * _MIB  # above what a trial takes, for the host's limit
+_PAIRS, _SAME_ERROR, _MOST_NOISE = 3, 0.02, 0.06  # the second is the default tolerance of a tune
+
+
+class _WrongError(Exception):
+    """A figure differs from what is known by more than a tune could bear."""
+
+
+class _NotShownError(Exception):
+    """This machine cannot show a figure."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Runs trials of known workloads on one device."""
+
+    launcher: ProcessLauncher
+    limits: Limits
+    gpu: Device | None
+    backend: Backend
+
+    def run(
+        self, workload: Workload | None, config: FitConfig = _PLAIN, expected: Outcome = Outcome.OK, **spec: Any
+    ) -> Measurement:
+        """Run a trial of a workload, None for the one before; raise _WrongError unless its outcome is the expected one."""
+        if workload is not None:
+            self.launcher.change(workload)
+        spec = {"limits": self.limits, "deadline_seconds": _DEADLINE_SECONDS, "measure_seconds": _MEASURE_SECONDS, **spec}
+        measured = run_to_end(self.launcher.run(TrialSpec(Role.MEASURE, config, **spec)))
+        assert isinstance(measured, Measurement), "only a describing trial returns a description"
+        if measured.outcome is not expected:
+            raise _WrongError(f"{measured.outcome.value} instead of {expected.value}: {measured.evidence.reason}")
+        return measured
+
+
+def verify(
+    as_json: Json = False,
+    only: Annotated[list[str] | None, typer.Option(help="Measure only this. May be repeated.", metavar="FIGURE")] = None,
+) -> None:
+    """Measure what is known on this machine, and print by how much the figures of autofit differ from it.
+
+    Takes a minute or two: pipelines and steps of known rates, a configuration against itself, known allocations, forced
+    out-of-memory errors, and a hang.
+
+    Exit codes: 0 no figure is wrong (what this machine cannot show is a warning); 1 at least one is wrong; 3 nothing can be
+    said, because other work uses the cores.
+    """
+    with reporting_errors():
+        for figure in only or ():
+            if figure not in CHECKS:
+                raise UsageError(no_such(figure, tuple(CHECKS)), key="--only")
+        findings = print_findings(run(only or tuple(CHECKS)), as_json=as_json)
+        if any(finding.remedy == _END_IT for finding in findings):
+            raise typer.Exit(_CANNOT_MEASURE)
+
+
+def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
+    """Measure these figures; yield an Activity before each."""
+    machine, placement = requests.detect(TuneSettings())
+    with DeviceLock(placement, "autofit verify") as lock:
+        if not lock.acquire():
+            raise DeviceLockedError(placement.name, lock.holder())
+        # before our own work begins; these trials sleep most of the time, so that a few idle cores are enough for them
+        if work := host.other_work(beside_idle_cores=False):
+            yield warning("load", f"cannot measure now: {work}", _END_IT)
+            return
+        gpu = placement.device
+        limits = Limits(None if gpu is None else gpu.free_bytes // 2, machine.available_bytes)
+        with ProcessLauncher(known(), placement) as launcher:
+            bench = Bench(launcher, limits, gpu, backends.current())
+            for figure in figures:
+                yield Activity(f"measuring: {figure}")
+                yield measured(figure, bench)
+
+
+def measured(figure: str, bench: Bench) -> Finding:
+    """Measure a figure; it is not called wrong while other work uses the machine."""
+    try:
+        return ok(figure, CHECKS[figure](bench))
+    except _NotShownError as reason:
+        return warning(figure, f"not shown: {reason}", "Nothing to do.")
+    except _WrongError as error:
+        work = host.other_work()
+        return warning(figure, f"{error}; {work}", _END_IT) if work else problem(figure, str(error), _REPORT)
+
+
+def _compared(found: float | None, expected: float, most_error: float, what: str) -> str:
+    """Compare a figure with what is known; `most_error` is relative."""
+    error = (found or 0.0) / expected - 1
+    text = f"{error:+.1%}: {what}"
+    if abs(error) > most_error:
+        raise _WrongError(text)
+    return text
+
+
+def _input_rate(bench: Bench) -> str:
+    config, rate = FitConfig(BATCH, _WORKERS, 10, use_multiprocessing=False), _WORKERS * BATCH / _BATCH_SECONDS
+    trial = bench.run(known({"seconds": _BATCH_SECONDS}), config)
+    alone = _compared(trial.input_samples_per_second, rate, _RATE_ERROR, "without a model")
+    what = f"fit on {_WORKERS} threads that sleep {1000 * _BATCH_SECONDS:g} ms for a batch; {alone}"
+    return _compared(trial.samples_per_second, rate, _RATE_ERROR, what)
+
+
+def _step_rate(bench: Bench) -> str:
+    fast, slow = (
+        BATCH / (bench.run(known(model={"step_seconds": seconds})).compute_samples_per_second or math.inf)
+        for seconds in (0.0, _STEP_SECONDS)
+    )
+    what = f"the time that a step takes longer if it sleeps {1000 * _STEP_SECONDS:g} ms"
+    return _compared(slow - fast, _STEP_SECONDS, _RATE_ERROR, what)
+
+
+def _same_twice(bench: Bench) -> str:
+    from autofit.records.intervals import sequential_interval  # loads SciPy, which takes a second
+
+    bench.launcher.change(known({"seconds": _BATCH_SECONDS}))
+    runs = [bench.run(None, input_samples_per_second=1e9, compute_samples_per_second=1e9) for _ in range(2 * _PAIRS)]
+    logs = [math.log(run.samples_per_second or 1.0) for run in runs]
+    mean, half_width = sequential_interval(logs[::2], logs[1::2])
+    text = f"{math.exp(mean - half_width):.2f} to {math.exp(mean + half_width):.2f}: a configuration against itself"
+    if abs(mean) - half_width > _SAME_ERROR:
+        raise _WrongError(text)
+    if half_width > _MOST_NOISE:
+        raise _NotShownError(f"runs differ much. {text}")
+    return text
+
+
+def _host_memory(bench: Bench) -> str:
+    """An array that is shared with two worker processes counts once."""
+    has_processes = bench.backend.process_problem(bench.gpu) is None
+    config = FitConfig(BATCH, 2, 2, use_multiprocessing=has_processes)
+    without, with_array = (
+        bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0 for size in (0, _HELD_BYTES)
+    )
+    what = f"an array of {format_bytes(_HELD_BYTES)}{' shared with two worker processes' if has_processes else ''}"
+    return _compared(with_array - without, _HELD_BYTES, _MEMORY_ERROR, what)
+
+
+def _queue_memory(bench: Bench) -> str:
+    batch_bytes = 4 * BATCH * _WIDTH
+    if bench.limits.host_bytes < 4 * _QUEUE * batch_bytes:
+        raise _NotShownError(f"{format_bytes(bench.limits.host_bytes)} of memory is free")
+    slow = known({"width": _WIDTH}, {"width": _WIDTH, "step_seconds": _STEP_SECONDS})
+    short, full = (bench.run(slow, FitConfig(BATCH, 2, size, use_multiprocessing=False)) for size in (1, _QUEUE))
+    batches, growth_bytes = full.queued_batches or 0, (full.host_peak_bytes or 0) - (short.host_peak_bytes or 0)
+    what = f"{_QUEUE - 1} more batches of {format_bytes(batch_bytes)} in the queue; {batches} were counted"
+    text = _compared(growth_bytes, (_QUEUE - 1) * batch_bytes, _QUEUE_ERROR, what)
+    if not _QUEUE <= batches <= _QUEUE + 3:  # one for each worker, and the one that waits
+        raise _WrongError(text)
+    return text
+
+
+def _device_memory(bench: Bench) -> str:
+    if bench.gpu is None and not bench.backend.limits_cpu:
+        raise _NotShownError(f"Keras on {bench.backend.name} has no memory of its own on a CPU")
+    device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
+    limits = replace(bench.limits, device_bytes=device_bytes)
+    without, with_weights = (
+        bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes or 0 for size in (4, _WEIGHT_BYTES)
+    )
+    bench.run(known(model={"weight_bytes": 4 * device_bytes}), expected=Outcome.DEVICE_OOM, limits=limits)
+    what = f"weights of {format_bytes(_WEIGHT_BYTES)}; an OOM of {format_bytes(4 * device_bytes)} is recognised"
+    return _compared(with_weights - without, _WEIGHT_BYTES, _MEMORY_ERROR, what)
+
+
+def _host_oom(bench: Bench) -> str:
+    limit = (bench.run(known({"fault": "leak"})).host_peak_bytes or 0) + _ROOM_BYTES
+    trial = bench.run(None, _FAULTY, Outcome.HOST_OOM, limits=replace(bench.limits, host_bytes=limit))
+    reached = trial.evidence.last_host_bytes or 0
+    text = f"recognised at {format_bytes(reached)}: data that grows beyond a limit of {format_bytes(limit)}"
+    if reached > 1.5 * limit:
+        raise _WrongError(text)
+    return text
+
+
+def _hang(bench: Bench) -> str:
+    bench.run(known({"fault": "hang"}))  # the longest pause of a trial that finishes says what a hang is
+    trial = bench.run(None, _FAULTY, Outcome.TIMEOUT, deadline_seconds=_FAULT_SECONDS)
+    if not trial.evidence.hung:
+        raise _WrongError(f"ended after {format_seconds(trial.seconds)}, but not as a hang")
+    return f"recognised: data that waits for ever, ended after {format_seconds(trial.seconds)}"
+
+
+CHECKS: dict[str, Callable[[Bench], str]] = {
+    "input rate": _input_rate,
+    "step rate": _step_rate,
+    "A/A": _same_twice,
+    "host memory": _host_memory,
+    "queue": _queue_memory,
+    "device memory": _device_memory,
+    "host OOM": _host_oom,
+    "hang": _hang,
+}

@@ -1,1 +1,0 @@
-"""`autofit verify`: measurements of what is known."""
