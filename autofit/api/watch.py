@@ -31,9 +31,6 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
     Args:
         result: the result of the tune whose configuration is trained, or the path of a saved result.
 
-    Returns:
-        A `keras.callbacks.Callback`.
-
     Raises:
         UsageError: the result is one for predict or evaluate, or for tf_keras, or the file cannot be read.
 
@@ -81,16 +78,15 @@ class EpochWatch:
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
         promised, children = self._result.samples_per_second, psutil.Process().children(recursive=True)
-        line = (
-            f"epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's {format_rate(promised)}"
-        )
+        line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
+        line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
             other, cores = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children)), host.visible_cores()
             is_busy = other is not None and other[0] >= BUSY_SHARE * cores
             line += ": slower" + (f", other processes used {other[0]:.1f} of {cores} cores" if other and is_busy else "")
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
-        print(f"{start}autofit: {line}; host memory {self._memory(children)}", flush=True)
+        print(f"{start}{line}; host memory {self._memory(children)}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch after its first call; the last batch may be short."""
@@ -106,8 +102,8 @@ class EpochWatch:
                 total += host.ProcessMemory.of(process).proportional
         self._readings.append(total)
         latest, growth, promised = self._readings[-_RISING_EPOCHS:], total - self._readings[0], self._result.host_peak_bytes
-        text = format_bytes(total) + (
-            f", {total / promised:.2f} of the tune's {format_bytes(promised)}" if promised else ""
-        )
+        text = format_bytes(total)
+        if promised:
+            text += f", {total / promised:.2f} of the tune's {format_bytes(promised)}"
         is_growing = len(latest) == _RISING_EPOCHS and latest == sorted(set(latest)) and growth > _GROWTH_BYTES
         return text + (f", +{format_bytes(growth)} since the first epoch: it grows" if is_growing else "")

@@ -1,7 +1,4 @@
-"""`autofit doctor`: what this machine and its software are, what is wrong with them, and one real trial.
-
-Each fact is one finding: what is and, unless that is good, what to do.
-"""
+"""`autofit doctor`: facts about this machine and its software, with what to do where one is wrong; and one real trial."""
 
 from __future__ import annotations
 
@@ -101,9 +98,8 @@ def libraries() -> Finding:
 def on_gpus(machine: Machine) -> Iterator[Finding]:
     """Check how much memory of each GPU is free."""
     if not machine.devices:
-        selection = os.environ.get("CUDA_VISIBLE_DEVICES")
-        selected = "" if selection is None else f" with CUDA_VISIBLE_DEVICES={selection}"
-        yield ok("gpu", f"the NVIDIA driver reports none{selected}: trials run on the CPU")
+        selection = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        yield ok("gpu", f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection}): trials run on the CPU")
     for gpu in machine.devices:
         holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
         remedy = (

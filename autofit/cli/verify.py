@@ -107,10 +107,9 @@ def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
         if work := host.other_work(beside_idle_cores=False):
             yield warning("load", f"cannot measure now: {work}", _END_IT)
             return
-        gpu = placement.device
-        limits = Limits(None if gpu is None else gpu.free_bytes // 2, machine.available_bytes)
+        limits = Limits(placement.device.free_bytes // 2 if placement.device else None, machine.available_bytes)
         with ProcessLauncher(known(), placement) as launcher:
-            bench = Bench(launcher, limits, gpu, backends.current())
+            bench = Bench(launcher, limits, placement.device, backends.current())
             for figure in figures:
                 yield Activity(f"measuring: {figure}")
                 yield measured(figure, bench)
@@ -137,8 +136,8 @@ def _compared(found: float | None, expected: float, most_error: float, what: str
 
 
 def _input_rate(bench: Bench) -> str:
-    config, rate = FitConfig(BATCH, _WORKERS, 10, use_multiprocessing=False), _WORKERS * BATCH / _BATCH_SECONDS
-    trial = bench.run(known({"seconds": _BATCH_SECONDS}), config)
+    rate = _WORKERS * BATCH / _BATCH_SECONDS
+    trial = bench.run(known({"seconds": _BATCH_SECONDS}), replace(_PLAIN, workers=_WORKERS))
     alone = _compared(trial.input_samples_per_second, rate, _RATE_ERROR, "without a model")
     what = f"fit on {_WORKERS} threads that sleep {1000 * _BATCH_SECONDS:g} ms for a batch; {alone}"
     return _compared(trial.samples_per_second, rate, _RATE_ERROR, what)
