@@ -179,25 +179,21 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     """
     if memory not in ("device", "host"):
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
-    gone = UsageError(
-        f"{urls.shown(storage)} does not have the tune {record.study or 'of this result'}: it was deleted, or it ran with "
-        "another storage or on another machine. Give the storage that the tune had, or lower the limits",
-        key="storage",
-    )
-    if not urls.exists(storage):
-        raise gone
+    stored = past_tunes.attributes_of(storage, record.study) if urls.exists(storage) else None
+    if stored is None:
+        raise UsageError(
+            f"{urls.shown(storage)} does not have the tune {record.study or 'of this result'}: it was deleted, or it ran "
+            "with another storage or on another machine. Give the storage that the tune had, or lower the limits",
+            key="storage",
+        )
+    measurement = Measurement(Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory"))
+    trial = codec.frozen_trial(Trial(record.config, measurement, "the result of an earlier tune"), record.limits, {})
+    changed: dict[str, Any] = {key: None for key in stored if key.startswith(attributes.RECORD)}
+    if peak_bytes := record.device_peak_bytes if memory == "device" else record.host_peak_bytes:
+        failed, name, size = stored.get(attributes.FAILED) or {}, f"{memory}_bytes", round(_FAILED_SHARE * peak_bytes)
+        changed[attributes.FAILED] = {**failed, name: min(size, failed.get(name, size))}
     with connection.opened(storage) as backend:
-        try:
-            study_id = backend.get_study_id_from_name(record.study)
-        except KeyError:
-            raise gone from None
-        measurement = Measurement(Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory"))
-        trial = Trial(record.config, measurement, "the result of an earlier tune")
-        backend.create_new_trial(study_id, codec.frozen_trial(trial, record.limits, {}))
-        stored = backend.get_study_system_attrs(study_id)
-        if peak_bytes := record.device_peak_bytes if memory == "device" else record.host_peak_bytes:
-            failed = {**(stored.get(attributes.FAILED) or {}), f"{memory}_bytes": round(_FAILED_SHARE * peak_bytes)}
-            backend.set_study_system_attr(study_id, attributes.FAILED, failed)
-        for key in stored:
-            if key.startswith(attributes.RECORD):
-                backend.set_study_system_attr(study_id, key, None)
+        study_id = backend.get_study_id_from_name(record.study)
+        backend.create_new_trial(study_id, trial)
+        for key, value in changed.items():
+            backend.set_study_system_attr(study_id, key, value)

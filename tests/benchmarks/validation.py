@@ -320,8 +320,6 @@ def hosts(text):
     ), []
 
 
-
-
 CLAIMS = (
     Claim("search", "The search finds the best configuration in few trials", search, is_in_front=True),
     Claim("search", "The same on curves of real GPUs", curves),
