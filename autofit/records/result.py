@@ -322,21 +322,3 @@ class TuneRecord(TuneLog):
             "device": None if device is None or limits.device_bytes is None else 1 - device / limits.device_bytes,
             "host": None if host is None else 1 - host / limits.host_bytes,
         }
-
-
-@dataclass(frozen=True)
-class PastTune:
-    """A tune in a storage, as `autofit history` lists it.
-
-    `config` is empty and `samples_per_second` is None until the tune has a result. `started_at` is a Unix time in seconds.
-    """
-
-    name: str
-    title: str = ""
-    started_at: Seconds = 0.0
-    host: str = ""
-    device: str = ""
-    limits: str = ""
-    trials: Count = 0
-    config: str = ""
-    samples_per_second: Rate | None = None

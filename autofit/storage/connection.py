@@ -8,9 +8,9 @@ import os
 import sqlite3
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import optuna
@@ -130,6 +130,15 @@ def close(backend: BaseStorage) -> None:
         backend.engine.dispose()
 
 
+def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
+    """Read the system attributes of a study; return None if there is no such study."""
+    with opened(storage) as backend:
+        try:
+            return backend.get_study_system_attrs(backend.get_study_id_from_name(name))
+        except KeyError:
+            return None
+
+
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
     """Open a storage for the duration of a block; turn its errors in the block into `StorageError`."""
@@ -182,16 +191,16 @@ def readable(name: str) -> Iterator[None]:
     except _UNREADABLE as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise StorageError(
-            f"the stored trials of the tune {name} are damaged, or autofit did not write them ({first}). Delete them: "
-            f"autofit history --prune {name}, or tune with --fresh"
+            f"the stored trials of the tune {name} are damaged, or autofit did not write them ({first}). Tune with "
+            f"--fresh, or delete them: optuna delete-study --study-name {name} --storage URL"
         ) from None
 
 
 def study_is_gone() -> StudyGoneError:
     """Return the error for a study that was deleted while it was in use."""
     return StudyGoneError(
-        "the stored trials of this tune are gone: another process deleted them (autofit history --prune, or the same tune "
-        "with --fresh). Start the tune again"
+        "the stored trials of this tune are gone: another process deleted them (optuna delete-study, or the same tune with "
+        "--fresh). Start the tune again"
     )
 
 

@@ -15,7 +15,7 @@ from autofit.errors import StorageError, UsageError
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.storage import attributes, codec, connection, past_tunes, urls, validity
+from autofit.storage import attributes, codec, connection, urls, validity
 
 Returned = TypeVar("Returned")
 
@@ -56,7 +56,7 @@ class TuningStudy:
     def _open(self, *, fresh: bool) -> None:
         self._read: dict[int, tuple[Trial, Limits]] = {}
         if fresh:
-            past_tunes.forget_study(self._backend, self._name)
+            self._delete()
         self._study = optuna.create_study(
             storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
@@ -77,8 +77,12 @@ class TuningStudy:
 
     @connection.guarded
     def remove(self) -> None:
-        """Delete the study."""
-        past_tunes.forget_study(self._backend, self._name)
+        """Delete the study, if it exists."""
+        self._delete()
+
+    def _delete(self) -> None:
+        with contextlib.suppress(KeyError):
+            self._backend.delete_study(self._backend.get_study_id_from_name(self._name))
 
     def close(self) -> None:
         connection.close(self._backend)
@@ -179,7 +183,7 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     """
     if memory not in ("device", "host"):
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
-    stored = past_tunes.attributes_of(storage, record.study) if urls.exists(storage) else None
+    stored = connection.attributes_of(storage, record.study) if urls.exists(storage) else None
     if stored is None:
         raise UsageError(
             f"{urls.shown(storage)} does not have the tune {record.study or 'of this result'}: it was deleted, or it ran "

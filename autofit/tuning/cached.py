@@ -41,9 +41,9 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
     stored = attributes.read_quickly(storage, name)
     if stored is not None:
         return stored
-    from autofit.storage import past_tunes  # imported late: it imports Optuna
+    from autofit.storage import connection  # imported late: it imports Optuna
 
-    return past_tunes.attributes_of(storage, name)
+    return connection.attributes_of(storage, name)
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:

@@ -91,13 +91,12 @@ class TuneRequest:
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         return f"{attributes.RECORD}:{_hash(parts)}"
 
-    def metadata(self, started_at: float) -> dict[str, Any]:
-        """Return the attributes of the study that are shown to users; `started_at` is in seconds since 1970 (UTC)."""
+    def metadata(self) -> dict[str, str]:
+        """Return the attributes of the study that Optuna's tools show."""
         call = self.call_source.call
         data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
         return {
             "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
-            "started_at": started_at,
             "host": self.machine.host,
             "device": self.placement.name,
             "limits": f"device {self.limits_asked[0]}, host {self.limits_asked[1]}",

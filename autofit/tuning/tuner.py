@@ -87,7 +87,7 @@ class _Tuning:
 
     def run(self) -> TuneRecord:
         request = self._request
-        self.study.set_user_attributes(request.metadata(self._started_at))
+        self.study.set_user_attributes(request.metadata())
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
@@ -133,7 +133,7 @@ class _Tuning:
         """Delete the stored trials if the model has changed even though its source code has not."""
         if self.study.attribute(attributes.MODEL) not in (None, description.fingerprint):
             self.study.reset()
-            self.study.set_user_attributes(self._request.metadata(self._started_at))
+            self.study.set_user_attributes(self._request.metadata())
             self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
         self.study.set_attribute(attributes.MODEL, description.fingerprint)
 

@@ -91,7 +91,7 @@ def test_values_of_the_environment_are_shown_nowhere(autofit):
     assert status == 0, printed
     assert "build(token=os.environ['TOKEN']" in printed
     assert "pin=int(os.environ['PIN'])" in printed
-    for command in (["report", "result.json"], ["check", "tune.yaml"], ["kwargs", "result.json"], ["history"]):
+    for command in (["report", "result.json"], ["check", "tune.yaml"], ["kwargs", "result.json"]):
         status, printed, more = autofit(*command)
         assert status == 0, printed
         all_of_it += more

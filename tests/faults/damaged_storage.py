@@ -1,4 +1,4 @@
-"""Damage the database of a tune at random, list it and tune again: nothing ends in a traceback of ours.
+"""Damage the database of a tune at random and tune again: nothing ends in a traceback of ours.
 
     python tests/faults/damaged_storage.py [--count 1000] [--seed 0]
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from autofit.errors import AutofitError  # noqa: E402  # the repository is not installed everywhere
 from tests.fakes import FakeLauncher, collect, make_request, tune  # noqa: E402  # as above
-from tests.faults.damaged import VALUES, damaged, problem_of  # noqa: E402  # as above
+from tests.faults.damaged import VALUES, damaged  # noqa: E402  # as above
 
 CELLS = (
     ("study_user_attributes", "value_json"),
@@ -83,8 +83,7 @@ def main():
         for seed in range(arguments.seed, arguments.seed + arguments.count):
             shutil.copy(sound, file)
             places = damage(file, seed)
-            problems = [problem_of(["history", "--storage", str(file), *more]) for more in ([], ["--json"])]
-            for problem in filter(None, [*problems, tune_again(folder, str(file))]):
+            if problem := tune_again(folder, str(file)):
                 failures += 1
                 print(f"seed {seed}, {places}: {problem}", flush=True)
     print(f"{arguments.count} damaged databases, {failures} failures")

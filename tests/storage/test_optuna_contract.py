@@ -86,7 +86,7 @@ def test_the_query_of_attributes_matches_the_schema(database, tmp_path):
 
 def test_studies_have_ascending_ids(backend):
     ids = {name: create_study(backend, name)._study_id for name in ("first", "second")}
-    with relied_on_by("past_tunes.py", "FrozenStudy._study_id, the ascending id that storages take"):
+    with relied_on_by("study.py", "FrozenStudy._study_id, the ascending id that storages take"):
         assert {study.study_name: study._study_id for study in backend.get_all_studies()} == ids
         assert ids["first"] < ids["second"], ids
     with relied_on_by("study.py", "get_study_id_from_name and its inverse"):

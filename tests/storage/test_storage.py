@@ -1,19 +1,16 @@
-"""Any Optuna storage, and the past tunes in it."""
+"""Any Optuna storage."""
 
 import contextlib
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
 from sqlalchemy.exc import OperationalError
 
-from autofit.cli.history import matching
-from autofit.errors import StorageError, UsageError
-from autofit.records.result import PastTune
-from autofit.storage import attributes, connection, past_tunes, urls
-from autofit.tuning.request import PREFIX
+from autofit.errors import StorageError
+from autofit.storage import attributes, connection, urls
+from autofit.storage.codec import METRIC
 from tests.fakes import FakeLauncher, collect, make_request, tune
 
 
@@ -25,11 +22,6 @@ def test_any_storage_returns_the_result_of_a_tune(tmp_path, where):
     again = FakeLauncher()
     assert collect(tune, make_request(tmp_path, storage=storage), again)[1] == first
     assert again.specs == []
-    (past,) = past_tunes.past_tunes(storage, PREFIX)
-    assert (past.trials, past.config) == (len(first.trials), str(first.config))
-    assert past.samples_per_second == first.samples_per_second
-    past_tunes.forget(storage, (past.name,))
-    assert past_tunes.past_tunes(storage, PREFIX) == ()
 
 
 def test_a_url_says_which_storage_is_opened(tmp_path):
@@ -92,43 +84,21 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     assert trial.system_attrs["constraints"] == [trial.constraints["device_memory"], trial.constraints["host_memory"]]
     assert trial.user_attrs["trial"]["measurement"]["device_peak_bytes"] == first.measurement.device_peak_bytes
     assert trial.user_attrs["trial"]["why"] == first.why
-    assert study.user_attrs["chosen"] == str(record.config)
+    assert study.user_attrs["title"] == "build_model(), data(…)"
+    assert (study.user_attrs["host"], study.user_attrs["device"]) == (record.machine.host, record.device)
+    assert (study.user_attrs["chosen"], study.user_attrs[METRIC]) == (str(record.config), record.samples_per_second)
 
 
 def test_attributes_are_read_quickly_as_optuna_reads_them(tmp_path):
     request = make_request(tmp_path, storage=f"{tmp_path}/t.db")
     collect(tune, request, FakeLauncher())
     quick = attributes.read_quickly(request.settings.storage, request.fingerprint())
-    assert quick == past_tunes.attributes_of(request.settings.storage, request.fingerprint())
+    assert quick == connection.attributes_of(request.settings.storage, request.fingerprint())
     assert request.result_key() in quick
     assert attributes.read_quickly(request.settings.storage, "autofit-another") is None
     assert attributes.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
     (tmp_path / "no.db").write_text("no database")
     assert attributes.read_quickly(f"{tmp_path}/no.db", "x") is None
-
-
-def past_tune(name, age_seconds, now=1_000_000_000.0):
-    return PastTune(name, "build_model(), Photos(…)", now - age_seconds, "host", "CPU", "device 90%, host 80%", 3)
-
-
-def test_past_tunes_are_meant_by_age_name_or_all(monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 1_000_000_000.0)
-    tunes = (past_tune("autofit-aa11", 60), past_tune("autofit-aa22", 5 * 3600), past_tune("autofit-bb33", 40 * 86400))
-    assert matching(tunes, "all") == ("autofit-aa11", "autofit-aa22", "autofit-bb33")
-    assert matching(tunes, "2h") == ("autofit-aa22", "autofit-bb33")
-    assert matching(tunes, "30d") == ("autofit-bb33",)
-    assert matching(tunes, "6w") == ()
-    assert matching(tunes, "autofit-b") == ("autofit-bb33",)
-    for which in ("autofit-a", "yesterday"):
-        with pytest.raises(UsageError, match=which):
-            matching(tunes, which)
-
-
-def test_a_storage_of_another_program_is_left_alone(tmp_path):
-    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as connection:
-        connection.execute("create table diary (text)")
-    connection.close()
-    assert past_tunes.past_tunes(str(tmp_path / "other.db"), PREFIX) == ()
 
 
 @pytest.mark.parametrize("torn", [b'{"op_code": 4, "worker', b'{"op_code": 0}', b"\x00" * 30])
@@ -180,7 +150,7 @@ def test_a_file_has_the_name_that_was_given(tmp_path, form):
     request = make_request(tmp_path, storage=form.format(tmp_path / name), max_trials=1)
     collect(tune, request, FakeLauncher())
     assert [file.name for file in tmp_path.iterdir()] == [name.replace("%3F", "?").replace("%25", "%")]
-    assert past_tunes.attributes_of(request.settings.storage, request.fingerprint())
+    assert connection.attributes_of(request.settings.storage, request.fingerprint())
     if not form.startswith("journal"):
         assert attributes.read_quickly(request.settings.storage, request.fingerprint())
 

@@ -71,7 +71,6 @@ def test_the_keys_of_a_stored_study(tmp_path):
         "host",
         "limits",
         "samples per second",
-        "started_at",
         "title",
     }
     assert stored(file, "SELECT key FROM trial_user_attributes") == {

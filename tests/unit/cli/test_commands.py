@@ -165,8 +165,6 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         (["sweep", "sweep.yaml", "--output", "table.csv"], "table.json"),
         (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' "),
         (["tune", "tune.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' "),
-        (["history", "--prune", "", "--storage", "none.db"], "autofit: --prune: "),
-        (["history", "--prune", "yesterday", "--storage", "none.db"], "autofit: --prune: "),
         (["report", "tune.yaml"], "autofit: tune.yaml: "),
         (["report", "none.json"], "autofit: none.json: "),
         (["show", "tune.yaml"], "autofit: tune.yaml: "),
@@ -206,11 +204,6 @@ def test_a_result_that_failed_in_training(folder):
     done = RUN.invoke(app, [*command, "none.db"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("autofit: --storage: sqlite:///none.db does not have the tune autofit-")
-
-
-def test_history_of_an_empty_storage(folder):
-    assert "sqlite:///none.db" in RUN.invoke(app, ["history", "--storage", "none.db"]).stdout
-    assert json.loads(RUN.invoke(app, ["history", "--storage", "none.db", "--json"]).stdout) == []
 
 
 def test_a_command_imports_from_the_working_directory(folder, monkeypatch):

@@ -1,4 +1,4 @@
-"""What results and storages of others hold cannot control the terminal, nor the direction of writing."""
+"""What results of others and errors hold cannot control the terminal, nor the direction of writing."""
 
 import io
 import re
@@ -13,14 +13,10 @@ from rich.text import Text
 import autofit
 from autofit.api.result import Result
 from autofit.cli.exit import reporting_errors
-from autofit.cli.history import print_history
 from autofit.errors import StorageError
-from autofit.records.result import PastTune
 from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
-from autofit.storage import past_tunes
-from tests.fakes import FakeLauncher, collect, make_request, tune
 
 EVIL = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt.exe\ud800"
 CONTROLS = ("\x1b", "\x07", "\x9b", "\u202e", "\ud800")
@@ -68,20 +64,7 @@ def test_no_other_console_is_made():
     assert [file.name for file in package.rglob("*.py") if "(Console)" in file.read_text()] == ["terminal.py"]
 
 
-def test_nothing_of_a_storage_does(capsys):
-    shown = screen(lambda terminal: print_history([PastTune("n", EVIL, host=EVIL, config=EVIL)], EVIL, terminal))
+def test_nothing_of_an_error_does(capsys):
     with pytest.raises(typer.Exit), reporting_errors():
         raise StorageError(EVIL)
-    assert not any(control in text for control in CONTROLS for text in (shown, *capsys.readouterr()))
-
-
-def test_attributes_of_another_type_are_said_to_be(tmp_path):
-    request = make_request(tmp_path)
-    collect(tune, request, FakeLauncher())
-    with past_tunes.connection.opened(request.settings.storage) as backend:
-        (study,) = backend.get_all_studies()
-        backend.set_study_user_attr(study._study_id, "started_at", "yesterday")
-    (past,) = past_tunes.past_tunes(request.settings.storage, "")
-    assert (past.name, past.title) == (study.study_name, "damaged, or not written by autofit")
-    past_tunes.forget(request.settings.storage, (past.name,))
-    assert past_tunes.past_tunes(request.settings.storage, "") == ()
+    assert not any(control in text for control in CONTROLS for text in capsys.readouterr())

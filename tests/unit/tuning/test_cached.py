@@ -11,7 +11,7 @@ from autofit.records.events import Notice
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
-from autofit.storage import past_tunes
+from autofit.storage import connection
 from tests.fakes import MIB, FakeLauncher, collect, make_request, tune
 
 BUSY, FREE = {"limits": Limits(80 * MIB, 8192 * MIB)}, {"limits": Limits(4096 * MIB, 8192 * MIB)}
@@ -80,14 +80,16 @@ def test_a_study_that_was_forgotten_meanwhile_is_said_to_be(tmp_path, kind):
 
     class Forgets(FakeLauncher):
         def measure(self, spec):
-            past_tunes.forget(where, (make_request(tmp_path).fingerprint(), "autofit-never"))
+            with connection.opened(where) as backend:
+                backend.delete_study(backend.get_study_id_from_name(make_request(tmp_path).fingerprint()))
             collect(tune, make_request(tmp_path, storage=where, workload_fingerprint="another"), FakeLauncher())
             return super().measure(spec)
 
-    with pytest.raises(StorageError, match="--prune"):
+    with pytest.raises(StorageError, match="optuna delete-study"):
         collect(tune, make_request(tmp_path, storage=where), Forgets())
-    (other,) = past_tunes.past_tunes(where, "autofit-")
-    assert other.name == make_request(tmp_path, workload_fingerprint="another").fingerprint()
+    with connection.opened(where) as backend:
+        (other,) = backend.get_all_studies()
+    assert other.study_name == make_request(tmp_path, workload_fingerprint="another").fingerprint()
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
