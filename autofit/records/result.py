@@ -167,8 +167,8 @@ class CallSource:
     is the method that is tuned: fit, predict or evaluate; `fit_kwargs` are its arguments.
     `data_form` and `validation_form` say whether `data` and `validation` name a factory, an object with the knobs as
     attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
-    further arguments of `fit`. `data_expressions`, `validation_expressions` and `fit_expressions` map arguments whose value
-    is computed, such as callbacks and values from the environment, to the code that computes it. `settings` are lines that
+    further arguments of `fit`, `fit_expressions` those whose value is computed, such as callbacks, with the code that
+    computes it. Values with environment variables are as the YAML file has them: `${NAME}`. `settings` are lines that
     set Keras and its backend as the calling program has; `unread_settings` are those that could not be read. `elided` names
     the parts (`model`, `data`, `validation`, `fit`) that only the user's program can write, such as arrays and lambdas.
     """
@@ -177,11 +177,9 @@ class CallSource:
     model: str = "build_model()"
     data: str = "data"
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_expressions: Mapping[str, str] = field(default_factory=dict)
     data_form: DataForm = DataForm.FACTORY
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_expressions: Mapping[str, str] = field(default_factory=dict)
     validation_form: DataForm = DataForm.FACTORY
     fit_kwargs: FitKwargs = field(default_factory=dict)
     fit_expressions: Mapping[str, str] = field(default_factory=dict)

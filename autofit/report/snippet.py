@@ -19,6 +19,7 @@ _SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # 
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
 _WATCH = "# callbacks=[autofit.Watch(result)] compares the training with this"
+_VARIABLES = "# replace ${NAME} by the value of the environment variable"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
@@ -72,7 +73,11 @@ def render(record: TuneRecord) -> str:
     if description.input_kind == "generator" and steps not in record.fit_kwargs:
         lines.append(f"# if the generator is endless, also pass {steps}")
     watched = [_WATCH] if source.call == FIT and description.keras == "keras" else []
-    return "\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched])
+    return _with_variables("\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched]))
+
+
+def _with_variables(code: str) -> str:
+    return f"{_VARIABLES}\n{code}" if "${" in code else code
 
 
 def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -83,8 +88,7 @@ def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[
         return ["..."], [f"# {name}: the dataset that you gave to autofit", *_settings(name, knobs)]
     if form == "arrays":
         return ["..."], []
-    expressions = getattr(source, f"{key}_expressions")
-    made = _call(name, {**getattr(source, f"{key}_kwargs"), **_python(knobs)}, expressions, elided=key in source.elided)
+    made = _call(name, {**getattr(source, f"{key}_kwargs"), **_python(knobs)}, elided=key in source.elided)
     if key == "validation" or description.input_kind != "arrays":
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
@@ -135,14 +139,9 @@ def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
-def _call(name: str, kwargs: Mapping[str, Any], expressions: Mapping[str, str], *, elided: bool = False) -> str:
-    """Return the code of a call: the user's `expressions` come first, then `kwargs`, which take precedence over them.
-
-    If some of the arguments are `elided`, `...` stands for them.
-    """
-    written = {key: code for key, code in expressions.items() if key not in kwargs}
-    written |= {key: repr(value) for key, value in kwargs.items()}
-    return _lines(name, [*(["..."] if elided else []), *(f"{key}={code}" for key, code in written.items())])
+def _call(name: str, kwargs: Mapping[str, Any], *, elided: bool = False) -> str:
+    """Return the code of a call; if some of the arguments are `elided`, `...` stands for them."""
+    return _lines(name, [*(["..."] if elided else []), *(f"{key}={value!r}" for key, value in kwargs.items())])
 
 
 def _lines(name: str, arguments: list[str]) -> str:

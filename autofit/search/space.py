@@ -18,7 +18,6 @@ from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
 VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)
 """How pydantic validates arguments."""
 
-VARIABLE = r"\$\{"  # a string with an environment variable, which an editor must not mark as wrong
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
 _MOST_WORKERS = 16
@@ -51,7 +50,7 @@ AutotunedValue = Annotated[
     int,
     BeforeValidator(
         _autotune,
-        json_schema_input_type=int | Annotated[str, Field(pattern=rf"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$|{VARIABLE}")],
+        json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
     ),
 ]
 _OneOrMore = Field(min_length=1)

@@ -28,7 +28,6 @@ from autofit.trial.server_connection import SERVER_LOG, ServerConnection
 from autofit.trial.watcher import Patience, StopReason, Watcher, end_tree, has_ended
 from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
-from autofit.workload.environment import hiding
 from autofit.workload.workload import Workload
 
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
@@ -140,8 +139,6 @@ class ProcessLauncher:
         if messages.failure is None and (stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED):
             # the user's code may have failed before the trial hung or lost its connection
             messages = replace(messages, failure=saved_user_error(self._folder.path))
-        hide = hiding(self._workload.model_kwargs, self._workload.data_kwargs, self._workload.validation_kwargs)
-        messages = messages.hiding(hide)
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
         end = TrialEnd(
@@ -152,7 +149,7 @@ class ProcessLauncher:
             started_at=started_at,
             seconds=time.monotonic() - started,
             kernel_oom_kills=max(0, host.oom_kills() - kills_before),
-            log=hide(read_log(log_path)),
+            log=read_log(log_path),
         )
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)

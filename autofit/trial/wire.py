@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
@@ -60,13 +59,6 @@ class Message:
         latest = {name: value for name, value in vars(later).items() if value is not None}
         joined = {"footprints": self.footprints + later.footprints, "gpus": self.gpus + later.gpus}
         return replace(self, **{**latest, **joined})
-
-    def hiding(self, hide: Callable[[str], str]) -> Message:
-        """Return this message with `hide` applied to the texts that the user's code may have written."""
-        failure, problem = self.failure, self.estimate_problem
-        if failure is not None:
-            failure = replace(failure, reason=hide(failure.reason), traceback=hide(failure.traceback or "") or None)
-        return replace(self, failure=failure, estimate_problem=hide(problem) if problem else problem)
 
     def described(self, end_reason: str) -> Description | None:
         """Return the description with the part of the estimate that arrived; None if no description arrived.

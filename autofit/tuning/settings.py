@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from autofit.machine import limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
-from autofit.search.space import VALIDATED, VARIABLE, AutotunedValue, Space
+from autofit.search.space import VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 
 
@@ -40,9 +40,7 @@ def _at_least(lowest: int) -> Callable[[int], int]:
 Share = Annotated[
     float,
     Field(ge=0, lt=1, strict=False),
-    BeforeValidator(
-        _share, json_schema_input_type=float | Annotated[str, Field(pattern=rf"^\s*[0-9.]+\s*%\s*$|{VARIABLE}")]
-    ),
+    BeforeValidator(_share, json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$")]),
     written_as("write a percentage (2%) or a share (0.02), below 100%"),
 ]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]

@@ -10,7 +10,6 @@ from typing import Any
 
 from autofit.records.result import CallSource, DataForm
 from autofit.workload.callbacks import FOLDER, takes_folder
-from autofit.workload.environment import is_from_environment
 from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs.knobs import is_pydataset, is_torch_loader
 from autofit.workload.reference import Reference
@@ -25,8 +24,7 @@ _Imports = dict[str, set[str]]  # the beginning of each import line, and the nam
 
 def call_source_of(workload: Workload) -> CallSource:
     """Return the calls of a workload's functions, written as in the user's own code."""
-    reads_environment = is_from_environment([workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs])
-    imports: _Imports = {line: set() for line in (*["import os"] * reads_environment, *workload.program.imports)}
+    imports: _Imports = {line: set() for line in workload.program.imports}
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     name, written = _name(build, imports), _written(model_kwargs)
     arguments = [
@@ -72,25 +70,22 @@ def _given(name: str, function: Any) -> str:
 def _source(key: str, workload: Workload, imports: _Imports) -> tuple[dict[str, Any], bool]:
     """Return the fields of `CallSource` for `data` or `validation`, and whether they are all that its code needs.
 
-    Values from the environment are written as code. Arrays, and objects with knobs as attributes, have no name in code.
+    Arrays, and objects with knobs as attributes, have no name in code.
     """
     data = getattr(workload, key)
     form = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS
     if callable(data) or isinstance(data, Reference) or is_torch_loader(data):  # which is made again
         form = DataForm.FACTORY
     named, kwargs = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
-    secret = {name: repr(value) for name, value in kwargs.items() if is_from_environment(value)}
-    plain = {name: value for name, value in kwargs.items() if name not in secret}
-    written = _written(plain)
+    written = _written(kwargs)
     name = _name(named, imports) if callable(data) or isinstance(data, Reference) else None
     unnamed = "DataLoader" if is_torch_loader(data) else f"make_{key}" if form is DataForm.FACTORY else key
     source = {
         key: None if data is None else name or unnamed,
         f"{key}_kwargs": written,
-        f"{key}_expressions": secret,
         f"{key}_form": form,
     }
-    return source, data is None or (name is not None and written == plain)
+    return source, data is None or (name is not None and written == kwargs)
 
 
 def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +94,6 @@ def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(value: Any) -> bool:
-    if is_from_environment(value):
-        return True
     code = repr(value)
     try:
         return len(code) <= _CODE_CHARACTERS and bool(ast.literal_eval(code) == value)

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from autofit.workload.callbacks import TrialCallbacks
-from autofit.workload.environment import plain
 from autofit.workload.fit_options import CALLBACKS, FIT
 from autofit.workload.own_modules import OwnModules
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
+from autofit.workload.written import expanded
 
 _PLAIN = (str, bytes, int, float, bool, tuple, Path)  # globals of these types count even if their module is hashed
 _distributions = functools.cache(importlib.metadata.packages_distributions)  # reads the records of all: 0.2 s
@@ -58,7 +58,7 @@ def identify(workload: Workload) -> Identity:
     with explained_pickling_errors():
         objects.dump([part for part in inputs if not callable(part)])
         functions.dump([workload.build_model, *(part if callable(part) else None for part in inputs), *settings])
-        arguments.dump([sorted(plain(dict(given)).items()) for given in kwargs])
+        arguments.dump([sorted(expanded(dict(given)).items()) for given in kwargs])
     modules.follow_texts(functions.texts | arguments.texts)
     digests = [hasher.digest.hexdigest() for hasher in (objects, functions, arguments)]
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # closures import cloudpickle

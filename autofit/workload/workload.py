@@ -30,6 +30,7 @@ from autofit.workload.arguments import EXPLAINED, Keywords
 from autofit.workload.importing import importing
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference
+from autofit.workload.written import expanded
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
@@ -118,7 +119,8 @@ class Workload:
         """Write the workload to a folder: one pickle, and one file for each large array."""
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump((list(sys.path), self._argv(), replace(self.program, custom_objects={})), file)
-            _ArrayPickler(file, folder).dump(self)
+            kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
+            _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
 
 _FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic

@@ -1,13 +1,10 @@
-"""What a tuning file takes from the environment is in nothing that autofit writes, prints or passes as an argument."""
+"""What a tuning file takes from environment variables reaches the user's functions, and is shown as the file has it."""
 
-import contextlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,30 +15,23 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from tests.workloads import Cases, build_model
 
-def build(token, urls):
-    assert token == {TOKEN!r} and urls == ["https://me:{TOKEN}@host/data", "plain"]
-    print("logged in with", token)
+def build(urls):
+    assert urls == ["https://me:{TOKEN}@host/data", "plain"]
     return build_model()
 
 class Data(Cases):
-    def __init__(self, batch_size, pin, fails=False, **kwargs):
-        assert pin == {PIN} and type(pin) is int
+    def __init__(self, batch_size, token, pin, **kwargs):
+        assert (token, pin) == ({TOKEN!r}, {PIN}), "not the values"
         super().__init__(batch_size, **kwargs)
-        self.pin, self.fails = pin, fails
-
-    def __getitem__(self, index):
-        if self.fails:
-            raise ConnectionError(f"403 for pin {{self.pin}} of https://me:{TOKEN}@host/data")
-        return super().__getitem__(index)
 """
 TUNE = """
 build_model: jobs.py:build
-model_kwargs: {token: "${TOKEN}", urls: ["https://me:${TOKEN}@host/data", plain]}
+model_kwargs: {urls: ["https://me:${TOKEN}@host/data", plain]}
 data: jobs.py:Data
 data_kwargs:
+  token: ${TOKEN}
   pin: ${PIN}
-  fails: ${FAILS:-false}
-  seconds: 0.02
+  seconds: ${SECONDS:-0.02}
   length: 40
 space: {batch_size: [32], workers: [1], max_queue_size: [4], use_multiprocessing: [false]}
 max_trials: 1
@@ -51,66 +41,59 @@ storage: ${STORAGE:-trials.db}
 
 
 @pytest.fixture
-def project(tmp_path):
+def autofit(tmp_path):
+    """Run the command; returns its status, what it printed, and all that it left in files."""
     (tmp_path / "jobs.py").write_text(WORKLOAD)
     (tmp_path / "tune.yaml").write_text(TUNE)
-    (tmp_path / "sweep.yaml").write_text(TUNE + "matrix:\n  model_kwargs.token: ['${TOKEN}']\n")
+    (tmp_path / "sweep.yaml").write_text(TUNE + "matrix:\n  data_kwargs.token: ['${TOKEN}']\n")
     (tmp_path / "tmp").mkdir()
-    return tmp_path
-
-
-@pytest.fixture
-def autofit(project):
-    """Run the command; returns its status and all that it wrote, printed, or gave its processes as arguments."""
 
     def run(*arguments, **variables):
-        environment = {**os.environ, "TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(project / "tmp"), **variables}
-        process = subprocess.Popen(
-            [AUTOFIT, *arguments], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        environment = {**os.environ, "TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp"), **variables}
+        done = subprocess.run(
+            [AUTOFIT, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
-        seen = []
-        while process.poll() is None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                seen += [" ".join(one.cmdline()) for one in psutil.Process(process.pid).children(recursive=True)]
-            time.sleep(0.5)
-        printed = process.stdout.read().decode()
-        process.stdout.close()
-        made = [path for path in project.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
-        return (
-            process.returncode,
-            printed,
-            "\n".join([printed, *seen, *(path.read_bytes().decode("latin-1") for path in made)]),
-        )
+        made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+        return done.returncode, done.stdout + done.stderr, "\n".join(path.read_bytes().decode("latin-1") for path in made)
 
     return run
 
 
 @pytest.mark.slow
-def test_values_of_the_environment_are_shown_nowhere(autofit):
-    status, printed, all_of_it = autofit("tune", "tune.yaml", "--output", "result.json")
-    assert status == 0, printed
-    assert "build(token=os.environ['TOKEN']" in printed
-    assert "pin=int(os.environ['PIN'])" in printed
-    for command in (["report", "result.json"], ["check", "tune.yaml"], ["kwargs", "result.json"]):
-        status, printed, more = autofit(*command)
+def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(autofit):
+    all_of_it = ""
+    for command in (
+        ["tune", "tune.yaml", "--output", "result.json"],
+        ["sweep", "sweep.yaml"],
+        ["report", "result.json"],
+        ["report", "sweep.json"],
+        ["show", "result.json"],
+        ["check", "sweep.yaml"],
+    ):
+        status, printed, made = autofit(*command)
         assert status == 0, printed
-        all_of_it += more
-    assert "TOKEN" in all_of_it
-    assert TOKEN not in all_of_it
-    assert PIN not in all_of_it
-
-
-def test_values_of_the_environment_are_not_in_the_users_own_errors(autofit):
-    status, printed, all_of_it = autofit("sweep", "sweep.yaml", "--output", "sweep.json", FAILS="true")
-    assert status == 1
-    assert "ConnectionError: 403 for pin ${PIN} of https://me:${TOKEN}@host/data" in printed
+        all_of_it += printed + made
+        if command[0] == "tune":
+            assert "build(urls=['https://me:${TOKEN}@host/data', 'plain'])" in printed
+            assert "# replace ${NAME} by the value of the environment variable" in printed
+            assert "token='${TOKEN}'" in printed
+            assert "pin='${PIN}'" in printed
+        if command[0] == "sweep":
+            assert "cell 1 of 1: token ${TOKEN}" in printed
+            assert "using the stored result" in printed  # the cell is the tune, whose text was another
     assert TOKEN not in all_of_it
     assert PIN not in all_of_it
 
 
 def test_the_password_of_a_storage_is_shown_nowhere(autofit):
-    url = f"other://me:{PASSWORD}@127.0.0.1:1/trials"
-    status, printed, all_of_it = autofit("tune", "tune.yaml", STORAGE=url)
-    assert status != 0
+    status, printed, made = autofit("tune", "tune.yaml", STORAGE=f"other://me:{PASSWORD}@127.0.0.1:1/trials")
+    assert status == 2
     assert "other://me:***@127.0.0.1" in printed
-    assert PASSWORD not in all_of_it
+    assert PASSWORD not in printed + made
+
+
+def test_a_variable_that_is_not_set_is_an_error_with_its_place(autofit, tmp_path):
+    (tmp_path / "tune.yaml").write_text(TUNE.replace("${PIN}", "${NO_SUCH_PIN}"))
+    status, printed, _ = autofit("tune", "tune.yaml")
+    assert status == 2
+    assert printed.startswith("autofit: tune.yaml:7:8: the environment variable NO_SUCH_PIN is not set; set it, or write ")

@@ -2,6 +2,7 @@
 
 In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the default if NAME is unset
 or empty, and `$${` for a literal `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
+Such a value becomes a `Written`, which keeps the text of the file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from typing import Any
 import yaml
 
 from autofit.errors import ConfigError
-from autofit.workload.environment import Source, marked
+from autofit.workload.written import Written
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-_VARIABLE_OR_ESCAPE = re.compile(r"(\$?\$\{[^}]*\}?)")
+_VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
 
 
 @dataclass(frozen=True)
@@ -79,25 +78,16 @@ def read(path: str | os.PathLike[str]) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that replaces environment variables, and names the line of duplicate keys and malformed values."""
+    """A YAML loader that expands environment variables, and names the line of duplicate keys and malformed values."""
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(stream)
         self.name = name
-        self._sources: dict[int, Source] = {}  # for each node with variables, by the node's id
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Replace environment variables in values but not in keys, and refuse duplicate keys."""
+        """Refuse duplicate keys."""
         is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
         node = super().compose_node(parent, index)
-        is_key = isinstance(parent, yaml.MappingNode) and index is None
-        if isinstance(node, yaml.ScalarNode) and "${" in node.value and not is_key and not is_alias:
-            try:
-                node.value, self._sources[id(node)] = expand(node.value, os.environ)
-            except ValueError as error:
-                raise _error(self.name, node, str(error)) from None
-            if node.style is None:
-                node.tag = self.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
         if isinstance(node, yaml.MappingNode) and not is_alias:
             lines: dict[str, int] = {}
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
@@ -108,13 +98,21 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Mark values with variables; if YAML rejects a value, such as an impossible date, report its line."""
+        """Expand environment variables; if YAML rejects a value, such as an impossible date, report its line."""
         try:
-            value = super().construct_object(node, deep)
+            if not isinstance(node, yaml.ScalarNode) or "${" not in node.value:
+                return super().construct_object(node, deep)
+            text = _VARIABLE.sub(_value_of_variable, node.value)
+            # only a plain text, without quotes, may stand for a number
+            tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
+            written = Written(node.value)
+            written.value = super().construct_object(yaml.ScalarNode(tag, text, node.start_mark), deep)
+            return written
+        except _VariableError as error:
+            raise _error(self.name, node, str(error)) from None
         except (ValueError, LookupError, AttributeError) as error:
             reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
-        return marked(value, self._sources[id(node)]) if id(node) in self._sources else value
 
 
 def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> ConfigError:
@@ -133,29 +131,17 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     return problem
 
 
-def expand(written: str, environment: Mapping[str, str]) -> tuple[str, Source]:
-    """Replace the environment variables in a text; return the new text and its source.
+class _VariableError(Exception):
+    """A text refers to a variable that is not set, or not in a way that is allowed."""
 
-    Raises:
-        ValueError: a variable is not set and has no default, or `${` is not closed or names no variable.
-    """
-    texts, codes, variables = list[str](), list[str](), list[tuple[str, str]]()
-    for part in _VARIABLE_OR_ESCAPE.split(written):
-        if not part.startswith("${"):
-            texts.append(part[1:] if part.startswith("$${") else part)
-            codes.extend([repr(texts[-1])] if part else [])
-            continue
-        match = _VARIABLE.fullmatch(part)
-        if match is None:
-            raise ValueError(
-                f"{part!r} is not a variable; write ${{NAME}} or ${{NAME:-default}}, or $${{ for a literal ${{"
-            )
-        name, default = match.groups()
-        value = environment.get(name)
-        if value is None and default is None:
-            raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
-        texts.append(value or default or "")
-        codes.append(f"os.environ[{name!r}]" if default is None else f"(os.environ.get({name!r}) or {default!r})")
-        if value:
-            variables.append((name, value))
-    return "".join(texts), Source(written, " + ".join(codes), tuple(variables))
+
+def _value_of_variable(match: re.Match[str]) -> str:
+    escape, name, default = match.groups()
+    if escape:
+        return match[0][1:]
+    if name is None:
+        raise _VariableError("${ is not followed by NAME}; write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
+    value = os.environ.get(name, default)
+    if value is None:
+        raise _VariableError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+    return value or default or ""

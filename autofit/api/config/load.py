@@ -14,9 +14,10 @@ from autofit.api.config.document import Document, read
 from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
-from autofit.workload import environment, fit_options
+from autofit.workload import fit_options
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS
+from autofit.workload.written import expanded
 
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
@@ -36,7 +37,7 @@ TuneFile = create_model(
     host_labels=(dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")),
 )
 
-# passed to the user's functions, so their variables stay marked
+# shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
 
 
@@ -62,7 +63,7 @@ def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[
         cells = [(values, apply(values, raw)) for values in unfold(matrix)]
     except MatrixError as error:
         raise document.error((MATRIX, *error.keys), str(error)) from None
-    return [(environment.shown(values), _arguments(document, changed, values)) for values, changed in cells]
+    return [(values, _arguments(document, changed, values)) for values, changed in cells]
 
 
 def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -91,7 +92,7 @@ def _mapping(document: Document) -> dict[str, Any]:
 
 def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Validate a file, or one cell of its matrix, and return the arguments of `tune`."""
-    raw = {key: value if key in _PASSED_ON else environment.plain(value) for key, value in raw.items()}
+    raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     folder = str(Path(document.name).resolve().parent)
     try:
         file = TuneFile.model_validate(raw)
@@ -135,19 +136,7 @@ def schema() -> dict[str, Any]:
         "additionalProperties": {"type": "array", "minItems": 1},
         "description": "Values to combine in a sweep: a list for each dotted argument.",
     }
-    for part in (schema, *schema.get("$defs", {}).values()):
-        part["properties"] = {key: _or_variable(fields) for key, fields in part["properties"].items()}
     schema["patternProperties"] = {
         f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autofit tuning file"}
-
-
-def _or_variable(fields: dict[str, Any]) -> dict[str, Any]:
-    """Extend a property's schema to also allow a string with an environment variable."""
-    types = [option.get("type") for option in fields.get("anyOf", [fields])]
-    if "string" in types or not {"integer", "number", "boolean"} & set(types):
-        return fields
-    kept: dict[str, Any] = {key: fields[key] for key in ("default", "description", "title") if key in fields}
-    rest = {key: value for key, value in fields.items() if key not in kept}
-    return {**kept, "anyOf": [*rest.get("anyOf", [rest]), {"type": "string", "pattern": r"\$\{"}]}

@@ -9,6 +9,7 @@ from autofit.api.config import load
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
+from autofit.workload.written import expanded
 from tests.unit.api.conftest import GOOD
 from tests.unit.report.snapshots import matches_snapshot
 
@@ -189,13 +190,22 @@ def test_a_folder_is_no_file(tmp_path):
 def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
     monkeypatch.setenv("FOLDER", "photos")
     monkeypatch.setenv("EMPTY", "")
+    monkeypatch.setenv("PIN", "12")
     text = GOOD + (
         "max_trials: ${TRIALS:-7}\nmax_seconds: ${EMPTY:-60}\nhost_memory: ${GIB:-6}GiB\n"
-        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: '$${FOLDER}', list: [\"${FOLDER}\", $5]}\n"
+        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: '$${FOLDER}', list: [\"${FOLDER}\", $5],\n"
+        "  number: !!int '${PIN}'}\n"
     )
     arguments = load.load(write(text))
     assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (7, 60.0, "6GiB")
-    assert arguments["data_kwargs"] == {"folder": "photos/x", "plain": "${FOLDER}", "list": ["photos", "$5"]}
+    as_written = {"folder": "${FOLDER}/${EMPTY}x", "plain": "$${FOLDER}", "list": ["${FOLDER}", "$5"], "number": "${PIN}"}
+    assert arguments["data_kwargs"] == as_written
+    assert expanded(arguments["data_kwargs"]) == {
+        "folder": "photos/x",
+        "plain": "${FOLDER}",
+        "list": ["photos", "$5"],
+        "number": 12,
+    }
 
 
 @pytest.mark.parametrize("text", VARIABLES)
@@ -217,7 +227,17 @@ def test_anchors_and_keys_of_ones_own_say_things_once(write):
 
 def test_a_value_that_aliases_share_is_expanded_once(write):
     text = GOOD + 'x-plain: &plain "$${FOLDER}"\ndata_kwargs: {folder: *plain, part: *plain}\n'
-    assert load.load(write(text))["data_kwargs"] == {"folder": "${FOLDER}", "part": "${FOLDER}"}
+    assert expanded(load.load(write(text))["data_kwargs"]) == {"folder": "${FOLDER}", "part": "${FOLDER}"}
+
+
+def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
+    monkeypatch.setenv("TOKEN", "s3cret")
+    monkeypatch.setenv("MEMORY", "2GiB")
+    text = "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
+    cells = load.load_sweep(write(GOOD + text))
+    assert [values["model_kwargs.token"] for values, _ in cells] == ["${TOKEN}", "${TOKEN}", "other", "other"]
+    assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == ["s3cret"] * 2 + ["other"] * 2
+    assert [arguments["device_memory"] for _, arguments in cells] == ["1GiB", "2GiB"] * 2
 
 
 def test_a_missing_file_is_an_error(tmp_path):

@@ -138,7 +138,6 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         validator.validate(yaml.safe_load(path.read_text()))
     for text in (
         "tolerance: 2%",
-        "max_trials: ${TRIALS:-3}",
         "x-own: 3",
         "matrix: {model_kwargs.width: [1]}",
         "host_memory: 1",
