@@ -33,7 +33,6 @@ BEFORE_A_RELEASE = (
 )
 """The beginnings of paths, or of names of tests, in `tests/`."""
 WITH_EVERY_CHANGE = {
-    "adapter": "torch",
     "grain": "jax",
     "inference": "jax",
     "inputs": "jax",

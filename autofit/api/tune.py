@@ -62,11 +62,10 @@ def tune(
         data: arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest of arrays
             for a model with several inputs or outputs (`([a, b], y)`); or a factory called as `data(**data_kwargs,
             **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch `DataLoader`, a grain dataset, a
-            `DataAdapter` of Keras, a generator or such arrays; or a PyDataset object whose attribute `batch_size` can be
-            set, or a torch `DataLoader`, which is made again. The knobs (`batch_size`, `workers`, `max_queue_size`,
-            `use_multiprocessing`) among the factory's parameters are tuned. Its parameter for `workers` may be named
-            `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a `tf.data.Dataset`,
-            `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
+            generator or such arrays; or a PyDataset object whose attribute `batch_size` can be set. The knobs
+            (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its
+            parameter for `workers` may be named `num_parallel_calls`, and that for `max_queue_size` may be named
+            `prefetch`. For a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
         validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the

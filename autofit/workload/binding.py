@@ -9,7 +9,7 @@ from typing import Any
 from autofit.errors import UsageError
 from autofit.workload.callbacks import FOLDER, takes_folder
 from autofit.workload.fit_options import CALLBACKS, MADE, is_made
-from autofit.workload.inputs.knobs import keeps_batch_size, knobs_of
+from autofit.workload.inputs.knobs import is_pydataset, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -27,7 +27,7 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
             continue
         source, kwargs = resolve(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
         knobs[key] = knobs_of(source, kwargs)
-        if key == "validation" and keeps_batch_size(source):
+        if key == "validation" and is_pydataset(source):
             knobs[key].pop("batch_size", None)
         if callable(source):
             _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")

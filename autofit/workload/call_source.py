@@ -11,7 +11,7 @@ from typing import Any
 from autofit.records.result import CallSource, DataForm
 from autofit.workload.callbacks import FOLDER, takes_folder
 from autofit.workload.fit_options import CALLBACKS, is_made
-from autofit.workload.inputs.knobs import is_pydataset, is_torch_loader
+from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -74,12 +74,12 @@ def _source(key: str, workload: Workload, imports: _Imports) -> tuple[dict[str, 
     """
     data = getattr(workload, key)
     form = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS
-    if callable(data) or isinstance(data, Reference) or is_torch_loader(data):  # which is made again
+    if callable(data) or isinstance(data, Reference):
         form = DataForm.FACTORY
     named, kwargs = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
     written = _written(kwargs)
     name = _name(named, imports) if callable(data) or isinstance(data, Reference) else None
-    unnamed = "DataLoader" if is_torch_loader(data) else f"make_{key}" if form is DataForm.FACTORY else key
+    unnamed = f"make_{key}" if form is DataForm.FACTORY else key
     source = {
         key: None if data is None else name or unnamed,
         f"{key}_kwargs": written,

@@ -47,9 +47,9 @@ class Workload:
         description="Arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest "
         "of arrays for a model with several inputs or outputs (`([a, b], y)`); or a factory called as "
         "`data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch "
-        "`DataLoader`, a grain dataset, a `DataAdapter` of Keras, a generator or such arrays; or a PyDataset object "
-        "whose attribute `batch_size` can be set, or a torch `DataLoader`, which is made again. The knobs (`batch_size`, "
-        "`workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its parameter for "
+        "`DataLoader`, a grain dataset, a generator or such arrays; or a PyDataset object whose attribute `batch_size` can "
+        "be set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's "
+        "parameters are tuned. Its parameter for "
         "`workers` may be named `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a "
         "`tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.",
     )

@@ -20,7 +20,7 @@ from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
-from autofit.workload.inputs.knobs import keeps_batch_size
+from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.workload import Workload
 
 
@@ -64,7 +64,7 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     if loaded.validation is None:
         return None
     validation = resolve_reference("validation", loaded.validation)
-    if keeps_batch_size(validation):
+    if is_pydataset(validation):
         config = replace(config, batch_size=None)
     opened = open_input(validation, loaded.validation_kwargs, config, context.report_error)
     _reserve(context)

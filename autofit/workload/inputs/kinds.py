@@ -12,23 +12,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autofit.errors import UnsupportedInputError, UsageError
+from autofit.errors import UsageError
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload.inputs import tfdata_caches
-from autofit.workload.inputs.adapter import Adapter
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
 from autofit.workload.inputs.grain import Grain, GrainProcesses
 from autofit.workload.inputs.indexed import IndexedInput, PyDatasetInput, SequenceInput
-from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, is_torch_loader, knobs_of
+from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of, unsupported
 from autofit.workload.inputs.tfdata import TfData
-from autofit.workload.inputs.torch_loader import TorchLoader, rebuilt
+from autofit.workload.inputs.torch_loader import TorchLoader
 
 KINDS: dict[str, type[FitInput]] = {
     kind.kind: kind
-    for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Grain, GrainProcesses, Adapter, Generator)
+    for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
 }
 
 
@@ -40,9 +39,7 @@ def open_input(
     given = arguments_of(names, config)
     reopen = functools.partial(data, **kwargs, **given) if callable(data) else None
     made = data if reopen is None else tfdata_caches.opened(reopen)
-    if is_torch_loader(data):
-        made = rebuilt(data, **given)
-    elif names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes
+    if names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes
         made = copy.copy(data)
         for name, value in given.items():
             setattr(made, name, value)
@@ -56,12 +53,7 @@ def open_input(
             if autotuned and not kind.autotunes:
                 raise UsageError(f"{autotuned[0]} cannot be -1 for {kind.kind} data: {NO_AUTOTUNE}")
             return kind(made, under, report_error, reopen)
-    raise UnsupportedInputError(
-        f"the data is a {type(made).__module__}.{type(made).__qualname__}; give arrays x, (x, y) or "
-        "(x, y, sample_weight), or a factory that returns such arrays, a keras.utils.PyDataset, a "
-        "tf_keras.utils.Sequence, a tf.data.Dataset, a torch DataLoader, a grain dataset, a DataAdapter of Keras or a "
-        "generator"
-    )
+    raise unsupported(made)
 
 
 def render_kwargs(

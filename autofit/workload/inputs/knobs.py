@@ -11,6 +11,7 @@ from typing import Any
 from autofit.errors import UnsupportedInputError
 from autofit.records.trial import AUTOTUNE, DATA_KNOBS, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs.batch import is_array, leaves
+from autofit.workload.reference import Reference
 
 _PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 
@@ -38,11 +39,11 @@ AUTOTUNED = ("workers", "max_queue_size")
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
 _MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
 
-_FACTORY = """Pass a function that creates it instead; autofit tunes the knobs among its parameters:
-
-    def make_data(batch_size{more}):
-        return {returned}
-"""
+SUPPORTED = (
+    "arrays x, (x, y) or (x, y, sample_weight), or a function that returns such arrays, a keras.utils.PyDataset, a "
+    "tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
+)
+"""What `data` and `validation` may be, for error messages."""
 
 
 def _has_base(value: Any, package: str, name: str) -> bool:
@@ -55,7 +56,6 @@ is_sequence = functools.partial(_has_base, package="tf_keras", name="Sequence")
 is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
 is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
 is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
-is_adapter = functools.partial(_has_base, package="keras", name="DataAdapter")
 is_distributed = functools.partial(_has_base, package="tensorflow.python.distribute", name="DistributedDatasetInterface")
 
 
@@ -69,60 +69,58 @@ def model_package(value: Any) -> str | None:
     return next((package for package in ("keras", "tf_keras") if _has_base(value, f"{package}.", "Model")), None)
 
 
+_READY_MADE = (  # data whose batch size cannot be set: its kind, and the parameters and the return value of a factory
+    (
+        is_tfdata,
+        "tf.data.Dataset",
+        "batch_size, prefetch",
+        "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)",
+    ),
+    (
+        is_torch_loader,
+        "torch DataLoader",
+        "batch_size, num_workers, prefetch_factor, persistent_workers",
+        "DataLoader(dataset, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor, "
+        "persistent_workers=persistent_workers)",
+    ),
+    (is_distributed, "distributed dataset", "batch_size", "dataset.batch(batch_size)  # fit distributes it"),
+    (
+        is_grain,
+        "grain dataset",
+        "batch_size, num_threads, prefetch_buffer_size",
+        "dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size))",
+    ),
+    (lambda data: isinstance(data, Iterator), "generator", "batch_size", "my_generator(batch_size)"),
+    (is_pydataset, "PyDataset without a writable batch_size", "batch_size, **knobs", "MyDataset(batch_size, **knobs)"),
+)
+
+
 def refuse_unsupported(data: Any) -> None:
     """Refuse a data object that no trial could use, and say how to write a factory for it."""
-    if callable(data):
+    if data is None or callable(data) or isinstance(data, Reference):
         return
+    if is_pydataset(data) and _can_set(data, "batch_size"):
+        return
+    for recognises, name, parameters, returned in _READY_MADE:
+        if recognises(data):
+            raise UnsupportedInputError(
+                f"autofit cannot set the batch size of a ready-made {name}. Pass a function that makes it; the knobs among "
+                f"its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
+            )
     for part in data if isinstance(data, tuple) else (data,):
         wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None)
-        if isinstance(part, dict | list) and wrong is not None:
+        if wrong is not None and wrong is part:
+            raise unsupported(part)
+        if wrong is not None:
             raise UnsupportedInputError(
                 f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays: "
                 "numpy.array(...) makes one from a list"
             )
-    if is_tfdata(data):
-        returned = "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)"
-        how = _FACTORY.format(more=", prefetch", returned=returned)
-        raise UnsupportedInputError(f"the batch size of a ready-made tf.data.Dataset cannot be set. {how}")
-    if is_torch_loader(data) and not can_rebuild(data):
-        knobs = ("num_workers", "prefetch_factor", "persistent_workers")
-        same = ", ".join(f"{name}={name}" for name in ("batch_size", *knobs))
-        how = _FACTORY.format(more=", " + ", ".join(knobs), returned=f"DataLoader(dataset, {same})")
-        raise UnsupportedInputError(
-            f"the batch size of this torch DataLoader, which makes its own batches, cannot be set. {how}"
-        )
-    if is_adapter(data):
-        how = _FACTORY.format(more="", returned=f"{type(data).__name__}(..., batch_size=batch_size)")
-        raise UnsupportedInputError(f"the batch size of a ready-made DataAdapter cannot be set. {how}")
-    if is_distributed(data):
-        how = _FACTORY.format(more="", returned="dataset.batch(batch_size)")
-        raise UnsupportedInputError(
-            f"a distributed dataset belongs to this process. {how}\nfit distributes the tf.data.Dataset that this returns"
-        )
-    if is_grain(data):
-        options = "num_threads, prefetch_buffer_size"
-        how = _FACTORY.format(
-            more=f", {options}", returned=f"dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions({options}))"
-        )
-        raise UnsupportedInputError(f"the batch size of a ready-made grain dataset cannot be set. {how}")
-    if isinstance(data, Iterator):
-        how = _FACTORY.format(more="", returned="my_generator(batch_size)")
-        raise UnsupportedInputError(f"a ready-made generator can be used only once. {how}")
-    if is_pydataset(data) and not _can_set(data, "batch_size"):
-        name = type(data).__name__
-        how = _FACTORY.format(more=", **knobs", returned=f"{name}(..., batch_size=batch_size, **knobs)")
-        raise UnsupportedInputError(f"this {name} has no writable attribute batch_size. {how}")
 
 
-def can_rebuild(loader: Any) -> bool:
-    """Return whether a torch DataLoader can be made again with another batch size: it forms the batches itself."""
-    sampler = getattr(loader, "batch_sampler", None)
-    return getattr(loader, "batch_size", None) is not None and (sampler is None or type(sampler).__name__ == "BatchSampler")
-
-
-def keeps_batch_size(validation: Any) -> bool:
-    """Return whether validation data is a ready-made dataset, whose own batch size is kept."""
-    return is_pydataset(validation) or is_torch_loader(validation)
+def unsupported(data: Any) -> UnsupportedInputError:
+    """Return the error for data of a type that autofit does not take."""
+    return UnsupportedInputError(f"the data is a {type(data).__module__}.{type(data).__qualname__}; give {SUPPORTED}")
 
 
 def _can_set(data: Any, name: str) -> bool:
@@ -138,11 +136,9 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
     A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's `NAMES`. A PyDataset object takes the
-    knobs that are writable attributes, a torch DataLoader those with which it can be made again; arrays take none. The
-    `data_kwargs` in `fixed` fix knobs, and so do the keywords of a `functools.partial`.
+    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` fix knobs, and so do the keywords of
+    a `functools.partial`.
     """
-    if is_torch_loader(data):
-        return {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}

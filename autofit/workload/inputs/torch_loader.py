@@ -6,6 +6,7 @@ Its knobs are `batch_size`, `num_workers` and `prefetch_factor`. Its workers are
 
 from __future__ import annotations
 
+import copy
 import functools
 import multiprocessing
 import operator
@@ -15,8 +16,6 @@ from typing import Any, ClassVar
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
-
-_SAME = ("pin_memory", "timeout", "worker_init_fn", "generator", "in_order", "pin_memory_device")  # the same in a copy
 
 
 class TorchLoader(FitInput):
@@ -59,63 +58,32 @@ class TorchLoader(FitInput):
         return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
     def _epoch(self) -> Any:
-        return self._copy(num_workers=0)
+        return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
 
-    def _copy(self, *, batches: int | None = None, num_workers: int | None = None) -> Any:
+    def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
 
         An epoch of the copy has `batches` full batches; if the loader has fewer, it starts over. An iterable dataset keeps
-        its length whatever `batches` is. An argument of None keeps the loader's value.
+        its length whatever `batches` is. `changes` are attributes of the copy.
         """
-        from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
+        from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
-        loader = self._data
-        is_stream = isinstance(loader.dataset, IterableDataset)
-        workers = loader.num_workers if num_workers is None else num_workers
-        arguments = _same_arguments(loader, workers, loader.prefetch_factor)
-        if is_stream:
-            arguments |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-        elif loader.batch_sampler is None:
-            sampler = loader.sampler
-            arguments |= {"batch_size": None, "sampler": sampler if batches is None else _Repeated(sampler, batches)}
-        else:
-            sampler = loader.batch_sampler
-            arguments["batch_sampler"] = sampler if batches is None else _Repeated(sampler, batches)
+        loader = copy.copy(self._data)
         last = None if self._is_over is None else _Last(self._is_over)
-        dataset = loader.dataset if is_stream else _Reporting(loader.dataset, self._report_error, last)
+        if not isinstance(loader.dataset, IterableDataset):
+            drawn = "sampler" if loader.batch_sampler is None else "batch_sampler"
+            changes |= {
+                "dataset": _Reporting(loader.dataset, self._report_error, last),
+                "batch_size": None,
+                "drop_last": False,
+            }
+            if batches is not None:
+                changes[drawn] = _Repeated(getattr(loader, drawn), batches)
         collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
-        if last is not None:
-            collate = functools.partial(last.or_made, collate)
-        return DataLoader(dataset, num_workers=workers, collate_fn=collate, **arguments)
-
-
-def _same_arguments(loader: Any, workers: int, prefetch_factor: int | None) -> dict[str, Any]:
-    """Return the arguments that do not concern batches, for a DataLoader with this number of workers."""
-    arguments = {name: getattr(loader, name) for name in _SAME if getattr(loader, name, None) not in (None, "")}
-    if not workers:
-        return {**arguments, "timeout": 0}
-    names = ("persistent_workers", "multiprocessing_context")
-    return {**arguments, "prefetch_factor": prefetch_factor, **{name: getattr(loader, name) for name in names}}
-
-
-def rebuilt(
-    loader: Any, batch_size: int | None = None, num_workers: int | None = None, prefetch_factor: int | None = None
-) -> Any:
-    """Return a ready-made DataLoader with other knobs; None keeps the loader's value."""
-    from torch.utils.data import DataLoader, IterableDataset  # heavy: must stay out of the parent
-
-    workers = loader.num_workers if num_workers is None else num_workers
-    arguments = _same_arguments(loader, workers, prefetch_factor or loader.prefetch_factor or PREFETCH_FACTOR)
-    if not isinstance(loader.dataset, IterableDataset):
-        arguments |= {"sampler": loader.sampler}
-    return DataLoader(
-        loader.dataset,
-        batch_size=batch_size or loader.batch_size,
-        drop_last=loader.drop_last,
-        num_workers=workers,
-        collate_fn=loader.collate_fn,
-        **arguments,
-    )
+        changes["collate_fn"] = collate if last is None else functools.partial(last.or_made, collate)
+        # A DataLoader refuses to have these set, because an iterator of it may have read them; the copy has none.
+        vars(loader).update(changes, _iterator=None)
+        return loader
 
 
 class _Repeated:

@@ -80,7 +80,7 @@ def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
     with pytest.raises(UnsupportedInputError) as caught:
         knobs.refuse_unsupported(DataLoader())
     assert "def make_data(batch_size, num_workers, prefetch_factor, persistent_workers):" in str(caught.value)
-    assert "num_workers=num_workers, prefetch_factor=prefetch_factor" in str(caught.value)
+    assert "return DataLoader(dataset, batch_size, num_workers=num_workers, " in str(caught.value)
 
 
 @pytest.mark.parametrize(

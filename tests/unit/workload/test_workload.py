@@ -188,6 +188,7 @@ def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_facto
         ((["a"], [0]), "a list .* a str"),
         ({"t": ["a"]}, "dict .* str"),
         (([np.ones(2), "a"], None), "a list .* a str"),
+        (object(), "the data is a builtins.object; give arrays .* a torch DataLoader"),
     ],
 )
 def test_what_is_no_array_is_named(data, named):
