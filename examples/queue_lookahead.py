@@ -2,19 +2,15 @@
 
     python examples/queue_lookahead.py
 
-A classic finding with Keras 2: after 10 training steps of 128 samples, a generator with `max_queue_size=10` had made 2,688
-samples, and 1,536 with `max_queue_size=2`. This example counts the same with Keras 3, and with tf_keras where it is
-installed, while training pauses after its tenth step.
+Training pauses after its tenth step, until no further batch is made.
 
 Measured (2 cores, TensorFlow 2.21):
 
                        max_queue_size  samples  batches ahead
     Keras 3.15.1                   10    2,944             13
     Keras 3.15.1                    2    1,920              5
-    tf_keras 2.21.0                10    2,944             13
-    tf_keras 2.21.0                 2    1,920              5
 
-Both make max_queue_size + 3 batches ahead.
+Keras makes max_queue_size + 3 batches ahead.
 """
 
 import argparse
@@ -27,11 +23,14 @@ RESOLUTIONS = (64, 128, 224, 384)
 BATCHES = (32, 128, 512)
 
 
-def counting_dataset(base, made, **knobs):
-    """A dataset that counts the batches it makes; `base` is keras.utils.PyDataset or tf_keras.utils.Sequence."""
+def look_ahead(max_queue_size):
+    """Pause training after ten steps until no further batch is made; returns (samples made, batches ahead)."""
+    import keras
     import numpy as np
 
-    class Counting(base):
+    made = {"batches": 0, "lock": threading.Lock()}
+
+    class Counting(keras.utils.PyDataset):
         def __len__(self):
             return 200
 
@@ -40,14 +39,7 @@ def counting_dataset(base, made, **knobs):
                 made["batches"] += 1
             return np.zeros((BATCH, 4), "float32"), np.zeros((BATCH, 1), "float32")
 
-    return Counting(**knobs)
-
-
-def look_ahead(flavour, max_queue_size):
-    """Pause training after ten steps until no further batch is made; returns (samples made, batches ahead)."""
-    made = {"batches": 0, "lock": threading.Lock()}
-
-    class Pause(flavour.callbacks.Callback):
+    class Pause(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             if batch + 1 == STEPS:
                 count, since = -1, time.monotonic()
@@ -58,37 +50,24 @@ def look_ahead(flavour, max_queue_size):
                 made["at_pause"] = count
                 self.model.stop_training = True
 
-    model = flavour.Sequential([flavour.layers.Input((4,)), flavour.layers.Dense(1)])
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    knobs = {"workers": WORKERS, "max_queue_size": max_queue_size}
-    if hasattr(flavour.utils, "PyDataset"):
-        model.fit(counting_dataset(flavour.utils.PyDataset, made, **knobs), verbose=0, callbacks=[Pause()])
-    else:
-        data = counting_dataset(flavour.utils.Sequence, made)
-        model.fit(data, verbose=0, callbacks=[Pause()], **knobs)
+    model.fit(Counting(workers=WORKERS, max_queue_size=max_queue_size), verbose=0, callbacks=[Pause()])
     return made["at_pause"] * BATCH, made["at_pause"] - STEPS
 
 
 def main():
-    """Count with every installed Keras, then print the bytes."""
+    """Count with two queues, then print the bytes."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     import keras
 
-    flavours = {f"Keras {keras.__version__}": keras}
-    try:
-        import tf_keras
-
-        flavours[f"tf_keras {tf_keras.__version__}"] = tf_keras
-    except ImportError:
-        print("tf_keras is not installed: pip install tf_keras to compare with Keras 2\n")
     print(f"{STEPS} steps of {BATCH} trained, {WORKERS} workers; made by then:\n")
     print(f"{'':18} {'max_queue_size':>14} {'samples':>8} {'batches ahead':>14}")
     most = 0
-    for name, flavour in flavours.items():
-        for queue in (10, 2):
-            samples, ahead = look_ahead(flavour, queue)
-            most = max(most, ahead)
-            print(f"{name:18} {queue:14} {samples:8,} {ahead:14}")
+    for queue in (10, 2):
+        samples, ahead = look_ahead(queue)
+        most = max(most, ahead)
+        print(f"{f'Keras {keras.__version__}':18} {queue:14} {samples:8,} {ahead:14}")
     print(f"\nRAM of {most} batches ahead, float32 pictures with three channels:\n")
     print(f"{'':12}" + "".join(f"{f'batch {b}':>12}" for b in BATCHES))
     for pixels in RESOLUTIONS:

@@ -29,7 +29,6 @@ BEFORE_A_RELEASE = (
     "trial/test_measuring.py::test_both_kinds_of_process_give_the_same",
     "trial/test_memory.py::test_what_is_estimated_is_what_is_measured_within_the_error_stated",
     "trial/test_tensorflow_facts.py",
-    "workload/test_snippets.py::test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures",
 )
 """The beginnings of paths, or of names of tests, in `tests/`."""
 WITH_EVERY_CHANGE = {

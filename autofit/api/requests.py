@@ -106,7 +106,7 @@ def build_request(
 def refuse_unsupported(workload: Workload) -> None:
     """Raise UsageError if `build_model` is not a function or the data is of an unsupported kind."""
     build_model = workload.build_model
-    if knobs.model_package(build_model):
+    if knobs.is_model(build_model):
         raise UsageError(
             f"{type(build_model).__name__} is a model; each trial builds its own, so pass a function that makes it:\n\n"
             "    def build_model():\n        model = ...\n        model.compile(...)\n        return model\n",

@@ -95,8 +95,8 @@ def tune(
         validation_kwargs: arguments of the validation factory.
         dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.
         jit_compile: whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.
-        call: method of the model that is tuned: fit, or inference with predict or evaluate (Keras 3). Inference has no
-            optimizer and no gradients; a model for predict need not be compiled.
+        call: method of the model that is tuned: fit, or inference with predict or evaluate. Inference has no optimizer and
+            no gradients; a model for predict need not be compiled.
         backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
         distribution: "data_parallel" builds the model for several `devices` under a `tf.distribute.MirroredStrategy` (on
             JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.

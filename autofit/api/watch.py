@@ -32,7 +32,7 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
         result: the result of the tune whose configuration is trained, or the path of a saved result.
 
     Raises:
-        UsageError: the result is one for predict or evaluate, or for tf_keras, or the file cannot be read.
+        UsageError: the result is one for predict or evaluate, or the file cannot be read.
 
     Example:
         >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
@@ -43,9 +43,8 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
     """
     if not isinstance(result, TuneRecord):
         result = result_files.answered(result_files.load(result), result)
-    kind = result.call_source.call if result.description.keras == "keras" else result.description.keras
-    if kind != "fit":
-        raise UsageError(f"Watch needs the result of a tune of Keras 3's fit; this one is for {kind}", key="result")
+    if result.call_source.call != "fit":
+        raise UsageError(f"Watch needs the result of fit; this one is for {result.call_source.call}", key="result")
     import keras  # not before: whoever trains has loaded it, and importing autofit must not
 
     return type("Watch", (EpochWatch, keras.callbacks.Callback), {})(result)

@@ -30,7 +30,7 @@ from autofit.records.units import format_bytes, format_seconds
 from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
-_SHOWN = ("tensorflow", "jax", "torch", "keras", "tf_keras", "numpy", "optuna", "protobuf")
+_SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
 _LEAST_BYTES = 2**30  # of host memory, of a GPU's and of temporary files: what a small tune takes of each
 _LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
 _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies

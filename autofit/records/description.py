@@ -115,10 +115,9 @@ class Description:
     attributes of the model, and "build_model" means an argument of that function. It is empty if that function has no such
     argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
     tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
-    to the user. `processes_hang` is true if forked workers cannot make the data. `keras` is the module that the model comes
-    from, keras or tf_keras. `batch_callbacks` are the names of the user's callbacks that run after each batch,
-    `left_out_callbacks` those of the callbacks that trials do not run. `fixed_steps_reason` says why
-    `steps_per_execution` must stay as it is; it is empty otherwise.
+    to the user. `processes_hang` is true if forked workers cannot make the data. `batch_callbacks` are the names of the
+    user's callbacks that run after each batch, `left_out_callbacks` those of the callbacks that trials do not run.
+    `fixed_steps_reason` says why `steps_per_execution` must stay as it is; it is empty otherwise.
 
     `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
     the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
@@ -145,7 +144,6 @@ class Description:
     estimate_problem: str | None = None
     accumulates_by: str = "optimizer"
     batch_parts: int = 2
-    keras: str = "keras"
     shapes: str = ""
     notices: tuple[str, ...] = ()
     batch_callbacks: tuple[str, ...] = ()

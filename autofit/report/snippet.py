@@ -15,7 +15,6 @@ from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
-_SET_POLICY = {"keras": "set_dtype_policy", "tf_keras": "set_global_policy"}  # in the mixed_precision module of each
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
 _WATCH = "# callbacks=[autofit.Watch(result)] compares the training with this"
@@ -31,7 +30,7 @@ def render(record: TuneRecord) -> str:
     """
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    keras = [f"import {description.keras}"] if policy else []
+    keras = ["import keras"] if policy else []
     smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
@@ -44,7 +43,7 @@ def render(record: TuneRecord) -> str:
     lines += [""] if lines else []
     lines += [_TO_CHANGE] if source.elided else source.settings
     if policy:
-        lines.append(f"{description.keras}.mixed_precision.{_SET_POLICY[description.keras]}({policy!r})")
+        lines.append(f"keras.mixed_precision.set_dtype_policy({policy!r})")
     if not source.elided or policy or len(model_lines) > 1 or model_lines[0] != f"model = {source.model}":
         lines += model_lines
     if source.jit_compile is not None:
@@ -72,7 +71,7 @@ def render(record: TuneRecord) -> str:
     steps = STEPS_PER_EPOCH if source.call == FIT else "steps"
     if description.input_kind == "generator" and steps not in record.fit_kwargs:
         lines.append(f"# if the generator is endless, also pass {steps}")
-    watched = [_WATCH] if source.call == FIT and description.keras == "keras" else []
+    watched = [_WATCH] if source.call == FIT else []
     return _with_variables("\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched]))
 
 

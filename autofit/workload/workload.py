@@ -81,7 +81,7 @@ class Workload:
     )
     call: Literal["fit", "predict", "evaluate"] = Field(
         default="fit",
-        description="Method of the model that is tuned: fit, or inference with predict or evaluate (Keras 3). Inference "
+        description="Method of the model that is tuned: fit, or inference with predict or evaluate. Inference "
         "has no optimizer and no gradients; a model for predict need not be compiled.",
     )
     backend: Literal["tensorflow", "jax", "torch"] | None = Field(

@@ -12,7 +12,7 @@ import pytest
 from tests.installed import needs
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_TENSORFLOW = ("tensorflow", "tf_keras", "tensorboard", "libclang")
+OF_TENSORFLOW = ("tensorflow", "tensorboard", "libclang")
 PARTS = """
 import importlib.util
 import keras

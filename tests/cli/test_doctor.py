@@ -20,7 +20,7 @@ def start(*arguments, **variables):
 
 @pytest.mark.slow
 def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_problem():
-    whole, wrong = start(), start("--json", KERAS_BACKEND="openvino", TF_USE_LEGACY_KERAS="0")
+    whole, wrong = start(), start("--json", KERAS_BACKEND="openvino")
     text, errors = whole.communicate(timeout=280)
     told, _ = wrong.communicate(timeout=280)
 

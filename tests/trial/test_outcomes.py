@@ -117,10 +117,15 @@ def test_within_the_device_limit_the_peak_is_counted(warm, play):
     assert 0 < small.device_peak_bytes < large.device_peak_bytes <= w.DEVICE_BYTES
 
 
+def model_of_keras_2():
+    return type("Model", (), {"__module__": "tf_keras.src.engine.training"})()
+
+
 @pytest.mark.parametrize(
     ("parts", "names"),
     [
         ({"build_model": lambda: "a string"}, ["build_model", " str"]),
+        ({"build_model": model_of_keras_2}, ["build_model", "tf_keras", "Keras 3"]),
         ({"data": w.returns_a_list}, ["builtins.list"]),
         ({"data": w.ForgetsItsKwargs}, ["workers=2", "workers=1"]),
     ],

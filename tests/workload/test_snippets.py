@@ -4,8 +4,6 @@ A real describing trial says what the knobs are; the snippet of a chosen config 
 the witnesses write down what came of it.
 """
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -65,14 +63,14 @@ class Tuned:
         told = self._fresh.run(code, WITNESS=str(path))
         assert told == "", f"{code}\n{told}"
         lines = w.read(path)
-        epoch = w.made(path)[: w.BATCHES]  # Keras 2 may start the pool of a further epoch before `fit` returns
+        epoch = w.made(path)
         return {
             "samples": {line["samples"] for line in epoch},
             "processes": len({line["process"] for line in epoch}),
             "at_once": max((line["at_once"] for line in epoch), default=0),
             "ahead": next((line["ahead"] for line in lines if "ahead" in line), None),
             "updates": next((line["updates"] for line in lines if "updates" in line), None),
-            "made": len(w.made(path)),
+            "made": len(epoch),
         }
 
 
@@ -177,43 +175,6 @@ def test_a_generator_factory_takes_the_batch_size(tuned):
 def test_an_endless_generator_gets_steps_per_epoch_from_the_sample_count(tuned):
     tuned = tuned(w.build_model, w.make_endless, sample_count=490)
     assert tuned.run(FitConfig(24))["updates"] == 21
-
-
-needs_tf_keras = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
-
-
-@pytest.mark.slow
-@needs_tf_keras
-def test_a_sequence_takes_the_batch_size_in_its_factory_and_the_other_knobs_in_fit(tuned):
-    tuned = tuned(w.build_tf_keras_model, w.make_sequence)
-    assert tuned.description.input_kind == "Sequence"
-    assert searched(tuned) == {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
-    assert "make_sequence(batch_size=24)" in tuned.snippet(FitConfig(24, 3, 4, False))
-    threads = tuned.run(FitConfig(24, 3, 4, False))
-    assert (threads["samples"], threads["processes"], threads["at_once"]) == ({24}, 1, 3)
-    further = tuned.run(FitConfig(24, 3, 12, False))["ahead"] - threads["ahead"]
-    assert further in (7, 8, 9)  # Keras 2 is two batches ahead of its queue, now and then three
-    assert tuned.run(FitConfig(24, 2, 4, True))["processes"] == 3
-    assert "max_queue_size" not in tuned.snippet(FitConfig(24, 1, 10, False))
-
-
-@needs_tf_keras
-@pytest.mark.parametrize("factory", [w.make_arrays, w.make_tfdata, w.make_batches])
-def test_tf_keras_takes_the_other_kinds_as_keras_3_does(tuned, factory):
-    ran = tuned(w.build_tf_keras_model, factory).run(FitConfig(64, 2, 4))
-    assert ran["updates"] == 512 // 64 if factory is w.make_arrays else ran["made"] == w.BATCHES
-
-
-@pytest.mark.slow
-@pytest.mark.quiet
-@needs_tf_keras
-@pytest.mark.parametrize("role", ["measure", "confirm"])
-def test_the_tail_of_an_epoch_of_tf_keras_is_not_in_the_figures(launcher, role):
-    workload = Workload(w.build_tf_keras_model, w.make_sequence, validation=w.make_sequence)
-    launcher.change(workload)
-    measured = drain(launcher.run(TrialSpec(Role(role), FitConfig(24, 2, 4, False), LIMITS, 60, 1.0)))[1]
-    assert measured.outcome.value == "ok", measured.evidence
-    assert measured.samples_per_second == pytest.approx(2 * 24 / w.SECONDS, rel=0.3)
 
 
 def test_arrays_take_the_batch_size_in_fit(tuned):

@@ -50,65 +50,39 @@ def make(batch_size):
     return np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32")
 
 
-def stands_still(flavour):
-    """A callback that after a few steps waits until nothing more is made, and writes how much was ahead."""
+class StandsStill(keras.callbacks.Callback):
+    """After a few steps waits until nothing more is made, and writes how much was ahead."""
 
-    class StandsStill(flavour.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
-                return
-            count, since = -1, time.monotonic()
-            while time.monotonic() - since < QUIET_SECONDS:
-                time.sleep(0.05)
-                found = len(made(os.environ["WITNESS"]))
-                if found != count:
-                    count, since = found, time.monotonic()
-            write(ahead=count - STILL_AFTER)
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
+            return
+        count, since = -1, time.monotonic()
+        while time.monotonic() - since < QUIET_SECONDS:
+            time.sleep(0.05)
+            found = len(made(os.environ["WITNESS"]))
+            if found != count:
+                count, since = found, time.monotonic()
+        write(ahead=count - STILL_AFTER)
 
-        def on_train_end(self, logs=None):
-            write(updates=int(self.model.optimizer.iterations))
-
-    return StandsStill()
+    def on_train_end(self, logs=None):
+        write(updates=int(self.model.optimizer.iterations))
 
 
-def witness(flavour, optimizer):
-    """A network of that Keras that stands still in its fit."""
+class Witness(keras.Sequential):
+    """A network that stands still in its fit."""
 
-    class Witness(flavour.Sequential):
-        def fit(self, *args, **kwargs):
-            callbacks = [*kwargs.pop("callbacks", []), stands_still(flavour)]
-            return super().fit(*args, **kwargs, callbacks=callbacks)
+    def fit(self, *args, **kwargs):
+        return super().fit(*args, **kwargs, callbacks=[*kwargs.pop("callbacks", []), StandsStill()])
 
-    model = Witness([flavour.layers.Input((WIDTH,)), flavour.layers.Dense(1)])
+
+def build_model(optimizer="sgd"):
+    model = Witness([keras.Input((WIDTH,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
     return model
 
 
-def build_model():
-    return witness(keras, "sgd")
-
-
-def build_tf_keras_model():
-    import tf_keras
-
-    return witness(tf_keras, "sgd")
-
-
-def make_sequence(batch_size):
-    import tf_keras
-
-    class Sequence(tf_keras.utils.Sequence):
-        def __len__(self):
-            return BATCHES
-
-        def __getitem__(self, index):
-            return make(batch_size)
-
-    return Sequence()
-
-
 def build_accumulating(gradient_accumulation_steps=None):
-    return witness(keras, keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps))
+    return build_model(keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps))
 
 
 class Dataset(keras.utils.PyDataset):

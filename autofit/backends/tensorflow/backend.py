@@ -33,8 +33,7 @@ class TensorFlow(Backend):
         TF_CUDA_PLATFORM_GPU_DEVICE_SCHEDULE TF_CUDNN_DETERMINISTIC TF_CUDNN_USE_AUTOTUNE
         TF_CUDNN_WORKSPACE_LIMIT_IN_MB TF_DETERMINISTIC_OPS TF_DEVICE_MIN_SYS_MEMORY_IN_MB TF_ENABLE_ONEDNN_OPTS
         TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR TF_GPU_HOST_MEM_LIMIT_IN_MB TF_GPU_THREAD_COUNT
-        TF_GPU_THREAD_MODE TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_USE_LEGACY_KERAS TF_XLA_FLAGS
-        XLA_FLAGS""".split()  # noqa: SIM905  # a literal would take a line for each name
+        TF_GPU_THREAD_MODE TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_XLA_FLAGS XLA_FLAGS""".split()  # noqa: SIM905  # a literal would take a line for each name
     )
     limits_cpu = True
     steps_are_async = False
@@ -142,10 +141,6 @@ class TensorFlow(Backend):
         # a C++ status that was raised outside an operation is a RuntimeError
         is_status = type(error) is RuntimeError and "RESOURCE_EXHAUSTED: " in message
         return FailureKind.DEVICE_OOM if is_status and failed else None
-
-    def distributions(self) -> tuple[str, ...]:
-        legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-        return (*super().distributions(), *(["tf_keras"] if legacy else []))
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}

@@ -6,13 +6,15 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
+import keras
+
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import keras_of, set_dtype_policy
+from autofit.trial.worker.keras_versions import set_dtype_policy
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
@@ -20,7 +22,7 @@ from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
-from autofit.workload.inputs.knobs import is_pydataset
+from autofit.workload.inputs.knobs import is_model, is_pydataset
 from autofit.workload.workload import Workload
 
 
@@ -37,12 +39,10 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     with backends.current().distributing(context.placement) if spreads else contextlib.nullcontext():
         model = build(**kwargs)
     compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
-    if keras_of(model) is None:
-        raise UsageError(f"build_model returned a {type(model).__name__}; it must return a {compiled}keras.Model")
-    if loaded.call != fit_options.FIT and keras_of(model).__name__ != "keras":
-        raise UsageError(f"{loaded.call} of a tf_keras model cannot be tuned; use Keras 3", key="call")
-    is_compiled = model.compiled if hasattr(model, "compiled") else model._is_compiled  # Keras 3, or tf_keras
-    if compiled and not is_compiled:
+    if not isinstance(model, keras.Model):
+        found = "model of tf_keras (Keras 2)" if is_model(model) else type(model).__name__
+        raise UsageError(f"build_model returned a {found}; it must return a {compiled}keras.Model of Keras 3")
+    if compiled and not model.compiled:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)

@@ -31,7 +31,6 @@ from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.keras_versions import (
     distribution_of,
-    keras_of,
     model_defaults,
     without_tensorflow,
 )
@@ -76,7 +75,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     before = _begin_peak()
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
-    call = FitCall(context, loaded, keras_of(model), data.sample_count())
+    call = FitCall(context, loaded, data.sample_count())
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
@@ -124,7 +123,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         optimizer_bytes=traced.optimizer_bytes(),
         jit_compile=bool(model.jit_compile),
         batch_parts=data.part_count,
-        keras=keras_of(model).__name__,
         validation_knobs=validation_knobs,
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 from autofit import backends
 from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
@@ -21,7 +23,6 @@ from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.kept_outputs import KeptOutputs
 from autofit.trial.worker.keras_call import CALLS, PREDICT
-from autofit.trial.worker.keras_versions import steps_per_execution
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
 from autofit.workload.callbacks import TrialCallbacks
@@ -50,13 +51,10 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls `fit`, or another `call`, of a model with the user's arguments, for data of `samples` samples.
+    """Calls `fit`, or another `call`, of a model with the user's arguments, for data of `samples` samples."""
 
-    `flavour` is the model's module, `keras` or `tf_keras`.
-    """
-
-    def __init__(self, context: TrialContext, loaded: Workload, flavour: Any, samples: int | None = None) -> None:
-        self._flavour, self.method, self.outputs = flavour, CALLS[loaded.call], KeptOutputs(samples)
+    def __init__(self, context: TrialContext, loaded: Workload, samples: int | None = None) -> None:
+        self.method, self.outputs = CALLS[loaded.call], KeptOutputs(samples)
         self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
 
@@ -104,13 +102,13 @@ class FitCall:
         The callback never reads its own `model`: on JAX, that would synchronize the model's state.
         """
         backend, method, kept = backends.current(), self.method, self.outputs
-        execution = steps_per_execution(model)
+        execution = model.steps_per_execution
         end_of = backend.end_of if method.trains else backend.end_of_inference
         keeps = method is PREDICT and runs[0].phase in (Phase.COMPUTE_ALONE, Phase.INFERENCE)
         # the user's code may read the outputs
-        replaces = keeps and not self.callbacks.run and not method.is_own(model, self._flavour)
+        replaces = keeps and not self.callbacks.run and not method.is_own(model)
 
-        class Driver(self._flavour.callbacks.Callback):  # type: ignore[misc,name-defined]  # Keras ships no types
+        class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
                 self._run, *self._waiting = runs
@@ -190,3 +188,4 @@ class FitCall:
         if not method.trains:
             return InferenceDriver()
         return CallDriver() if backend.steps_are_async else BatchDriver()
+

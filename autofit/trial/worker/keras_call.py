@@ -1,10 +1,12 @@
-"""How Keras 3 runs `fit`, `predict` and `evaluate`: their arguments, hooks, functions and attributes."""
+"""How Keras runs `fit`, `predict` and `evaluate`: their arguments, hooks, functions and attributes. Loads Keras."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import keras
 
 from autofit.records.states import Phase
 
@@ -38,9 +40,9 @@ class KerasCall:
         renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
         return {name: value for name, value in renamed.items() if name in self.arguments}
 
-    def is_own(self, model: Any, flavour: Any) -> bool:
+    def is_own(self, model: Any) -> bool:
         """Return whether a model's method is not Keras's, as in keras-hub, which preprocesses the data there."""
-        return self.name in vars(model) or getattr(type(model), self.name) is not getattr(flavour.Model, self.name)
+        return self.name in vars(model) or getattr(type(model), self.name) is not getattr(keras.Model, self.name)
 
 
 _SHARED = ("x", "batch_size", "steps", "callbacks", "verbose")

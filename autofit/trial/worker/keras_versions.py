@@ -1,26 +1,20 @@
-"""The differences between Keras 3 and tf_keras (Keras 2), for a trial's process."""
+"""What a trial reads from models, and sets in Keras, in all versions of Keras 3. Loads Keras."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 from autofit.errors import UsageError
 from autofit.records.trial import STEPS_PER_EXECUTION
 from autofit.trial.worker.keras_call import KerasCall
-from autofit.workload.inputs.knobs import model_package
 
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
-
-
-def keras_of(model: Any) -> Any:
-    """Return the module, `keras` or `tf_keras`, from which a model's class derives; None for anything but a model."""
-    package = model_package(model)
-    return package and importlib.import_module(package)
 
 
 @contextlib.contextmanager
@@ -37,13 +31,9 @@ def without_tensorflow() -> Iterator[None]:
 
 
 def set_dtype_policy(policy: str) -> None:
-    """Set the default policy of new layers in Keras 3, and in tf_keras if the user's code has loaded tf_keras."""
-    import keras  # a heavy import, which the driver must not load
-
+    """Set the default policy of new layers."""
     try:
         keras.config.set_dtype_policy(policy)
-        if "tf_keras" in sys.modules:
-            sys.modules["tf_keras"].mixed_precision.set_global_policy(policy)
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
@@ -56,34 +46,23 @@ def build_variables(model: Any, batch: Any) -> None:
     runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the user's
     own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
     """
-    flavour = keras_of(model)
-    if flavour.__name__ != "keras" or flavour.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
         return
-    if not model.built or distribution_of(model) is not None:
-        return
-    if any(name in vars(model) or getattr(type(model), name) is not getattr(flavour.Model, name) for name in _STEP_METHODS):
+    if any(name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP_METHODS):
         return
     with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
         model._symbolic_build(data_batch=batch)
 
 
-def steps_per_execution(model: Any) -> int:
-    """Return the number of batches on which one call of the train function trains."""
-    return int(model.steps_per_execution if hasattr(model, "steps_per_execution") else model._steps_per_execution)
-
-
 def model_defaults(model: Any, method: KerasCall) -> dict[str, int]:
     """Return the model's own `steps_per_execution`; nothing if it cannot be set for it.
 
-    Keras's torch backend has no `steps_per_execution` (Keras 3.15), and tf_keras keeps it in a variable. A function of the
-    user's own may ignore it, that of validation too.
+    Keras's torch backend has no `steps_per_execution` (Keras 3.15). A function of the user's own may ignore it, that of
+    validation too.
     """
-    flavour = keras_of(model)
-    if flavour.__name__ != "keras" or flavour.backend.backend() == "torch":
-        return {}
     names = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
-    is_own = any(getattr(type(model), name) is not getattr(flavour.Model, name) for name in names)
-    return {} if is_own else {STEPS_PER_EXECUTION: steps_per_execution(model)}
+    is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in names)
+    return {} if is_own or keras.backend.backend() == "torch" else {STEPS_PER_EXECUTION: model.steps_per_execution}
 
 
 @dataclass(frozen=True)
@@ -96,8 +75,6 @@ class Distribution:
 
 def distribution_of(model: Any) -> Distribution | None:
     """Return how a model is distributed; None for a model on one device."""
-    import keras  # a heavy import, which the driver must not load
-
     strategy = getattr(model, "distribute_strategy", None)  # TensorFlow only
     if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
         return Distribution(type(strategy).__name__, int(strategy.num_replicas_in_sync))
@@ -111,11 +88,11 @@ def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
 
     A new one runs this number of `steps` in a call of its function.
     """
-    if not call.is_own(model, keras_of(model)):
-        yield idle_model(keras_of(model), steps)
+    if not call.is_own(model):
+        yield idle_model(steps)
         return
     given, had_step = vars(model).get(call.step), call.step in vars(model)
-    setattr(model, call.step, getattr(idle_model(keras_of(model)), call.step))
+    setattr(model, call.step, getattr(idle_model(), call.step))
     setattr(model, call.function, None)
     try:
         yield model
@@ -127,14 +104,12 @@ def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
         setattr(model, call.function, None)
 
 
-def idle_model(flavour: Any, steps: int = 1) -> Any:
+def idle_model(steps: int = 1) -> Any:
     """Make a compiled model whose steps do nothing; a call of its train function runs this number of `steps`."""
-    import keras  # a heavy import, which the driver must not load
-
     loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
     is_stateless = keras.backend.backend() == "jax"
 
-    class Idle(flavour.Model):  # type: ignore[misc]  # Keras ships no types
+    class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
         def train_step(self, *arguments: Any) -> Any:
             return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
 

@@ -23,7 +23,7 @@ from autofit.trial.worker import batch_shapes, repeated_batches
 from autofit.trial.worker.build import build_model, open_training, open_validation
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, keras_of, steps_per_execution
+from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
@@ -63,7 +63,7 @@ class Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> Bench:
         """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
-        call = FitCall(context, loaded, keras_of(model), data.sample_count())
+        call = FitCall(context, loaded, data.sample_count())
         if call.method.trains:
             build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), call)
@@ -71,7 +71,7 @@ class Bench:
     @property
     def step_samples(self) -> int:
         """The number of samples in one call of the train function."""
-        return self.data.batch_samples * steps_per_execution(self.model)
+        return self.data.batch_samples * int(self.model.steps_per_execution)
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
@@ -126,7 +126,7 @@ def _train(bench: Bench, clock: StepClock, *, validation_steps: int, is_traced: 
     validation: dict[str, Any] = {}
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
-    execution = steps_per_execution(bench.model)
+    execution = bench.model.steps_per_execution
     calls = math.ceil(_FIRST_EPOCH_STEPS / execution)
     clock_of_epoch = StepClock(bench.step_samples, math.inf, warm_up=0, steps=calls)
     first = None if is_traced else Phase.FIRST_STEP
@@ -150,7 +150,7 @@ def _train_on_longest(bench: Bench) -> None:
     if shapes is None:
         return
     samples = bench.context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
-    steps = max(_LONGEST_STEPS, steps_per_execution(bench.model))
+    steps = max(_LONGEST_STEPS, bench.model.steps_per_execution)
     arguments = _repeating(bench, shapes.resized(samples), steps)
     run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
     bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
@@ -170,7 +170,7 @@ def _fit_clock(
     fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
     them; the steps that consume what was ready or begun before are not counted.
     """
-    context, data, execution = bench.context, bench.data, steps_per_execution(bench.model)
+    context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
     ready = _ready_batches(bench, queue)
 
@@ -228,7 +228,7 @@ def _warm_up_seconds(context: TrialContext) -> float:
 def _compute_rate(bench: Bench) -> SteadyRate:
     """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
     warm_up_seconds = _warm_up_seconds(bench.context)
-    ahead = math.ceil(_STEPS_AHEAD / steps_per_execution(bench.model))
+    ahead = math.ceil(_STEPS_AHEAD / bench.model.steps_per_execution)
     clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=ahead)
     shapes = batch_shapes.load(bench.context.folder)
     data = bench.data
@@ -245,7 +245,7 @@ def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Seque
 
     A model with a `fit` of its own gets arrays if it is given arrays.
     """
-    if bench.call.method.is_own(bench.model, keras_of(bench.model)) and bench.data.kind == Arrays.kind:
+    if bench.call.method.is_own(bench.model) and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)
     data = repeated_batches.of(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
     return {"x": data, "shuffle": False}
@@ -266,9 +266,9 @@ def _input_rate(bench: Bench) -> SteadyRate:
     rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
     ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
-    steps = min(steps_per_execution(bench.model), math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
+    steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
     with idle(bench.model, bench.call.method, steps) as model:
-        execution = steps_per_execution(model)
+        execution = model.steps_per_execution
 
         def count_ready() -> None:
             clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)

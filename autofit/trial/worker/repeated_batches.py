@@ -17,7 +17,7 @@ def of(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_
     """Return an input of `length` batches: those of `opening` once, then `batches` repeated in this order.
 
     On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
-    elements with their structure (Keras 3.15 `TFDatasetAdapter`, tf_keras 2.21 `DatasetAdapter`). On other backends, Keras
+    elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras
     takes the batches of a PyDataset one by one; a batch that has only x is passed as a tuple with one element.
     """
     if backends.current().uses_tfdata:

@@ -20,14 +20,13 @@ from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
 from autofit.workload.inputs.grain import Grain, GrainProcesses
-from autofit.workload.inputs.indexed import IndexedInput, PyDatasetInput, SequenceInput
 from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of, unsupported
+from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.inputs.torch_loader import TorchLoader
 
 KINDS: dict[str, type[FitInput]] = {
-    kind.kind: kind
-    for kind in (Arrays, PyDatasetInput, SequenceInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
+    kind.kind: kind for kind in (Arrays, PyDatasetInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
 }
 
 
@@ -84,6 +83,6 @@ def _rendered(
 ) -> dict[str, Any]:
     """Return the result of `arguments_of` without the queue size, if that has no effect and is not required."""
     given = arguments_of(names, config)
-    is_indexed = issubclass(KINDS[description.input_kind], IndexedInput)
+    is_indexed = description.input_kind == PyDatasetInput.kind
     queue = names.get("max_queue_size") if is_indexed and not config.has_queue else None
     return {name: value for name, value in given.items() if name != queue or name in required}

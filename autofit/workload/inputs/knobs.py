@@ -46,13 +46,13 @@ SUPPORTED = (
 """What `data` and `validation` may be, for error messages."""
 
 
-def _has_base(value: Any, package: str, name: str) -> bool:
+def _has_base(value: Any, package: str | tuple[str, ...], name: str) -> bool:
     """Return whether a value's class, or one of its bases, has this name and package; this imports no library."""
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
+is_model = functools.partial(_has_base, package=("keras.", "tf_keras."), name="Model")  # of Keras 3, or of Keras 2
 is_pydataset = functools.partial(_has_base, package="keras", name="PyDataset")
-is_sequence = functools.partial(_has_base, package="tf_keras", name="Sequence")
 is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
 is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
 is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
@@ -62,11 +62,6 @@ is_distributed = functools.partial(_has_base, package="tensorflow.python.distrib
 def is_grain(data: Any) -> bool:
     """Return whether data is one of the three kinds of grain datasets."""
     return any(_has_base(data, "grain", name) for name in ("MapDataset", "IterDataset", "DataLoader"))
-
-
-def model_package(value: Any) -> str | None:
-    """Return the package of a model, keras or tf_keras; None for anything but a model."""
-    return next((package for package in ("keras", "tf_keras") if _has_base(value, f"{package}.", "Model")), None)
 
 
 _READY_MADE = (  # data whose batch size cannot be set: its kind, and the parameters and the return value of a factory
