@@ -44,23 +44,14 @@ def threads(batch_size=8, num_threads=2, prefetch_buffer_size=3, case=None, witn
     return mapped(batch_size, case, witness).to_iter_dataset(_grain().ReadOptions(num_threads, prefetch_buffer_size))
 
 
-def buffers_samples(batch_size=8, num_threads=2, prefetch_buffer_size=30):
-    reading = _grain().ReadOptions(num_threads, prefetch_buffer_size)
-    return _grain().MapDataset.source(Pictures()).to_iter_dataset(reading).batch(batch_size)
-
-
-def processes(batch_size=8, num_workers=0, per_worker_buffer_size=1, case=None, witness=None):
-    options = _grain().MultiprocessingOptions(num_workers, per_worker_buffer_size)
-    return threads(batch_size, case=case, witness=witness).mp_prefetch(options)
-
-
-def loader(batch_size=8, worker_count=0, worker_buffer_size=1, case=None, witness=None):
+def loader(batch_size=8, num_workers=0, per_worker_buffer_size=1, case=None, witness=None):
     grain = _grain()
-    sampler = grain.samplers.IndexSampler(ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=1, seed=1)
+    # many epochs in one: each epoch of `fit` starts the processes again
+    sampler = grain.samplers.IndexSampler(ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=50, seed=1)
     return grain.DataLoader(
         data_source=Pictures(case, witness),
         sampler=sampler,
         operations=[grain.transforms.Batch(batch_size)],
-        worker_count=worker_count,
-        worker_buffer_size=worker_buffer_size,
+        worker_count=num_workers,
+        worker_buffer_size=per_worker_buffer_size,
     )

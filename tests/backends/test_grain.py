@@ -1,7 +1,8 @@
-"""grain datasets of every kind: what is tuned about them, and what they do in a trial."""
+"""grain datasets: what is tuned about them, and what they do in a trial."""
 
 import pytest
 
+from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from tests import workloads as w
@@ -10,6 +11,8 @@ from tests.installed import needs
 
 pytestmark = pytest.mark.slow
 THREADS, PROCESSES = FitConfig(16, 2, 3), FitConfig(16, 2, None, True, 2)
+BY_THREADS = {"batch_size": "batch_size", "workers": "num_threads", "max_queue_size": "prefetch_buffer_size"}
+BY_PROCESSES = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "per_worker_buffer_size"}
 
 
 @pytest.fixture(scope="session")
@@ -20,65 +23,38 @@ def backend(request):
 
 
 ONE_BACKEND = pytest.mark.parametrize("backend", ["jax"], indirect=True)
-EVERY_BACKEND = pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"], indirect=True)
 
 
 @ONE_BACKEND
 @pytest.mark.parametrize(
     ("data", "kind", "knobs"),
-    [
-        (grains.mapped, "grain", {"batch_size": "batch_size"}),
-        (
-            grains.threads,
-            "grain",
-            {"batch_size": "batch_size", "workers": "num_threads", "max_queue_size": "prefetch_buffer_size"},
-        ),
-        (grains.buffers_samples, "grain", {"batch_size": "batch_size", "workers": "num_threads"}),
-        (
-            grains.processes,
-            "grain with processes",
-            {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "per_worker_buffer_size"},
-        ),
-        (
-            grains.loader,
-            "grain with processes",
-            {"batch_size": "batch_size", "workers": "worker_count", "prefetch_factor": "worker_buffer_size"},
-        ),
-    ],
+    [(grains.threads, "grain", BY_THREADS), (grains.loader, "grain with processes", BY_PROCESSES)],
 )
 def test_a_grain_dataset_is_described(launched, play, data, kind, knobs):
     described = play(launched(data=data), FitConfig(8), role="describe")
-    assert (described.input_kind, described.knobs, described.sample_count) == (kind, knobs, grains.ROWS)
-    holds = [notice for notice in described.notices if "batches ready" in notice]
-    assert bool(holds) == (data is grains.mapped)  # whose 12 batches grain would read at once
-
-
-@EVERY_BACKEND
-@pytest.mark.parametrize(("data", "config"), [(grains.mapped, FitConfig(16)), (grains.threads, THREADS)])
-def test_a_grain_dataset_is_read_as_in_a_plain_fit(launched, play, tmp_path, data, config):
-    assert len(_processes_that_read(launched, play, tmp_path, data, config)) == 1
+    assert (described.input_kind, described.knobs) == (kind, knobs)
 
 
 @ONE_BACKEND
-@pytest.mark.parametrize("data", [grains.processes, grains.loader])
-def test_the_processes_of_grain_read_its_datasets(launched, play, tmp_path, data):
-    # the first batch is looked at in the trial's own process
-    assert len(_processes_that_read(launched, play, tmp_path, data, PROCESSES)) >= 3
+def test_a_dataset_that_grain_reads_with_its_defaults_is_refused_with_the_line_to_write(launched, play):
+    with pytest.raises(UsageError, match=r"to_iter_dataset\(grain\.ReadOptions\(num_threads, prefetch_buffer_size\)\)"):
+        play(launched(data=grains.mapped), FitConfig(8), role="describe")
 
 
-def _processes_that_read(launched, play, tmp_path, data, config):
+@pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"], indirect=True)
+@pytest.mark.parametrize(("data", "config", "processes"), [(grains.threads, THREADS, 1), (grains.loader, PROCESSES, 3)])
+def test_a_grain_dataset_is_read_as_in_a_plain_fit(launched, play, tmp_path, data, config, processes):
     witness = tmp_path / "pids"
     measurement = play(launched(data=data, data_kwargs={"witness": str(witness)}), config)
     assert measurement.outcome is Outcome.OK, measurement.evidence
     read = witness.read_text().split()
     assert len(read) >= 2 * grains.ROWS
-    return set(read)
+    # the trial's own process looks at the first batch
+    assert len(set(read)) == 1 if processes == 1 else len(set(read)) >= processes
 
 
 @ONE_BACKEND
-@pytest.mark.parametrize(
-    ("data", "config"), [(grains.threads, THREADS), pytest.param(grains.loader, PROCESSES, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("data", "config"), [(grains.threads, THREADS), (grains.loader, PROCESSES)])
 def test_an_error_in_a_grain_source_is_shown(launched, play, data, config):
     failed = play(launched(data=data, data_kwargs={"case": w.RAISES}), config)
     assert failed.outcome is Outcome.ERROR

@@ -101,7 +101,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     notices = (
         *([] if fork_problem is None else [fork_problem]),
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
-        *data.notices(knobs),
         *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
         *tfdata_caches.notices(),
         *notices_of_model,

@@ -102,10 +102,6 @@ class FitInput(ABC):
         """Return the class for a factory whose knobs have these names."""
         return cls
 
-    def notices(self, knobs: Iterable[str]) -> Iterable[str]:
-        """Return what the user should know about this data, of which `knobs` are tuned."""
-        return ()
-
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
         return dict(named)

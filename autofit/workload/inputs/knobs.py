@@ -15,15 +15,15 @@ from autofit.workload.reference import Reference
 
 _PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 
-PROCESSES, THREADS = ("num_workers", "worker_count"), ("num_threads",)
-"""The names of parameters that set the worker processes of torch and grain, or the threads of grain."""
+PROCESSES, THREADS = "num_workers", "num_threads"
+"""The parameters that set the worker processes of torch and grain, or the threads of grain."""
 
 NAMES: dict[str, tuple[str, ...]] = {
     "batch_size": ("batch_size",),
-    "workers": ("workers", "num_parallel_calls", *PROCESSES, *THREADS),
+    "workers": ("workers", "num_parallel_calls", PROCESSES, THREADS),
     "max_queue_size": ("max_queue_size", "prefetch", "prefetch_buffer_size"),
     "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
-    "prefetch_factor": ("prefetch_factor", "per_worker_buffer_size", "worker_buffer_size"),
+    "prefetch_factor": ("prefetch_factor", "per_worker_buffer_size"),
 }
 """The names that a factory's parameter may have for each knob: those of Keras, tf.data, a torch DataLoader and grain."""
 
@@ -189,7 +189,7 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     because it is an argument of `fit` for arrays.
     """
     required = required_of(data, names.values())
-    usual = {"prefetch_factor": PREFETCH_FACTOR, **({"workers": 0} if names.get("workers") in PROCESSES else {})}
+    usual = {"prefetch_factor": PREFETCH_FACTOR, **({"workers": 0} if names.get("workers") == PROCESSES else {})}
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
