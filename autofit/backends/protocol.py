@@ -166,13 +166,9 @@ class Backend(ABC):
         """Return how often the allocator emptied its cache to find memory; this slows down steps near the limit."""
         return 0
 
-    def end_of(self, logs: Any) -> Callable[[], None] | None:
-        """Return a function that waits for the end of the step that returned these logs; None if the step has ended."""
+    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+        """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
         return None
-
-    def end_of_inference(self, outputs: Any) -> Callable[[], None] | None:
-        """The same for what a call of the predict or test function returned."""
-        return self.end_of(outputs)
 
     def takes_turns(self, device: Device | None) -> bool:
         """Return whether steps and batches alternate when the input has no queue."""

@@ -79,7 +79,6 @@ class Phase(Text):
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training"
     INFERENCE = "inference", "running inference"
-    JOINING = "joining", "joining the outputs"
     FIRST_VALIDATION = "first_validation", "running the first validation step"
     VALIDATION = "validation", "validating"
 

@@ -12,11 +12,12 @@ from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate, format_spread
 from autofit.report.wording import NONE, outcome_label, shares
 from autofit.workload import accumulation
-from autofit.workload.fit_options import FIT
+from autofit.workload.fit_options import FIT, PREDICT
 
 NO_GAIN = "no gain shown"
 """Value of the gain if the runs do not show that the result is faster than the baseline."""
 
+_OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _DECIDED_BY = {
     DecidedBy.READINGS: "all readings together do not show that it is faster by more than the tolerance",
     DecidedBy.CONFIRMATION: "the confirming runs, which are longer and alternate with the baseline, decided against it",
@@ -62,6 +63,7 @@ def sentences(record: TuneRecord) -> dict[str, str]:
     """Return the sentences that add to the key figures, by subject."""
     texts = {
         "devices": shares(record),
+        "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
         "why": why_not_highest(record),
         **advice(record),

@@ -175,8 +175,8 @@ class Jax(Backend):
         peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
         return min(peak, max((_needed_bytes(memory, in_use) for memory in _programs(devices[0])), default=peak))
 
-    def end_of(self, logs: Any) -> Callable[[], None] | None:
-        return functools.partial(self._library.block_until_ready, logs)
+    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+        return functools.partial(self._library.block_until_ready, outputs)
 
     def process_problem(self, device: Device | None) -> str | None:
         if device is None:

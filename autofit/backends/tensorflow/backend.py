@@ -46,7 +46,7 @@ class TensorFlow(Backend):
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
-    def end_of_inference(self, outputs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> Callable[[], None] | None:
         """Return a function that fetches an output: unlike `fit`, `predict` does not wait for its steps on a GPU."""
         first = next((tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")), None)
         return None if first is None else lambda: first[:1].numpy() if len(first.shape) else first.numpy()

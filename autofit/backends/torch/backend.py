@@ -102,7 +102,7 @@ class Torch(Backend):
         counts = self._library.cuda.memory_stats()
         return int(counts.get("num_alloc_retries", 0)) + int(counts.get("num_ooms", 0))
 
-    def end_of(self, logs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> Callable[[], None] | None:
         """Return a function that waits for the GPU; None on a CPU, on which a step has ended when it returns."""
         cuda = self._library.cuda
         if not cuda.is_initialized():

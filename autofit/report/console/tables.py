@@ -36,7 +36,7 @@ _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT
 _CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
 _LONG = ("config", "gain", "host")  # columns whose text may wrap
-_BRIEF = ("devices", "not tuned", "why", "updates", "search")  # subjects of a summary without advice
+_BRIEF = ("devices", "outputs", "not tuned", "why", "updates", "search")  # subjects of a summary without advice
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:

@@ -75,7 +75,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     before = _begin_peak()
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
-    call = FitCall(context, loaded, data.sample_count())
+    call = FitCall(context, loaded)
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
@@ -192,10 +192,10 @@ def _notices(
     context: TrialContext, method: str, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
 ) -> Iterator[str]:
     """Yield notices about the data; `copied_bytes` is the size of the tensors that `method` makes from arrays."""
-    if method == fit_options.PREDICT and data.sample_count() is None:
+    if method == fit_options.PREDICT:
         yield (
-            "predict keeps the outputs of all samples in memory until it ends. The number of samples is unknown, so trials "
-            "do not count this memory"
+            "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
+            "them, or predict a part of the data at a time"
         )
     if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
         yield batch_shapes.OPENS_ALIKE

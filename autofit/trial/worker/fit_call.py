@@ -21,7 +21,6 @@ from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.kept_outputs import KeptOutputs
 from autofit.trial.worker.keras_call import CALLS, PREDICT
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
@@ -51,10 +50,10 @@ class _Enough(Exception):  # noqa: N818  # not an error
 
 
 class FitCall:
-    """Calls `fit`, or another `call`, of a model with the user's arguments, for data of `samples` samples."""
+    """Calls `fit`, or another `call`, of a model with the user's arguments."""
 
-    def __init__(self, context: TrialContext, loaded: Workload, samples: int | None = None) -> None:
-        self.method, self.outputs = CALLS[loaded.call], KeptOutputs(samples)
+    def __init__(self, context: TrialContext, loaded: Workload) -> None:
+        self.method = CALLS[loaded.call]
         self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
 
@@ -101,18 +100,18 @@ class FitCall:
         asynchronously, a batch callback would make it wait for each step, so the train function reports each call instead.
         The callback never reads its own `model`: on JAX, that would synchronize the model's state.
         """
-        backend, method, kept = backends.current(), self.method, self.outputs
-        execution = model.steps_per_execution
-        end_of = backend.end_of if method.trains else backend.end_of_inference
-        keeps = method is PREDICT and runs[0].phase in (Phase.COMPUTE_ALONE, Phase.INFERENCE)
-        # the user's code may read the outputs
-        replaces = keeps and not self.callbacks.run and not method.is_own(model)
+        backend, method, execution = backends.current(), self.method, model.steps_per_execution
+        # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
+        # them, unless the user's code may read them.
+        drops_outputs = method is PREDICT and not self.callbacks.run and not method.is_own(model)
+        dropped = keras.ops.ones((1,)) if drops_outputs else None
 
         class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
             def __init__(self) -> None:
                 super().__init__()
                 self._run, *self._waiting = runs
                 self._batches = 0  # of this epoch
+                self._validation: Phase | None = None
 
             def step_ended(self, over: Callable[[], None] | None) -> None:
                 clock, steps = self._run.clock, self.params.get("steps") or 0
@@ -146,11 +145,11 @@ class FitCall:
 
         class BatchDriver(Driver):
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                self.step_ended(backend.end_of(logs))
+                self.step_ended(None)
 
         class CallDriver(Driver):
             def on_train_begin(self, logs: Any = None) -> None:
-                self._step = getattr(model, method.function)
+                self._batches, self._step = 0, getattr(model, method.function)
                 setattr(model, method.function, self._counted)
 
             def on_train_end(self, logs: Any = None) -> None:
@@ -158,34 +157,17 @@ class FitCall:
 
             def _counted(self, *arguments: Any) -> Any:
                 made = self._step(*arguments)
-                self.step_ended(end_of(made[0] if isinstance(made, tuple) else made))  # on JAX, it also returns the state
+                outputs, *state = made if backend.name == JAX else (made,)  # JAX also returns the model's state
+                self.step_ended(backend.end_of(outputs))
                 if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
                     self.on_train_end()
                     raise _Enough
-                return made
+                return made if dropped is None else (dropped, *state) if state else dropped
 
         class InferenceDriver(CallDriver):
+            on_predict_begin = on_test_begin = CallDriver.on_train_begin
             on_predict_end = on_test_end = CallDriver.on_train_end
-
-            def on_predict_begin(self, logs: Any = None) -> None:
-                self._batches = 0
-                self.on_train_begin(logs)
-
-            on_test_begin = on_predict_begin
-
-            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-                """Ignore it: `evaluate` itself is tuned, so the phase does not change."""
-
-            def _counted(self, *arguments: Any) -> Any:
-                made = super()._counted(*arguments)
-                if not keeps:
-                    return made
-                outputs, *state = made if backend.name == JAX else (made,)
-                placeholder = kept.hold(context, outputs)
-                returned = (placeholder if replaces else outputs, *state)
-                return returned if state else returned[0]
 
         if not method.trains:
             return InferenceDriver()
         return CallDriver() if backend.steps_are_async else BatchDriver()
-

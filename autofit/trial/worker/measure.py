@@ -63,7 +63,7 @@ class Bench:
     def of(cls, context: TrialContext, loaded: Workload) -> Bench:
         """Build the model and open the data, including validation data, because the user's run holds that as well."""
         model, data = build_model(context, loaded), open_training(context, loaded)
-        call = FitCall(context, loaded, data.sample_count())
+        call = FitCall(context, loaded)
         if call.method.trains:
             build_variables(model, data.batch())
         return cls(context, model, data, open_validation(context, loaded), call)
@@ -95,7 +95,6 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     )
     validates = bench.held_out is not None and bench.held_out.one_fit
     _train(bench, clock, validation_steps=int(validates), is_traced=not measured_before)
-    bench.call.outputs.join(context)
     _send(context, clock, step, inputs or _input_rate(bench))
 
 
@@ -113,7 +112,6 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     clock = _fit_clock(bench, rates=rates, is_compiled=validates, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
     _train(bench, clock, validation_steps=steps if validates else 0, is_traced=False)
-    bench.call.outputs.join(context)
     _send(context, clock)
 
 
