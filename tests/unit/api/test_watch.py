@@ -108,7 +108,7 @@ def test_memory_that_grows_from_epoch_to_epoch(trained, readings, growth):
 
 def test_the_result_must_be_that_of_a_fit(result, tmp_path):
     result_files.save(replace(result, call_source=replace(result.call_source, call="predict")), tmp_path / "result.json")
-    with pytest.raises(UsageError, match="needs the result of a tune of Keras 3's fit; this one is for predict"):
+    with pytest.raises(UsageError, match="needs the result of fit; this one is for predict"):
         watch.Watch(tmp_path / "result.json")
     with pytest.raises(UsageError, match="cannot be read"):
         watch.Watch(tmp_path / "none.json")
