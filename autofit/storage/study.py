@@ -19,8 +19,6 @@ from autofit.storage import attributes, codec, connection, urls, validity
 
 Returned = TypeVar("Returned")
 
-_FAILED_SHARE = 0.97  # of a peak that proved fatal: peaks of one config differ by 3 % from run to run
-
 
 class TuningStudy:
     """Stores the trials of one tune. Its methods raise StorageError if the storage fails or the study was deleted.
@@ -179,7 +177,7 @@ class TuningStudy:
 def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     """Store the config of a result as out of "device" or "host" memory, and drop the stored results of its tune.
 
-    Later tunes of the request get limits below the peaks of the result: what took as much in a trial would fail as well.
+    Later tunes of the request get a limit below the peak of the result: what takes as much in a trial would fail as well.
     """
     if memory not in ("device", "host"):
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
@@ -194,8 +192,9 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     trial = codec.frozen_trial(Trial(record.config, measurement, "the result of an earlier tune"), record.limits, {})
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(attributes.RECORD)}
     if peak_bytes := record.device_peak_bytes if memory == "device" else record.host_peak_bytes:
-        failed, name, size = stored.get(attributes.FAILED) or {}, f"{memory}_bytes", round(_FAILED_SHARE * peak_bytes)
-        changed[attributes.FAILED] = {**failed, name: min(size, failed.get(name, size))}
+        # the highest of several confirming runs, so that single runs of a smaller config stay below it
+        failed, name, below = stored.get(attributes.FAILED) or {}, f"{memory}_bytes", peak_bytes - 1
+        changed[attributes.FAILED] = {**failed, name: min(below, failed.get(name, below))}
     with connection.opened(storage) as backend:
         study_id = backend.get_study_id_from_name(record.study)
         backend.create_new_trial(study_id, trial)
