@@ -3,7 +3,7 @@
 AutofitError
 ├── UsageError ── ConfigError, UnsupportedInputError
 ├── TuneError ─── UserCodeError, NothingFitsError, NoTrialFinishedError
-└── StorageError, DeviceBusyError, DeviceLockedError, TrialProcessError, ExecutorError, CancelledError
+└── StorageError, DeviceBusyError, DeviceLockedError, TrialProcessError
 """
 
 from __future__ import annotations
@@ -28,14 +28,6 @@ class AutofitError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-
-
-class CancelledError(AutofitError):
-    """The calling program cancelled the tune or the sweep."""
-
-
-class ExecutorError(AutofitError):
-    """No host of the cluster can tune, or the cluster does not respond."""
 
 
 class TuneError(AutofitError):

@@ -21,7 +21,7 @@ BEFORE_A_RELEASE = (
     "backends/test_steps_per_execution.py::test_on_torch_they_are_refused_before_a_trial",
     "backends/test_without_tensorflow.py",
     "cli/test_notebook.py::test_the_example_notebook_runs_from_top_to_bottom",
-    "cli/test_secrets.py::test_values_of_the_environment_are_shown_nowhere",
+    "cli/test_secrets.py::test_arguments_are_shown_as_written_in_a_tune_and_a_sweep",
     "devices/test_facts.py",
     "devices/test_tunes.py::test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both",
     "trial/test_keras_facts.py",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from autofit import backends
 from autofit.api.requests import build_request, detect, refuse_unsupported
-from autofit.errors import CancelledError, DeviceLockedError, UsageError
+from autofit.errors import DeviceLockedError, UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Notice
@@ -42,7 +41,6 @@ def run(
     progress: bool | Progress,
     *,
     fresh: bool = False,
-    cancelled: threading.Event | None = None,
     wait: bool = True,
     known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
 ) -> Returned:
@@ -53,16 +51,15 @@ def run(
 
     Args:
         engine: the part of the engine; called with the request, a launcher, and a function that receives events.
-        cancelled: when it is set, the running trial and the engine stop.
         known: function that returns a stored result, or None if there is none. A stored result is returned at once,
             without measuring or waiting.
 
     Raises:
-        AutofitError: an argument is wrong, the device cannot be used, `cancelled` was set, or `engine` raised this error.
+        AutofitError: an argument is wrong, the device cannot be used, or `engine` raised this error.
     """
     refuse_unsupported(workload)
     backend, (machine, placement) = backends.named(workload.backend), detect(settings)
-    shown, cancelled = progress_of(progress), cancelled or threading.Event()
+    shown = progress_of(progress)
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
@@ -80,26 +77,20 @@ def run(
             if not wait:
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
-                _wait_for(lock, placement.name, shown.show, cancelled)
+                _wait_for(lock, placement.name, shown.show)
             machine, placement = detect(settings)  # again, because the other autofit's memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored
         work = list(_other_work(request.placement))  # listed before our own work begins
-        with ProcessLauncher(workload, request.placement, settings.launch, cancelled, backend) as launcher, shown:
+        with ProcessLauncher(workload, request.placement, settings.launch, backend) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
 
 
 def run_tune(
-    workload: Workload,
-    settings: TuneSettings,
-    progress: bool | Progress,
-    *,
-    fresh: bool,
-    wait: bool,
-    cancelled: threading.Event | None = None,
+    workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool
 ) -> TuneRecord:
     """Return the stored result of a tune if there is a valid one, or else tune. The arguments are those of `run`."""
 
@@ -108,7 +99,7 @@ def run_tune(
 
         return tuner.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, fresh=fresh, cancelled=cancelled, wait=wait, known=cached.reuse)
+    return run(tune, workload, settings, progress, fresh=fresh, wait=wait, known=cached.reuse)
 
 
 def _other_work(placement: Placement) -> Iterator[str]:
@@ -137,11 +128,10 @@ def run_beside(
         return engine(request, launcher, shown.show)
 
 
-def _wait_for(lock: DeviceLock, device: str, emit: Emit, cancelled: threading.Event) -> None:
-    """Wait until the lock is acquired; raise CancelledError if `cancelled` is set."""
+def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
+    """Wait until the lock is acquired."""
     began = time.monotonic()
     emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
     while not lock.acquire():
-        if cancelled.wait(_LOCK_POLL_SECONDS):
-            raise CancelledError("the tune was cancelled")
+        time.sleep(_LOCK_POLL_SECONDS)
     emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"))

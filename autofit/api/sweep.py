@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,21 +17,17 @@ from autofit.api.requests import parse
 from autofit.api.result import SweepResult
 from autofit.api.session import progress_of, run_tune
 from autofit.errors import UsageError
-from autofit.machine import gpus, host
-from autofit.records.events import Activity, Event, Notice, TrialEnded
+from autofit.machine.host import detect
+from autofit.records.events import Notice
 from autofit.records.result import TuneRecord
+from autofit.records.sweep import Cell
 from autofit.records.units import counted
 from autofit.report import wording
-from autofit.report.console.progress import CellsProgress, Progress
-from autofit.tuning.cells import CellProgress, CellRequest, Executor, Tell, Tune, tune_cells
-from autofit.tuning.executors.local import LocalExecutor, slots_of
+from autofit.report.console.progress import Progress
+from autofit.tuning.cells import CellRequest, tuned
 from autofit.workload.reference import Reference
 
 LOCAL, RAY = "local", "ray"
-_SHARED = (
-    "cells run at the same time, each with its own GPU and cores. They share memory bandwidth, storage and power, so rates "
-    "may be slightly lower than with one cell at a time. Set jobs to 1 to tune one cell at a time"
-)
 _SAVING_SHARE = 0.05  # most time to spend on saving, as a share: writing thousands of cells takes seconds
 
 
@@ -39,10 +36,10 @@ def sweep(
     data: Any,
     matrix: Mapping[str, Any],
     *,
-    executor: str | Callable[[Tune], Executor] = LOCAL,
+    executor: str = LOCAL,
     ship: str | os.PathLike[str] | None = None,
     host_labels: Mapping[str, str] | None = None,
-    jobs: int | None = None,
+    only: str | None = None,
     fresh: bool = False,
     wait: bool = True,
     progress: bool | Progress = True,
@@ -60,14 +57,13 @@ def sweep(
         matrix: values to combine: a list for each dotted argument of `tune`, as in
             `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`. Arguments joined by commas take the same
             value. `exclude` lists cells to remove, `include` cells to add.
-        executor: where cells are tuned. "local" tunes them on this machine, "ray" on the Ray cluster that runs here or that
-            RAY_ADDRESS names, and "ray://HOST:PORT" on the cluster at that address; or a function that returns your own
-            executor (see CONTRIBUTING.md).
+        executor: where cells are tuned. "local" tunes them on this machine, one after the other, "ray" on the Ray cluster
+            that runs here or that RAY_ADDRESS names, and "ray://HOST:PORT" on the cluster at that address.
         ship: folder with your code, which Ray copies to each host; None if all hosts share the folder. For Ray only.
         host_labels: labels that the host of a cell must have in Ray, as in `{"ray.io/accelerator-type": "A100"}`; they may
             be an axis of the matrix.
-        jobs: maximum number of cells to tune at the same time on this machine; None for one on each GPU. Two cells never
-            share a device. For "local" only.
+        only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell from the third on; None
+            for all. With a storage that all parts share, a sweep of all cells on such a machine then returns at once.
         fresh: whether to delete the stored trials of every cell first.
         wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
@@ -84,7 +80,6 @@ def sweep(
         DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
         StorageError: the storage cannot be opened, or fails before a trial has run.
         TrialProcessError: no process for trials could be started.
-        ExecutorError: no host of the cluster can tune, or the cluster does not respond.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
 
     Example:
@@ -100,15 +95,15 @@ def sweep(
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
     requests = [_request(*cell, fresh=fresh) for cell in cells]
-    return _sweep("sweep", requests, executor, ship, jobs, wait=wait, progress=progress, save=save)
+    return _sweep("sweep", requests, only, executor, ship, wait=wait, progress=progress, save=save)
 
 
 def sweep_file(
     path: str | os.PathLike[str],
     *,
-    executor: str | Callable[[Tune], Executor] = LOCAL,
+    executor: str = LOCAL,
     ship: str | os.PathLike[str] | None = None,
-    jobs: int | None = None,
+    only: str | None = None,
     fresh: bool = False,
     wait: bool = True,
     progress: bool | Progress = True,
@@ -135,7 +130,7 @@ def sweep_file(
     """
     cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
     requests = [_request(*cell, fresh=fresh) for cell in cells]
-    return _sweep(os.fspath(path), requests, executor, ship, jobs, wait=wait, progress=progress, save=save)
+    return _sweep(os.fspath(path), requests, only, executor, ship, wait=wait, progress=progress, save=save)
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
@@ -150,37 +145,26 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
 def _sweep(
     title: str,
     requests: Sequence[CellRequest],
-    where: str | Callable[[Tune], Executor],
+    only: str | None,
+    executor: str,
     ship: str | os.PathLike[str] | None,
-    jobs: int | None,
     *,
     wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    result: SweepResult | None = None
+    if only is not None:
+        title, requests = f"{title}, part {only}", part_of(requests, only)
+    machine, started_at, started = detect(), time.time(), time.monotonic()
+    cells = [Cell(dict(request.values)) for request in requests]
+    result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
     unsaved: SweepResult | None = None
     next_save = 0.0
-    shown = progress_of(progress)
-    executor, is_parallel = _make_executor(where, shown, ship, jobs, wait=wait)
     try:
-        # tunes that follow one after the other show their own progress
-        with CellsProgress(shown, len(requests)) if is_parallel else contextlib.nullcontext() as side_by_side:
-            for event in tune_cells(title, requests, executor):
-                values = requests[event.index].values
-                label = f"cell {event.index + 1} of {len(requests)}: {wording.cell_label(values)}"
-                if isinstance(event, CellProgress):
-                    if side_by_side is None:
-                        shown.title(label)
-                    else:
-                        side_by_side.doing(event.index, label, event.where, event.doing)
-                    continue
-                result, outcome = SweepResult(**vars(event.record)), wording.cell_outcome(event.cell)
-                if side_by_side is None:
-                    shown.show(Notice(outcome))
-                else:
-                    side_by_side.ended(event.index, label, outcome)
-                unsaved, began = result, time.monotonic()
+        with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress), wait=wait)) as ended:
+            for index, cell in ended:
+                cells[index], began = cell, time.monotonic()
+                result = unsaved = replace(result, cells=tuple(cells), seconds=began - started)
                 if save is not None and began >= next_save:
                     save(result)
                     unsaved, now = None, time.monotonic()
@@ -188,59 +172,55 @@ def _sweep(
     finally:
         if save is not None and unsaved is not None:
             save(unsaved)
-    assert result is not None, "a matrix has at least one cell"
     return result
 
 
-def _make_executor(
-    executor: str | Callable[[Tune], Executor],
-    shown: Progress,
-    ship: str | os.PathLike[str] | None,
-    jobs: int | None,
-    *,
-    wait: bool,
-) -> tuple[Executor, bool]:
-    """Return the executor that the arguments select, and whether it tunes several cells at once; `shown` shows notices."""
-    is_ray = isinstance(executor, str) and (executor == RAY or executor.startswith(f"{RAY}://"))
-    if isinstance(executor, str) and executor != LOCAL and not is_ray:
+def part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
+    """Return the part of the cells that `only` names: for "3/12", every 12th from the third on."""
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only)
+    first, count = map(int, match.groups()) if match else (1, 0)
+    if first > count:
+        raise UsageError(
+            f"{only!r} is not allowed; write the number of a part and of all parts, from 1/12 to 12/12", key="only"
+        )
+    if first > len(requests):
+        raise UsageError(f"part {only} is empty: there are {counted(len(requests), 'cell')}; name fewer parts", key="only")
+    return requests[first - 1 :: count]
+
+
+def _tuned(
+    requests: Sequence[CellRequest], executor: str, ship: str | os.PathLike[str] | None, shown: Progress, *, wait: bool
+) -> Generator[tuple[int, Cell]]:
+    """Tune the cells where the arguments say; show and yield each with its index when it has ended."""
+    is_ray = executor == RAY or executor.startswith(f"{RAY}://")
+    if executor != LOCAL and not is_ray:
         raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
     if ship is not None and not is_ray:
         raise UsageError("copies code to the hosts of a Ray cluster; remove ship, or set executor to ray", key="ship")
-    if jobs is not None and executor != LOCAL:
+    if not is_ray and any(request.host_labels for request in requests):
         raise UsageError(
-            f"limits the cells that run at the same time on this machine; remove jobs, or set executor to {LOCAL}",
-            key="jobs",
+            "labels select hosts of a cluster, but this sweep runs on one machine; remove host_labels, or set executor to "
+            "ray",
+            key="host_labels",
         )
-    tune = partial(_tune, None, wait=wait)
-    if callable(executor):
-        return executor(tune), True
+    labels = [f"cell {n + 1} of {len(requests)}: {wording.cell_label(r.values)}" for n, r in enumerate(requests)]
     if is_ray:
-        from autofit.tuning.executors.ray_executor import RayExecutor  # imports Ray
+        from autofit.tuning.ray_cells import tune_on_ray
 
-        return RayExecutor(tune, executor, ship, lambda text: shown.show(Notice(text))), True
-    slots = slots_of(jobs, gpus.nvidia_devices(), host.usable_core_numbers(), gpus.nearby_cores)
-    if not slots:
-        return LocalExecutor(partial(_tune, shown, wait=wait)), False
-    shown.show(Notice(_SHARED))
-    return LocalExecutor(tune, slots), True
+        tune = partial(_tune, False, wait=wait)
+        with contextlib.closing(
+            tune_on_ray(requests, tune, executor, ship, lambda text: shown.show(Notice(text)))
+        ) as ended:
+            for index, cell in ended:
+                shown.show(Notice(f"{labels[index]}: {wording.cell_outcome(cell)}"))
+                yield index, cell
+        return
+    for index, request in enumerate(requests):
+        shown.title(labels[index])
+        cell = tuned(partial(_tune, shown, wait=wait), request)
+        shown.show(Notice(wording.cell_outcome(cell)))
+        yield index, cell
 
 
-def _tune(shown: Progress | None, cell: CellRequest, tell: Tell, cancelled: threading.Event, *, wait: bool) -> TuneRecord:
-    """Tune a cell; show its progress on `shown`, or, if `shown` is None, send the progress to `tell` as single lines."""
-    progress = _OneLine(tell) if shown is None else shown
-    return run_tune(cell.workload, cell.settings, progress, fresh=cell.fresh, wait=wait, cancelled=cancelled)
-
-
-class _OneLine(Progress):
-    """Progress of a tune in one line, for a display that shows several tunes."""
-
-    def __init__(self, tell: Tell) -> None:
-        super().__init__(quiet=True)
-        self._tell, self._ended = tell, 0
-
-    def show(self, event: Event) -> None:
-        if isinstance(event, TrialEnded):
-            self._ended += 1
-        if isinstance(event, Activity):
-            config = f" {event.config}" if event.config else ""
-            self._tell(f"{counted(self._ended, 'trial')}, {event.doing}{config}")
+def _tune(shown: bool | Progress, cell: CellRequest, *, wait: bool) -> TuneRecord:
+    return run_tune(cell.workload, cell.settings, shown, fresh=cell.fresh, wait=wait)

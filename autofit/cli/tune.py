@@ -18,7 +18,7 @@ from autofit.report.console.tables import summarise, sweep_table
 from autofit.report.console.terminal import Terminal
 from autofit.storage import result_files
 
-_OPTIONS = {"executor": "--on", "ship": "--ship", "jobs": "--jobs"}
+_OPTIONS = {"executor": "--on", "ship": "--ship", "only": "--only"}
 
 
 def tune(
@@ -58,8 +58,11 @@ def sweep(
     output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = Path(
         "sweep.json"
     ),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Most cells to tune in parallel, each on its own GPU; by default one on each.")
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N", help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of its own."
+        ),
     ] = None,
     on: Annotated[
         str,
@@ -95,6 +98,8 @@ def sweep(
         return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
 
     with reporting_errors(kept, _OPTIONS):
+        if only is not None:
+            output = output.with_stem(f"{output.stem}-{only.replace('/', '-of-')}")
         table = result_files.csv_path(output)
         for path in (output, table):
             require_writable("--output", path)
@@ -102,7 +107,7 @@ def sweep(
             file,
             executor=on,
             ship=ship,
-            jobs=jobs,
+            only=only,
             fresh=fresh,
             wait=wait,
             progress=Progress(console, quiet=quiet),

@@ -192,13 +192,6 @@ def holders(device: Device) -> str:
     return ", ".join(next((now.held_by for now in nvidia_devices() if now.uuid == device.uuid), ()))
 
 
-def nearby_cores(device: Device) -> tuple[int, ...]:
-    """Return the numbers of the CPU cores on the GPU's own NUMA node; empty if the driver does not report them."""
-    with opened():
-        words = _of(device, pynvml.nvmlDeviceGetCpuAffinity, -(-(os.cpu_count() or 1) // 64)) or ()
-    return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
-
-
 def nvidia_devices() -> tuple[Device, ...]:
     """Return the GPUs of `survey` that tunes can use."""
     return tuple(device for device in survey() if isinstance(device, Device))

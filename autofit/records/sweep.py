@@ -27,7 +27,7 @@ class Cell:
 
     An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
     `tune` is None until the tune ends; it stays None if the tune leaves no record. `problem` is the error of a tune without
-    a result. `host` is the name of the host that tuned the cell. `note` names the hosts that were lost while they tuned it.
+    a result. `host` is the name of the host that tuned the cell.
 
     Example:
         >>> autofit.Cell({"model_kwargs.width": 8}).outcome.value
@@ -38,7 +38,6 @@ class Cell:
     tune: TuneRecord | FailedTune | None = None
     problem: str = ""
     host: str = ""
-    note: str = ""
 
     @property
     def outcome(self) -> CellOutcome:

@@ -201,7 +201,6 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     Column("trials", "trials", lambda row: row.cell.tune and len(row.cell.tune.searched), shown=Output.CSV),
     Column("seconds", "seconds", _seconds, "{:.0f}".format, _HTML | Output.CSV),
     Column("host", "tuned on", lambda row: row.cell.host, shown=_ALL),
-    Column("note", "note", lambda row: row.cell.note, shown=Output.CSV),
     Column("problem", "problem", lambda row: row.cell.problem_line, shown=Output.CSV),
 )
 

@@ -7,7 +7,6 @@ import math
 import os
 import select
 import sys
-import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autofit import backends
-from autofit.errors import CancelledError, TrialProcessError, UsageError
+from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import gpus, host
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Device, Placement
@@ -53,7 +52,7 @@ class ProcessLauncher:
 
     `launch` is "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
     other systems, where forking is unsafe. If `placement` is None, trials run on the CPU as a single device. If `backend`
-    is None, the backend that the workload names is used. When `cancelled` is set, the running trial ends.
+    is None, the backend that the workload names is used.
     """
 
     def __init__(
@@ -61,13 +60,11 @@ class ProcessLauncher:
         workload: Workload,
         placement: Placement | None = None,
         launch: str = "auto",
-        cancelled: threading.Event | None = None,
         backend: backends.Backend | None = None,
     ) -> None:
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         self._placement = placement or ON_CPU
         self._backend, self._workload = backend or backends.named(workload.backend), workload
-        self._cancelled = cancelled or threading.Event()
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
         if self._placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
@@ -117,7 +114,7 @@ class ProcessLauncher:
             yield Phase.STARTING_SERVER
         self.warm()
         for gpu in self._placement.gpus:
-            yield from wait_for_room(gpu, spec.limits.device_bytes or 0, self._cancelled)
+            yield from wait_for_room(gpu, spec.limits.device_bytes or 0)
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
@@ -178,8 +175,6 @@ class ProcessLauncher:
         stopped: StopReason | None = None
         stopped_at = math.inf
         while not server.lost:
-            if self._cancelled.is_set():
-                raise CancelledError("the tune was cancelled")
             awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
@@ -217,7 +212,7 @@ class ProcessLauncher:
             self._server = None
 
 
-def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) -> Iterator[Phase]:
+def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set.
 
     An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait. `device` is the
@@ -238,8 +233,7 @@ def wait_for_room(device: Device, limit_bytes: int, cancelled: threading.Event) 
                 f"{format_bytes(wanted_bytes)} is needed ({gpus.holders(device) or 'the driver does not name them'}). "
                 "End those processes and run this again; finished trials are kept"
             )
-        if cancelled.wait(_GPU_POLL_SECONDS):
-            raise CancelledError("the tune was cancelled")
+        time.sleep(_GPU_POLL_SECONDS)
 
 
 def run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 
-OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs", "hosts")
+OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs")
 
 
 @pytest.mark.parametrize("name", OUTPUTS)

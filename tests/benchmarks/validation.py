@@ -310,16 +310,6 @@ def warm(text):
     return f"A tune that starts from the trials of an earlier one, 60 searches each. {said}.", misses
 
 
-def hosts(text):
-    """Sweeps on a Ray cluster."""
-    ratio = found(r"ratio ([\d.]+) \(median", text)[0]
-    lost, twice = found(r"killed in each: (\d+) unanswered, (\d+) tuned twice", text)
-    return (
-        f"Twelve cells on three hosts take {float(ratio):.2f} times the ideal seconds. Ten sweeps in which a host is "
-        f"killed: {lost} cells unanswered, {twice} tuned twice."
-    ), []
-
-
 CLAIMS = (
     Claim("search", "The search finds the best configuration in few trials", search, is_in_front=True),
     Claim("search", "The same on curves of real GPUs", curves),
@@ -339,7 +329,6 @@ CLAIMS = (
     Claim("published_gpus", "The same against figures of others", published_gpus, is_in_front=True),
     Claim("phases", "Seconds of a tune", phases),
     Claim("warm", "Warm starts", warm, "no machine: simulated machines"),
-    Claim("hosts", "Sweeps on several hosts", hosts),
 )
 
 

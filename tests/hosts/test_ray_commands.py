@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +51,8 @@ def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
     assert first.returncode == 0, output
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert [cell["outcome"] for cell in cells] == ["ok", "failed"]
-    assert {cell["host"] for cell in cells} <= {"host0", "host1", "host2"}
+    assert {cell["host"] for cell in cells} == {platform.node()}
+    assert "2 cells on 3 hosts of a Ray cluster" in output
     assert "_ray_pkg_" in cells[1]["problem"]  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in cells[1]["problem"]
     assert str(folder) in str(cells[0]["tune"]["call_source"]["imports"])  # the lines to paste name the user's own folder
@@ -95,14 +97,13 @@ def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mo
             numbers = finished()
             mortal.kill("host0")
             mortal.add("big")
-            cell = sweep.result(timeout=280)[-1].record.cells[0]
-        assert (cell.outcome, cell.host) == ("ok", "host3")
-        assert "host0" in cell.note
-        assert f"{len(numbers)} earlier trials" in cell.note
+            (cell,) = sweep.result(timeout=280)
+        assert cell.outcome == "ok"
         assert len(numbers) >= 2
         assert finished()[: len(numbers)] == numbers  # they are those that the first host ran
         assert len(finished()) <= 4  # and count: none ran twice
         assert noted(tmp_path, "begins") == {"cell0": 2}
         assert noted(tmp_path, "tuned") == {"cell0": 1}
+        watched.engine.dispose()
     finally:
         server.close()

@@ -1,5 +1,6 @@
 """Tunes with made-up trials for cells on hosts; the engine, the storage and the hosts are real."""
 
+import json
 import os
 import signal
 import time
@@ -27,7 +28,7 @@ class SlowLauncher(FakeLauncher):
         return replace(result, started_at=started_at) if isinstance(result, Measurement) else result
 
 
-def tune(cell, tell, cancelled):
+def tune(cell):
     """Tune with a few made-up trials, and note in a file what happens to each cell."""
     kwargs = cell.workload.model_kwargs
     folder, name = Path(kwargs["folder"]), kwargs["name"]
@@ -39,7 +40,6 @@ def tune(cell, tell, cancelled):
         max_trials=kwargs.get("trials", 4),
         baseline={"batch_size": kwargs.get("batch_size", 32)},
     )
-    tell("tuning")
     record = cached.reuse(request, ignore)
     if record is None:
         record = tuner.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
@@ -48,31 +48,26 @@ def tune(cell, tell, cancelled):
     return record
 
 
-def at_fault(cell, tell, cancelled):
-    """Fail as a host that cannot tune, on hosts of the classes in `unable`."""
-    import ray
-
-    node = ray.get_runtime_context().get_node_id()
-    if (
-        next(entry for entry in ray.nodes() if entry["NodeID"] == node)["Labels"].get("class")
-        in cell.workload.model_kwargs["unable"]
-    ):
-        raise TrialProcessError("no room in /dev/shm")
-    return tune(cell, tell, cancelled)
+def at_fault(cell):
+    """Fail as on a host that cannot tune."""
+    note(Path(cell.workload.model_kwargs["folder"]), f"begins {cell.workload.model_kwargs['name']}")
+    raise TrialProcessError("no room in /dev/shm")
 
 
-def deadly(cell, tell, cancelled):
+def deadly(cell):
     """Kill the process that tunes the cell named deadly."""
     if cell.workload.model_kwargs["name"] == "deadly":
         os.kill(os.getpid(), signal.SIGKILL)
-    return tune(cell, tell, cancelled)
+    return tune(cell)
 
 
-def seen(cell, tell, cancelled):
-    """Write down the environment, the cores and the priority of the tune."""
+def seen(cell):
+    """Write down the environment and the labels of the host."""
+    import ray
+
     folder = Path(cell.workload.model_kwargs["folder"])
-    (folder / "seen").write_text(repr((dict(os.environ), sorted(os.sched_getaffinity(0)), os.nice(0))))
-    return tune(cell, tell, cancelled)
+    (folder / "seen").write_text(json.dumps([dict(os.environ), ray.get_runtime_context().get_node_labels()]))
+    return tune(cell)
 
 
 def ignore(event):

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofit.errors import CancelledError, TrialProcessError
+from autofit.errors import TrialProcessError
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial import launcher as launcher_module
@@ -64,15 +64,9 @@ def driver(request):
 
 
 @pytest.fixture(scope="module")
-def cancelled():
-    """What cancels the trials of `living`."""
-    return threading.Event()
-
-
-@pytest.fixture(scope="module")
-def living(cancelled):
+def living():
     """A launcher whose server starts anew where a test has ended it."""
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None, cancelled=cancelled) as launcher:
+    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
         yield launcher
 
 
@@ -212,18 +206,6 @@ def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monke
         launcher.warm()
     assert "ImportError: libsomething.so: cannot open" in str(error.value)
     assert "autofit/" not in str(error.value)
-
-
-def test_a_run_that_is_cancelled_ends_its_trial_within_a_phase(launcher, cancelled):
-    running = begun(launcher, FitConfig(w.HANGS, 2, 4, True))
-    trials = psutil.Process(launcher._server.pid).children()
-    threading.Timer(0.5, cancelled.set).start()
-    try:
-        with pytest.raises(CancelledError):
-            drain(running)
-    finally:
-        cancelled.clear()
-    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
 
 
 def test_a_run_that_is_broken_off_ends_its_trial(launcher):

@@ -70,8 +70,8 @@ def test_a_usage_error_carries_the_key_that_is_wrong():
     assert str(error) == f"{error.key}: {error.problem}"
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.key, copy.problem) == (str(error), error.key, error.problem)
-    plain = autofit.UsageError("jobs: 0")
-    assert (str(plain), plain.key, plain.problem) == ("jobs: 0", None, "jobs: 0")
+    plain = autofit.UsageError("only: 0")
+    assert (str(plain), plain.key, plain.problem) == ("only: 0", None, "only: 0")
 
 
 def test_no_install_command_names_the_other_project_called_autofit():

@@ -1,4 +1,4 @@
-"""The progress of a tune, and of the cells of a sweep, on a terminal, in a notebook or as plain lines."""
+"""The progress of a tune on a terminal, in a notebook or as plain lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
@@ -22,7 +21,6 @@ from autofit.report.wording import limits_in_words, outcome_label
 _HEADER_LINES = 1  # of the table of trials
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
 _CONFIRMING_RUNS = 6  # usual number of runs after the search; used to estimate the time left
-_OTHER_LINES = 4  # screen lines other than cells: the heading, the count of hidden cells, the cursor, an empty line
 
 
 class Progress:
@@ -176,57 +174,3 @@ def _line(trial: Trial, limits: Limits | None) -> str:
     stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
     why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
     return f"{stage}{trial.config}: {', '.join(parts)}{why}"
-
-
-class CellsProgress:
-    """Shows where each running cell is tuned and what its tune is doing; prints a line when a cell ends."""
-
-    def __init__(self, progress: Progress, count: int) -> None:
-        self._progress, self._count, self._ended = progress, count, 0
-        self._rows: dict[int, tuple[str, str, str, float]] = {}  # label, place, activity and start of each running cell
-        self._live: Live | None = None
-
-    def __enter__(self) -> CellsProgress:
-        console = self._progress.console
-        if console.is_terminal and not console.is_jupyter and not self._progress.is_quiet:
-            self._live = Live(
-                console=console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND, transient=True
-            )
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def doing(self, index: int, label: str, where: str, doing: str) -> None:
-        """Show what a cell is doing, and on which host; an empty `doing` means that the cell begins."""
-        begins = not doing or index not in self._rows
-        if begins and self._live is None:
-            self._progress.show(Notice(f"{label}: begins on {where}"))
-        started = time.monotonic() if begins else self._rows[index][-1]
-        self._rows[index] = (label, where, doing or "beginning", started)
-
-    def ended(self, index: int, label: str, outcome: str) -> None:
-        """Show that a cell has ended."""
-        self._ended += 1
-        if index in self._rows:
-            _, where, _, started = self._rows.pop(index)
-            outcome += f" ({where}, {format_seconds(time.monotonic() - started)})"
-        self._progress.show(Notice(f"{label}: {outcome}"))
-
-    def _draw(self) -> RenderableType:
-        waiting = self._count - self._ended - len(self._rows)
-        heading = f"{self._ended} of {counted(self._count, 'cell')} done, {len(self._rows)} running, {waiting} waiting"
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
-        third = self._progress.console.width // 3
-        table.add_column("cell", no_wrap=True, max_width=third)
-        table.add_column("on", no_wrap=True, max_width=third // 2)
-        table.add_column("elapsed", no_wrap=True, justify="right")
-        table.add_column("doing", no_wrap=True, ratio=1)
-        room = max(1, self._progress.console.height - _OTHER_LINES)
-        rows = list(self._rows.values())
-        for label, where, doing, started in rows[:room]:
-            table.add_row(label, where, format_seconds(time.monotonic() - started), doing)
-        more = [Text(f"… and {counted(len(rows) - room, 'more cell')}", style="dim")] if len(rows) > room else []
-        return Group(Text(heading, style="bold"), *([table] if rows else []), *more)

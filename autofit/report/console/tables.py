@@ -75,8 +75,7 @@ def sweep_table(record: SweepRecord) -> Group:
     for row in cell_rows(record)[:_MOST_ROWS]:
         table.add_row(*_cell_texts(row, columns))
     problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
-    notes = [(cell, cell.note) for cell in record.cells if cell.note]
-    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in [*problems, *notes][:_MOST_ROWS]]
+    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in problems[:_MOST_ROWS]]
     outcomes = [cell.outcome for cell in record.cells]
     tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"

@@ -255,7 +255,7 @@ def test_an_error_with_a_key_gets_its_place_in_the_file(write):
 
 @pytest.mark.parametrize(
     "error",
-    [UsageError("device: a text alone names no key"), UsageError("x", key="jobs"), UsageError("x", key="device"),
+    [UsageError("device: a text alone names no key"), UsageError("x", key="only"), UsageError("x", key="device"),
      ConfigError("other.yaml", 1, 1, "space", "has its place already")],
 )  # fmt: skip  # one item a line would be longer, not clearer
 def test_an_error_without_a_key_of_the_file_stays_as_it_is(write, error):

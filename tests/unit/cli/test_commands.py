@@ -158,8 +158,8 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     ("arguments", "expected"),
     [
         (["sweep", "tune.yaml"], "has no `matrix:`"),
-        (["sweep", "sweep.yaml", "--jobs", "many"], "--jobs"),
-        (["sweep", "sweep.yaml", "--jobs", "64"], "jobs: 64 cells "),
+        (["sweep", "sweep.yaml", "--only", "3/2"], "--only: '3/2' is not allowed"),
+        (["sweep", "sweep.yaml", "--on", "ray", "--ship", "no/such"], "--ship: there is no folder "),
         (["sweep", "sweep.yaml", "--output", "no/such.json"], "--output: there is no folder no"),
         (["sweep", "sweep.yaml", "--output", "table.csv"], "table.json"),
         (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' "),

@@ -3,14 +3,13 @@
 import contextlib
 import os
 import sys
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from autofit.errors import CancelledError, DeviceBusyError, TrialProcessError, UsageError
+from autofit.errors import DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits
 from autofit.records.machine import Device, Placement
 from autofit.records.states import Phase
@@ -312,23 +311,19 @@ def test_auto_refuses_a_gpu_whose_driver_does_not_answer(driver, monkeypatch, tm
     assert gpus.choose_device(MACHINE, "auto") is None
 
 
-def test_nearby_cores_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", lambda handle, words: [0b1100, 1][:words])
+def test_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", lambda handle, kind: 1410)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda handle: 0x1 | 0x4 | 0x40)
-    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 96)
-    assert gpus.nearby_cores(GPU) == (2, 3, 64)
     assert gpus.clock_mhz(GPU) == 1410
     assert gpus.throttles(GPU) == {"power cap", "temperature"}
     code = pynvml.NVML_ERROR_NOT_SUPPORTED
-    queries = ("nvmlDeviceGetCpuAffinity", "nvmlDeviceGetClockInfo")
-    for name in (*queries, "nvmlDeviceGetCurrentClocksThrottleReasons"):
+    for name in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrentClocksThrottleReasons"):
 
         def refused(*_):
             raise pynvml.NVMLError(code)
 
         monkeypatch.setattr(pynvml, name, refused)
-    assert (gpus.nearby_cores(GPU), gpus.clock_mhz(GPU), gpus.throttles(GPU)) == ((), None, frozenset())
+    assert (gpus.clock_mhz(GPU), gpus.throttles(GPU)) == (None, frozenset())
 
 
 def test_nvml_stays_open_while_trials_run(driver, monkeypatch):
@@ -350,8 +345,8 @@ def test_processes_that_draw_hold_memory_of_the_gpu_as_well(driver, monkeypatch)
     assert gpus.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
 
 
-def waited(limit_bytes, gpu, cancelled=None):
-    return list(launcher.wait_for_room(gpu, limit_bytes, cancelled or threading.Event()))
+def waited(limit_bytes, gpu):
+    return list(launcher.wait_for_room(gpu, limit_bytes))
 
 
 def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(driver, monkeypatch):
@@ -363,18 +358,13 @@ def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(dri
         waited(14 * GIB, gpu)
 
 
-def test_a_waiting_trial_begins_when_the_memory_is_free_and_stops_when_cancelled(driver):
+def test_a_waiting_trial_begins_when_the_memory_is_free(driver):
     (gpu,) = gpus.nvidia_devices()
     driver[1] = 5 * GIB
-    waiting = launcher.wait_for_room(gpu, 14 * GIB, threading.Event())
+    waiting = launcher.wait_for_room(gpu, 14 * GIB)
     assert next(waiting) is Phase.WAITING_FOR_GPU
     del driver[1]
     assert list(waiting) == []
-    driver[1] = 5 * GIB
-    cancelled = threading.Event()
-    cancelled.set()
-    with pytest.raises(CancelledError):
-        waited(14 * GIB, gpu, cancelled)
 
 
 def test_memory_held_since_the_start_is_not_waited_for(driver):

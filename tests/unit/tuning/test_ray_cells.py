@@ -1,0 +1,113 @@
+"""The Ray task of a cell, with a stand-in for Ray."""
+
+import os
+from types import SimpleNamespace
+
+import cloudpickle
+import pytest
+
+from autofit.errors import UsageError
+from autofit.tuning import ray_cells
+from autofit.tuning.cells import CellRequest
+from autofit.tuning.settings import TuneSettings
+from autofit.workload.reference import Reference
+from autofit.workload.workload import Workload
+
+
+def cell(workload=None, labels=None, **settings):
+    return CellRequest({"n": 1}, workload or Workload(len, len), TuneSettings(**settings), host_labels=labels or {})
+
+
+def node(name="a", labels=None, **resources):
+    return {"NodeID": name, "Alive": True, "Resources": {"measuring": 1.0, **resources}, "Labels": labels or {}}
+
+
+def ray(*nodes, gpus=()):
+    """Ray on the first of `nodes`, which assigned `gpus` to the task."""
+    context = SimpleNamespace(get_node_id=lambda: nodes[0]["NodeID"], get_accelerator_ids=lambda: {"GPU": list(gpus)})
+    return SimpleNamespace(
+        nodes=lambda: list(nodes),
+        cluster_resources=lambda: {name: 1.0 for node in nodes for name in node["Resources"]},
+        get_runtime_context=lambda: context,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "cores", "memory"),
+    [(["1"], 1, [2, 3], "20%"), (["2", "3"], 2, [4, 5, 6, 7], "40%"), (["5"], 1, [2, 3], "20%"),
+     (["GPU-77"], 1, None, "20%"), (["0", "1", "2", "3"], 4, None, "80%"), ([], 1, None, "80%")],
+)  # fmt: skip  # one item a line would be longer, not clearer
+def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, devices, cores, memory):
+    pinned = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
+    request = cell(host_memory="80%", devices=devices)
+    shared = ray_cells._on_own_share(ray(node(GPU=4.0), gpus=gpus), request)
+    assert pinned == ([] if cores is None else [cores])
+    assert shared.settings.host_memory == memory
+    fixed = cell(host_memory="6GiB")
+    assert ray_cells._on_own_share(ray(node(GPU=4.0), gpus=["1"]), fixed).settings == fixed.settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "lacking"),
+    [
+        ({}, {}, None),
+        ({"device": "cpu", "devices": 9}, {"region": "eu"}, None),
+        ({"devices": 2}, {}, "2 GPUs"),
+        ({"devices": 2}, {"region": "eu"}, "2 GPUs, region=eu"),
+        ({}, {"region": "us"}, "1 GPU, region=us"),
+        ({"device": "cpu"}, {"region": "!in(eu, us)"}, None),  # Ray knows
+    ],
+)
+def test_cells_that_no_host_can_tune_wait_and_say_so(settings, labels, lacking):
+    notices = []
+    ray_cells._check_hosts(
+        ray(node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)), [cell(labels=labels, **settings)] * 2, notices.append
+    )
+    assert notices[0] == "2 cells on 2 hosts of a Ray cluster"
+    assert notices[1:] == (
+        [f"no host has {lacking}: cells that need it wait until such a host joins the cluster"] if lacking else []
+    )
+
+
+def test_a_cluster_without_a_host_that_measures_is_an_error():
+    dead = {**node(), "Alive": False}
+    with pytest.raises(UsageError, match="--resources="):
+        ray_cells._check_hosts(ray(dead), [cell()], print)
+
+
+def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(tmp_path):
+    (tmp_path / "job.py").touch()
+    named, module = (
+        Reference("../job.py:build_model", str(tmp_path / "configs")),
+        Reference("package.module:data", str(tmp_path)),
+    )
+    data, stored, submitted = [1, 2], [], []
+    task = SimpleNamespace(
+        options=lambda **options: SimpleNamespace(remote=lambda *told: submitted.append((options, told)))
+    )
+    fake = ray(node())
+    fake.put, fake.remote = (lambda part: stored.append(part) or len(stored)), lambda **options: lambda function: task
+    workloads = [
+        Workload(named, data, fit_kwargs={"callbacks": named, "epochs": 2}),
+        Workload(named, data, validation=module),
+    ]
+    list(ray_cells._submitted(fake, [cell(w, {"region": "eu"}) for w in workloads], len, tmp_path))
+    assert stored == [data, None, module]
+    (options, (_, pickled, parts, folder)), (_, (_, _, others, _)) = submitted
+    assert (parts, others, folder) == ([1, 2], [1, 3], None)
+    assert options["label_selector"] == {"region": "eu"}
+    assert (options["num_gpus"], options["resources"]) == (0, {"measuring": 1})
+    sent = cloudpickle.loads(pickled).workload
+    assert (sent.build_model, sent.data, sent.fit_kwargs["callbacks"]) == (
+        Reference("job.py:build_model"),
+        None,
+        sent.build_model,
+    )
+
+
+def test_a_file_that_a_host_lacks_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(UsageError, match=r"job\.py .*--ship"):
+        ray_cells._check_files(Workload(len, Reference("job.py:data", str(tmp_path))))
+    ray_cells._check_files(Workload(len, Reference("package.module:data", str(tmp_path))))
