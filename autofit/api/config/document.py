@@ -108,8 +108,6 @@ class _Loader(yaml.SafeLoader):
             written = Written(node.value)
             written.value = super().construct_object(yaml.ScalarNode(tag, text, node.start_mark), deep)
             return written
-        except _VariableError as error:
-            raise _error(self.name, node, str(error)) from None
         except (ValueError, LookupError, AttributeError) as error:
             reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
@@ -131,17 +129,13 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     return problem
 
 
-class _VariableError(Exception):
-    """A text refers to a variable that is not set, or not in a way that is allowed."""
-
-
 def _value_of_variable(match: re.Match[str]) -> str:
     escape, name, default = match.groups()
     if escape:
         return match[0][1:]
     if name is None:
-        raise _VariableError("${ is not followed by NAME}; write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
+        raise ValueError("write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
     value = os.environ.get(name, default)
     if value is None:
-        raise _VariableError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+        raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
     return value or default or ""
