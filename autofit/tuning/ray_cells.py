@@ -73,8 +73,11 @@ def tune_on_ray(
     waiting: dict[Any, int] = {}
     disconnect = _connect(ray, address, folder)
     try:
-        _check_hosts(ray, requests, notify)
-        waiting.update((task, index) for index, task in enumerate(_submitted(ray, requests, tune, folder)))
+        has_gpus = "GPU" in ray.cluster_resources()
+        gpus = [_gpu_count(request.settings, has_gpus=has_gpus) for request in requests]
+        _check_hosts(ray.nodes(), requests, gpus, notify)
+        tasks = _submitted(ray, requests, gpus, tune, folder)
+        waiting.update((task, index) for index, task in enumerate(tasks))
         while waiting:
             (task,), _ = ray.wait(list(waiting), num_returns=1)
             index = waiting.pop(task)
@@ -124,35 +127,37 @@ def _require_answer(address: str) -> None:
             raise ConnectionError(f"{parts.hostname}:{parts.port}: {error.strerror or error}") from None
 
 
-def _check_hosts(ray: Any, requests: Sequence[CellRequest], notify: Callable[[str], None]) -> None:
+def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
+    on_gpu = settings.device == "gpu" or (settings.device == "auto" and has_gpus)
+    return settings.device_count if on_gpu else 0
+
+
+def _check_hosts(
+    nodes: Sequence[Mapping[str, Any]], requests: Sequence[CellRequest], gpus: Sequence[int], notify: Callable[[str], None]
+) -> None:
     """Raise UsageError if no host may measure; notify the user of cells that wait for hosts that the cluster lacks."""
-    nodes = [node for node in ray.nodes() if node["Alive"] and MEASURING in node["Resources"]]
-    if not nodes:
+    hosts = [node for node in nodes if node["Alive"] and MEASURING in node["Resources"]]
+    if not hosts:
         raise UsageError(
             f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with "
             f"--resources='{{\"{MEASURING}\": 1}}'. autofit then runs one cell at a time on each host",
             key="executor",
         )
-    notify(f"{counted(len(requests), 'cell')} on {counted(len(nodes), 'host')} of a Ray cluster")
+    notify(f"{counted(len(requests), 'cell')} on {counted(len(hosts), 'host')} of a Ray cluster")
     lacking = set()
-    for request in requests:
-        gpus, labels = _gpu_count(ray, request.settings), request.host_labels
-        exact = {
-            label: value for label, value in labels.items() if not {"!", "("} & set(value)
-        }  # not those as in !in(a, b)
-        if not any(node["Resources"].get("GPU", 0) >= gpus and exact.items() <= node["Labels"].items() for node in nodes):
+    for request, count in zip(requests, gpus, strict=True):
+        # a label may also be a condition, such as !in(a, b), which only Ray can check
+        exact = {label: value for label, value in request.host_labels.items() if not {"!", "("} & set(value)}
+        if not any(host["Resources"].get("GPU", 0) >= count and exact.items() <= host["Labels"].items() for host in hosts):
             needs = [f"{label}={value}" for label, value in exact.items()]
-            lacking.add(", ".join([counted(gpus, "GPU"), *needs] if gpus else needs))
+            lacking.add(", ".join([counted(count, "GPU"), *needs] if count else needs))
     for needs_of_cells in sorted(lacking):
         notify(f"no host has {needs_of_cells}: cells that need it wait until such a host joins the cluster")
 
 
-def _gpu_count(ray: Any, settings: TuneSettings) -> int:
-    on_gpu = settings.device == "gpu" or (settings.device == "auto" and "GPU" in ray.cluster_resources())
-    return settings.device_count if on_gpu else 0
-
-
-def _submitted(ray: Any, requests: Sequence[CellRequest], tune: Tune, ship: Path | None) -> Iterator[Any]:
+def _submitted(
+    ray: Any, requests: Sequence[CellRequest], gpus: Sequence[int], tune: Tune, ship: Path | None
+) -> Iterator[Any]:
     """Submit a task for each cell, and yield it. Data that several cells share crosses the cluster once."""
     # a new worker process for each cell, because a task changes its environment, working folder and cores
     task = ray.remote(max_calls=1, max_retries=_RETRIES, retry_exceptions=[HostError])(_tune_on_host)
@@ -161,7 +166,7 @@ def _submitted(ray: Any, requests: Sequence[CellRequest], tune: Tune, ship: Path
         if id(part) not in stored:
             with explained_pickling_errors():
                 stored[id(part)] = ray.put(_shipped(part, ship))
-    for index, request in enumerate(requests):
+    for index, (request, count) in enumerate(zip(requests, gpus, strict=True)):
         workload = replace(
             request.workload,
             build_model=_shipped(request.workload.build_model, ship),
@@ -171,12 +176,11 @@ def _submitted(ray: Any, requests: Sequence[CellRequest], tune: Tune, ship: Path
         )
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=workload))
-        gpus = _gpu_count(ray, request.settings)
         options = task.options(
             name=f"cell {index + 1}",
             num_cpus=0,  # the tune uses all cores of its host or of its GPUs, so Ray need not count them
-            num_gpus=gpus,
-            resources={MEASURING: _GPU_SHARE if gpus else 1},
+            num_gpus=count,
+            resources={MEASURING: _GPU_SHARE if count else 1},
             label_selector=dict(request.host_labels),
         )
         parts = [stored[id(part)] for part in (request.workload.data, request.workload.validation)]

@@ -27,7 +27,6 @@ def ray(*nodes, gpus=()):
     context = SimpleNamespace(get_node_id=lambda: nodes[0]["NodeID"], get_accelerator_ids=lambda: {"GPU": list(gpus)})
     return SimpleNamespace(
         nodes=lambda: list(nodes),
-        cluster_resources=lambda: {name: 1.0 for node in nodes for name in node["Resources"]},
         get_runtime_context=lambda: context,
     )
 
@@ -50,31 +49,35 @@ def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, devi
 
 
 @pytest.mark.parametrize(
-    ("settings", "labels", "lacking"),
+    ("gpus", "labels", "lacking"),
     [
-        ({}, {}, None),
-        ({"device": "cpu", "devices": 9}, {"region": "eu"}, None),
-        ({"devices": 2}, {}, "2 GPUs"),
-        ({"devices": 2}, {"region": "eu"}, "2 GPUs, region=eu"),
-        ({}, {"region": "us"}, "1 GPU, region=us"),
-        ({"device": "cpu"}, {"region": "!in(eu, us)"}, None),  # Ray knows
+        (0, {}, None),
+        (1, {"region": "eu"}, None),
+        (2, {}, "2 GPUs"),
+        (2, {"region": "eu"}, "2 GPUs, region=eu"),
+        (0, {"region": "us"}, "region=us"),
+        (0, {"region": "!in(eu, us)"}, None),  # Ray knows
     ],
 )
-def test_cells_that_no_host_can_tune_wait_and_say_so(settings, labels, lacking):
-    notices = []
-    ray_cells._check_hosts(
-        ray(node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)), [cell(labels=labels, **settings)] * 2, notices.append
-    )
-    assert notices[0] == "2 cells on 2 hosts of a Ray cluster"
-    assert notices[1:] == (
-        [f"no host has {lacking}: cells that need it wait until such a host joins the cluster"] if lacking else []
-    )
+def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
+    notices, nodes = [], [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
+    ray_cells._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
+    waiting = f"no host has {lacking}: cells that need it wait until such a host joins the cluster"
+    assert notices == ["2 cells on 2 hosts of a Ray cluster", *([waiting] if lacking else [])]
 
 
 def test_a_cluster_without_a_host_that_measures_is_an_error():
-    dead = {**node(), "Alive": False}
     with pytest.raises(UsageError, match="--resources="):
-        ray_cells._check_hosts(ray(dead), [cell()], print)
+        ray_cells._check_hosts([{**node(), "Alive": False}], [cell()], [0], print)
+
+
+def test_cells_take_a_gpu_where_the_cluster_has_some():
+    counts = [
+        ray_cells._gpu_count(TuneSettings(device=device, devices=2), has_gpus=has_gpus)
+        for device in ("auto", "gpu", "cpu")
+        for has_gpus in (True, False)
+    ]
+    assert counts == [2, 0, 2, 2, 0, 0]
 
 
 def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(tmp_path):
@@ -93,12 +96,14 @@ def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(
         Workload(named, data, fit_kwargs={"callbacks": named, "epochs": 2}),
         Workload(named, data, validation=module),
     ]
-    list(ray_cells._submitted(fake, [cell(w, {"region": "eu"}) for w in workloads], len, tmp_path))
+    cells = [cell(workload, {"region": "eu"}) for workload in workloads]
+    list(ray_cells._submitted(fake, cells, [0, 3], len, tmp_path))
     assert stored == [data, None, module]
-    (options, (_, pickled, parts, folder)), (_, (_, _, others, _)) = submitted
+    (options, (_, pickled, parts, folder)), (on_gpus, (_, _, others, _)) = submitted
     assert (parts, others, folder) == ([1, 2], [1, 3], None)
     assert options["label_selector"] == {"region": "eu"}
     assert (options["num_gpus"], options["resources"]) == (0, {"measuring": 1})
+    assert (on_gpus["num_gpus"], on_gpus["resources"]) == (3, {"measuring": 0.001})
     sent = cloudpickle.loads(pickled).workload
     assert (sent.build_model, sent.data, sent.fit_kwargs["callbacks"]) == (
         Reference("job.py:build_model"),
