@@ -43,7 +43,7 @@ BUILT = ("model_kwargs", "data_kwargs", "fit_kwargs", "dtype_policy", "jit_compi
 PLACED = ("device", "device_memory", "host_memory", "launch")
 FUNCTIONS = {
     "tune": ORDER,
-    "measure": (*BUILT, "call", *PLACED, "devices", "distribution", "max_trial_seconds"),
+    "measure": (*BUILT, "call", *PLACED, "distribution", "max_trial_seconds"),
     "estimate": (*BUILT, *PLACED, "baseline"),
 }
 """The functions that take these arguments, and which of them."""

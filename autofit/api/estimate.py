@@ -149,13 +149,13 @@ def _estimate(
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     if gpus:
         name = backends.named(workload.backend).name
-        if isinstance(settings.devices, int) and settings.devices > 1:
-            gpus = tuple(replace(each, count=settings.devices) for each in gpus)
+        if settings.device_count > 1:
+            gpus = tuple(replace(each, count=settings.device_count) for each in gpus)
         if name != "jax" and any(each.count > 1 for each in gpus):
             raise UsageError(f"an estimate for several GPUs is possible on JAX only; the backend is {name}", key="gpu")
         if name != "torch":
             absent_gpu.require_compiler()
-        changes = {"device": "cpu", "devices": None, "device_memory": TuneSettings().device_memory}
+        changes = {"device": "cpu", "device_memory": TuneSettings().device_memory}
         settings = settings.model_copy(update=changes)
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)

@@ -31,7 +31,6 @@ def measure(
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
     launch: Literal["auto", "fork", "plain"] = "auto",
-    devices: int | Sequence[int] | None = None,
     distribution: Literal["data_parallel"] | None = None,
     max_trial_seconds: float = 180.0,
     wait: bool = True,
@@ -85,7 +84,6 @@ def measure(
         device_memory=device_memory,
         host_memory=host_memory,
         launch=launch,
-        devices=devices,
         max_trial_seconds=max_trial_seconds,
     )
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress, wait=wait)

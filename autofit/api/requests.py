@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
@@ -33,7 +33,7 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
     """Detect the machine and choose the devices; raise UsageError if the requested devices cannot be used."""
     machine = host.detect(gpus.nvidia_devices())
-    return machine, gpus.choose_placement(machine, settings.device, settings.devices)
+    return machine, gpus.choose_placement(machine, settings.device)
 
 
 def build_request(
@@ -55,27 +55,19 @@ def build_request(
     """
     for gpu in placement.gpus:
         gpus.require_free(gpu)
-    if placement.count > 1 and not backend.distribution:
+    if placement.count > 1 and (not backend.distribution or workload.call != FIT):
         raise UsageError(
-            f"autofit does not support training on several devices with Keras on {backend.name}, which needs a process for "
-            "each device. Use tensorflow or jax, where one `fit` trains on all devices, or choose one device",
-            key="devices",
-        )
-    if placement.count > 1 and settings.effective_batch_size is not None and backend.name == TENSORFLOW:
-        raise UsageError(
-            f"Keras's optimizer cannot accumulate gradients under a {backend.distribution}; remove effective_batch_size, "
-            "or use jax",
-            key="effective_batch_size",
+            f"several devices can share the batches of fit with Keras on tensorflow or jax, not of {workload.call} on "
+            f"{backend.name}; choose one device",
+            key="device",
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
-    if workload.call != FIT and placement.count > 1:
-        raise UsageError(f"{workload.call} is tuned on one device; choose one", key="devices")
+
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:
         raise UsageError(
-            f"{placement.count} devices cannot share a batch of {present} evenly. batch_size is the total of all devices; "
-            f"give a multiple of {placement.count}",
+            f"{placement.count} devices cannot share a batch of {present} evenly; give a multiple of {placement.count}",
             key="baseline.batch_size",
         )
     on_each = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from autofit.api.config import load
@@ -45,7 +45,6 @@ def tune(
     max_oom: int = 2,
     min_updates: int = 10,
     sample_count: int | None = None,
-    devices: int | Sequence[int] | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
     fresh: bool = False,
     wait: bool = True,
@@ -78,7 +77,9 @@ def tune(
         baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of
             your data factory (or the attributes of your PyDataset), or else Keras's. The baseline is the result unless
             another configuration is shown to be faster.
-        device: device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …
+        device: device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, … Several GPUs of one model
+            train one model together: gpu:0,1 those with these indices, 2x gpu any two. Batch sizes are then global and
+            multiples of the number of devices. To test the code without GPUs, 2x cpu makes two devices of a CPU.
         device_memory: memory limit of each device: a percentage of the GPU memory that is free now, a size (6GiB), or
             bytes. A CPU has no device memory of its own: there a percentage sets no limit, and a size caps TensorFlow's
             allocator.
@@ -98,8 +99,8 @@ def tune(
         call: method of the model that is tuned: fit, or inference with predict or evaluate. Inference has no optimizer and
             no gradients; a model for predict need not be compiled.
         backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
-        distribution: "data_parallel" builds the model for several `devices` under a `tf.distribute.MirroredStrategy` (on
-            JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.
+        distribution: "data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on JAX:
+            a `keras.distribution.DataParallel`); None if `build_model` does that itself.
         max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
             is 300 seconds longer if torch.compile compiles the train step.
         max_batch_size: largest batch size to try, in samples, even if `space` has larger ones; None for no limit.
@@ -115,10 +116,8 @@ def tune(
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
             tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
-        devices: devices that train one model together, each on a share of the batch: their number, or a list of GPU
-            indices; None for one device. With several devices, batch sizes are global and multiples of the number of
-            devices. With device: cpu, the devices are logical devices of one CPU, for testing the code without GPUs.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
+
         fresh: whether to delete the stored trials of the same request first.
         wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
         progress: whether to show progress, or a `Progress` to show it on.
@@ -175,7 +174,6 @@ def tune(
         max_oom=max_oom,
         min_updates=min_updates,
         sample_count=sample_count,
-        devices=devices,
         launch=launch,
     )
     return _tune(workload, settings, progress, fresh=fresh, wait=wait)

@@ -102,8 +102,6 @@ class Backend(ABC):
     """Whether Keras turns every input into a `tf.data.Dataset`."""
     distribution = ""
     """The class that trains one model on several devices of a host by splitting each batch; empty if there is none."""
-    needs_even_batches = False
-    """Whether training fails on a batch that cannot be divided evenly among the devices."""
 
     @property
     def _library(self) -> Any:

@@ -68,7 +68,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     except UsageError as error:
         yield problem("keras backend", str(error), _AGAIN)
     try:
-        placement = gpus.choose_placement(machine, "auto", None)
+        placement = gpus.choose_placement(machine, "auto")
         yield from on_gpus(machine)
     except UsageError as error:
         yield problem("gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu.")

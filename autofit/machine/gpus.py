@@ -29,6 +29,9 @@ _THROTTLES = {  # reasons why a clock is lowered under load, by NVML's bit
     0x80: "power supply",
 }
 
+DEVICE = r"^(auto|cpu|gpu|gpu:\d+(,\d+)*|[1-9]\d*x (cpu|gpu))$"
+"""The forms of `device`: gpu:0,1 are the GPUs with these indices, 2x gpu any two, and 2x cpu two parts of the CPU."""
+
 Reading = TypeVar("Reading")
 
 
@@ -42,69 +45,37 @@ class UnreadDevice:
     problem: str
 
 
-def choose_placement(machine: Machine, device: str, devices: int | Sequence[int] | None) -> Placement:
-    """Return the devices to train on; `devices` is their number or a list of GPU indices, and None means one."""
-    if devices is None or devices == 1:
-        chosen = choose_device(machine, device)
-        return Placement() if chosen is None else Placement.on(chosen)
-    if device not in ("auto", "cpu", "gpu"):
-        raise UsageError(f"give either devices: {devices!r} or device: {device}, not both", key="devices")
-    if not isinstance(devices, int):
-        if device == "cpu":
-            raise UsageError(
-                f"{devices!r} selects GPUs, but device is cpu; write the number of devices instead", key="devices"
-            )
-        if len(set(devices)) < len(devices):
-            raise UsageError(f"{devices!r} has a duplicate; list each GPU once", key="devices")
-        selected = [choose_device(machine, f"gpu:{index}") for index in devices]
-        return Placement.on(*(gpu for gpu in selected if gpu is not None))
-    if device == "cpu":
-        return Placement(count=devices)
-    if len(machine.devices) < devices:
-        names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices) or "none"
-        raise UsageError(
-            f"{devices} GPUs are requested; available GPUs: {names}. To test the code without GPUs, write device: cpu, "
-            f"which trains on {devices} logical devices of one CPU",
-            key="devices",
-        )
-    foremost = _foremost(machine.devices)
-    alike = [gpu for gpu in machine.devices if gpu.name == foremost.name]
-    if len(alike) < devices:
-        names = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices)
-        raise UsageError(
-            f"{devices} GPUs are requested, but only {len(alike)} of {names} are of the model {foremost.name}. The slowest "
-            f"GPU would set the pace; to train on different models all the same, list them: "
-            f"devices: {[gpu.index for gpu in machine.devices][:devices]}",
-            key="devices",
-        )
-    return Placement.on(*alike[:devices])
+def requested(device: str) -> tuple[str, int, tuple[int, ...]]:
+    """Split a `device` of the form `DEVICE` into auto, cpu or gpu, the number of devices, and the indices of GPUs."""
+    many, _, kind = device.rpartition("x ")
+    kind, _, listed = kind.partition(":")
+    indices = tuple(int(index) for index in listed.split(",") if index)
+    return kind, int(many or len(indices) or 1), indices
 
 
-def choose_device(machine: Machine, device: str) -> Device | None:
-    """Return the accelerator that `device` (auto, cpu, gpu or gpu:N) selects; None for the CPU.
+def choose_placement(machine: Machine, device: str) -> Placement:
+    """Return the devices that `device` selects; several GPUs must be of one model, because the slowest sets the pace.
 
     With auto, raise UsageError if the only GPU is unusable: nobody should tune on the CPU by accident.
     """
-    if device == "cpu":
-        return None
-    if device in ("auto", "gpu"):
-        chosen = _foremost(machine.devices) if machine.devices else None
-    elif device.startswith("gpu:") and device[4:].isdigit():
-        chosen = next((gpu for gpu in machine.devices if gpu.index == int(device[4:])), None)
-    else:
-        raise UsageError(
-            f"{device!r} is not a device; write auto, cpu, gpu, or a GPU with its index, such as gpu:0", key="device"
-        )
-    if chosen is not None:
-        return chosen
+    kind, count, indices = requested(device)
+    if kind == "cpu":
+        return Placement(count=count)
+    chosen = [gpu for gpu in machine.devices if gpu.index in indices]
+    if not indices and machine.devices:
+        first = _foremost(machine.devices)
+        chosen = [first, *(gpu for gpu in machine.devices if gpu.name == first.name and gpu != first)][:count]
+    if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
+        return Placement.on(*chosen)
     if not machine.devices and (reason := unusable_gpu()) is not None:
         raise UsageError(f"{reason}; to tune on the CPU, write cpu", key="device")
     if device == "auto":
-        return None
+        return Placement()
     choices = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
     choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if isinstance(d, UnreadDevice)]
     listed = ", ".join(choices) or "none that the NVIDIA driver reports"
-    raise UsageError(f"{device!r} is not on this machine; available GPUs: {listed}", key="device")
+    rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
+    raise UsageError(f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device")
 
 
 def _foremost(devices: Sequence[Device]) -> Device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 from autofit.records.bounds import Count, Positive
@@ -30,7 +29,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices that one training uses: GPUs, or the CPU as one or several logical devices.
+    """The devices that one training uses: GPUs of one model, or the CPU as one or several logical devices.
 
     `count` is the number of devices: GPUs, or logical CPU devices if `gpus` is empty.
 
@@ -64,8 +63,7 @@ class Placement:
         """The name of the devices in reports."""
         if not self.gpus:
             return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
-        counts = Counter(gpu.name for gpu in self.gpus)
-        return " + ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+        return self.gpus[0].name if self.count == 1 else f"{self.count} x {self.gpus[0].name}"
 
 
 ON_CPU = Placement()

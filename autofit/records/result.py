@@ -288,11 +288,6 @@ class TuneRecord(TuneLog):
         return self.choice.samples_per_second
 
     @property
-    def rate_on_each(self) -> float:
-        """The rate divided by the number of devices, in samples per second, because the devices share each batch evenly."""
-        return self.samples_per_second / self.placement.count
-
-    @property
     def spread(self) -> float | None:
         """The half-width of the 95% confidence interval of the rate, relative to the rate; None if unknown."""
         return self.choice.spread

@@ -78,33 +78,6 @@ class SweepRecord:
         return hosts if len(hosts) > 1 else ()
 
     @property
-    def compares_devices(self) -> bool:
-        """Whether cells differ in the number of devices."""
-        return len({cell.result.placement.count for cell in self.cells if cell.result}) > 1
-
-    def scaling_efficiencies(self) -> tuple[float | None, ...]:
-        """Return the scaling efficiency of each cell.
-
-        It is the rate per device, divided by the rate per device of a reference cell: among the cells with a result and the
-        same values on all other axes, the one with the fewest devices. It is 1 if N devices train N times as many samples
-        per second as one device. It is None for a cell without a result, and for all if they have equally many devices.
-        """
-        if not self.compares_devices:
-            return (None,) * len(self.cells)
-        pairs = [(_beside_devices(cell), cell.result) for cell in self.cells]
-        rated = [(group, result) for group, result in pairs if result is not None and result.samples_per_second]
-        rates: dict[str, float] = {}  # for each group, the rate of each device in the cell with the fewest devices
-        for group, result in sorted(rated, key=lambda pair: pair[1].placement.count):
-            rates.setdefault(group, result.rate_on_each)
-        return tuple(result.rate_on_each / rates[group] if result and group in rates else None for group, result in pairs)
-
-    @property
     def axes(self) -> tuple[str, ...]:
         """The axes of all cells, in order of their first appearance."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
-
-
-def _beside_devices(cell: Cell) -> str:
-    """Return a cell's values on all axes except `devices`, as text because a value may not be hashable."""
-    others = [(axis, value) for axis, value in cell.values.items() if "devices" not in map(str.strip, axis.split(","))]
-    return repr(sorted(others, key=lambda item: item[0]))

@@ -10,7 +10,7 @@ from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate, format_spread
-from autofit.report.wording import NONE, outcome_label, shares
+from autofit.report.wording import NONE, outcome_label, share_on_each
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
@@ -62,7 +62,7 @@ def figures(record: TuneRecord) -> list[Figure]:
 def sentences(record: TuneRecord) -> dict[str, str]:
     """Return the sentences that add to the key figures, by subject."""
     texts = {
-        "devices": shares(record),
+        "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
         "why": why_not_highest(record),

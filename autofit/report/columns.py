@@ -142,28 +142,15 @@ def trial_columns(output: Output, rows: Sequence[TrialRow]) -> list[Column[Trial
     return [column for column in shown if any(column.value(row) is not None for row in rows)]
 
 
-@dataclass(frozen=True)
-class CellRow:
-    """A cell of a sweep and its scaling efficiency, which is None if there is nothing to compare it with."""
-
-    cell: Cell
-    efficiency: float | None
+def _of_result(read: Callable[[TuneRecord], Any]) -> Callable[[Cell], Any]:
+    return lambda cell: None if cell.result is None else read(cell.result)
 
 
-def cell_rows(record: SweepRecord) -> list[CellRow]:
-    """Return a row for each cell of a sweep."""
-    return [CellRow(*pair) for pair in zip(record.cells, record.scaling_efficiencies(), strict=True)]
-
-
-def _of_result(read: Callable[[TuneRecord], Any]) -> Callable[[CellRow], Any]:
-    return lambda row: None if row.cell.result is None else read(row.cell.result)
-
-
-def _result(name: str, label: str, form: Callable[[Any], str] = str, shown: Output = _ALL) -> Column[CellRow]:
+def _result(name: str, label: str, form: Callable[[Any], str] = str, shown: Output = _ALL) -> Column[Cell]:
     return Column(name, label, _of_result(attrgetter(name)), form, shown)
 
 
-def _figure(name: str, read: Callable[[TuneRecord], Any]) -> Column[CellRow]:
+def _figure(name: str, read: Callable[[TuneRecord], Any]) -> Column[Cell]:
     return Column(name, name, _of_result(read), shown=Output.CSV)
 
 
@@ -175,18 +162,15 @@ def _scarce_peak(result: TuneRecord) -> int | None:
     return result.host_peak_bytes if result.device_peak_bytes is None else result.device_peak_bytes
 
 
-def _seconds(row: CellRow) -> float | None:
-    return None if row.cell.tune is None else round(row.cell.tune.seconds, 1)
+def _seconds(cell: Cell) -> float | None:
+    return None if cell.tune is None else round(cell.tune.seconds, 1)
 
 
-_CELL_COLUMNS: tuple[Column[CellRow], ...] = (
-    Column("outcome", "outcome", lambda row: row.cell.outcome, shown=_HTML | Output.CSV),
+_CELL_COLUMNS: tuple[Column[Cell], ...] = (
+    Column("outcome", "outcome", lambda cell: cell.outcome, shown=_HTML | Output.CSV),
     Column("config", "fastest that fits", _of_result(lambda result: result.config)),
     *(_figure(knob, attrgetter(f"config.{knob}")) for knob in KNOBS),
     _result("samples_per_second", "samples/s", format_rate),
-    _figure("device_count", attrgetter("placement.count")),
-    Column("samples_per_second_per_device", "per device", _of_result(attrgetter("rate_on_each")), format_rate, _ALL),
-    Column("scaling_efficiency", "scaling", lambda row: row.efficiency, "{:.0%}".format, _ALL),
     Column("gain", "gain", _of_result(lambda result: gain(result).value), order=_of_result(_shown_ratio)),
     _figure("speedup", lambda result: result.speedup.ratio),
     _figure("speedup_low", lambda result: result.speedup.low),
@@ -198,29 +182,27 @@ _CELL_COLUMNS: tuple[Column[CellRow], ...] = (
     _result("bottleneck", "bottleneck"),
     _result("compute_samples_per_second", "model alone", format_rate, Output.CSV),
     _result("input_samples_per_second", "input alone", format_rate, Output.CSV),
-    Column("trials", "trials", lambda row: row.cell.tune and len(row.cell.tune.searched), shown=Output.CSV),
+    Column("trials", "trials", lambda cell: cell.tune and len(cell.tune.searched), shown=Output.CSV),
     Column("seconds", "seconds", _seconds, "{:.0f}".format, _HTML | Output.CSV),
-    Column("host", "tuned on", lambda row: row.cell.host, shown=_ALL),
-    Column("problem", "problem", lambda row: row.cell.problem_line, shown=Output.CSV),
+    Column("host", "tuned on", lambda cell: cell.host, shown=_ALL),
+    Column("problem", "problem", lambda cell: cell.problem_line, shown=Output.CSV),
 )
 
 
-def cell_columns(record: SweepRecord, output: Output) -> list[Column[CellRow]]:
+def cell_columns(record: SweepRecord, output: Output) -> list[Column[Cell]]:
     """Return the columns of a sweep in an output: its axes, then the columns of its results.
 
-    Outputs for people leave out the host if all cells have the same one, and the rate per device and the scaling if all
-    cells have the same number of devices.
+    Outputs for people leave out the host if all cells have the same one.
     """
-    alike: set[str] = set() if record.compares_devices else {"samples_per_second_per_device", "scaling_efficiency"}
-    alike |= set() if record.hosts else {"host"}
+    alike = set[str]() if record.hosts else {"host"}
     shown = [c for c in _CELL_COLUMNS if c.shown & output and (output is Output.CSV or c.name not in alike)]
     taken, names = {column.label for column in shown}, short_names(record.axes)
     labels = {axis: axis if name in taken else name for axis, name in names.items()}
     return [*(_axis(axis, label) for axis, label in labels.items()), *shown]
 
 
-def _axis(axis: str, label: str) -> Column[CellRow]:
-    return Column(axis, label, lambda row: row.cell.values.get(axis))
+def _axis(axis: str, label: str) -> Column[Cell]:
+    return Column(axis, label, lambda cell: cell.values.get(axis))
 
 
 def as_csv(record: SweepRecord) -> str:
@@ -228,5 +210,5 @@ def as_csv(record: SweepRecord) -> str:
     columns, text = cell_columns(record, Output.CSV), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in columns])
-    writer.writerows([column.value(row) for column in columns] for row in cell_rows(record))
+    writer.writerows([column.value(row) for column in columns] for row in record.cells)
     return text.getvalue()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autofit.backends.jax.backend import variables_for_cpu_devices
 from autofit.records.result import TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report.wording import share_on_each
@@ -155,32 +154,16 @@ def _lines(name: str, arguments: list[str]) -> str:
 def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[str], list[str]]:
     """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`.
 
-    The environment precedes all imports, because JAX splits a CPU into devices when it is loaded. The model is built within
-    a distribution if autofit distributes it.
+    The environment precedes all imports. The model is built within a distribution if autofit distributes it.
     """
-    placement, distribution = record.placement, record.call_source.distribution
-    if placement.count == 1:
-        return [], [], [assignment]
-    variables, lines = {}, []
-    if placement.gpus and len(placement.gpus) < len(record.machine.devices):
-        # by UUID, because CUDA's order may not be the driver's
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in placement.gpus)
-    is_jax = record.description.versions.get("backend") == "jax"
-    if is_jax and not placement.gpus:
-        variables |= variables_for_cpu_devices(placement.count)
-    environment = (
-        ["import os", *(f'os.environ["{name}"] = "{value}"' for name, value in variables.items())] if variables else []
-    )
-    if is_jax:
-        if distribution:
-            lines.append("distribution = keras.distribution.DataParallel()")
-            lines.append("keras.distribution.set_distribution(distribution)")
-        return environment, ["import keras"] if lines else [], [*lines, assignment]
-    if not placement.gpus:
-        lines.append('cpu = tf.config.list_physical_devices("CPU")[0]')
-        lines.append(f"parts = [tf.config.LogicalDeviceConfiguration()] * {placement.count}")
-        lines.append("tf.config.set_logical_device_configuration(cpu, parts)")
-    if distribution:
-        lines += ["strategy = tf.distribute.MirroredStrategy()", "with strategy.scope():"]
-        assignment = textwrap.indent(assignment, "    ")
-    return environment, [_IMPORT_TENSORFLOW] if lines else [], [*lines, assignment]
+    placement, environment = record.placement, []
+    if 1 < len(placement.gpus) < len(record.machine.devices):
+        uuids = ",".join(gpu.uuid for gpu in placement.gpus)  # because CUDA's order may not be the driver's
+        environment = ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
+    if placement.count == 1 or not record.call_source.distribution:
+        return environment, [], [assignment]
+    if record.description.versions.get("backend") == "jax":
+        lines = ["keras.distribution.set_distribution(keras.distribution.DataParallel())", assignment]
+        return environment, ["import keras"], lines
+    lines = ["with tf.distribute.MirroredStrategy().scope():", textwrap.indent(assignment, "    ")]
+    return environment, [_IMPORT_TENSORFLOW], lines

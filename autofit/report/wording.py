@@ -40,14 +40,6 @@ def share_on_each(record: TuneRecord) -> str:
     return "" if devices == 1 or not batch else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
 
 
-def shares(record: TuneRecord) -> str:
-    """Return the batch size and the rate on each of several devices; empty for one device."""
-    if record.placement.count == 1:
-        return ""
-    rate = f"{format_rate(record.rate_on_each)} samples/s on each"
-    return "; ".join(part for part in (share_on_each(record), rate) if part)
-
-
 def short_names(axes: Sequence[str]) -> dict[str, str]:
     """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}

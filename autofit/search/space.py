@@ -261,7 +261,7 @@ def build_space(
     if not values["batch_size"]:
         raise UsageError(
             f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
-            key="devices",
+            key="device",
         )
     if max_batch_size is not None:
         largest = max_batch_size // replicas * replicas

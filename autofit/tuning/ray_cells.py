@@ -27,6 +27,7 @@ import cloudpickle
 import psutil
 
 from autofit.errors import AutofitError, UsageError
+from autofit.machine.gpus import requested
 from autofit.records.distribution import install_command
 from autofit.records.sweep import Cell
 from autofit.records.units import counted
@@ -67,8 +68,8 @@ def tune_on_ray(
         import ray
     except ImportError:
         raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
-    if any(isinstance(each.devices, list) or each.device.startswith("gpu:") for each in (r.settings for r in requests)):
-        raise UsageError("on a cluster, Ray chooses the GPUs; write device: gpu, or devices: 2", key="device")
+    if any(request.settings.device.startswith("gpu:") for request in requests):
+        raise UsageError("on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu", key="device")
     folder = None if ship is None else Path(ship).resolve()
     waiting: dict[Any, int] = {}
     disconnect = _connect(ray, address, folder)
@@ -128,8 +129,8 @@ def _require_answer(address: str) -> None:
 
 
 def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
-    on_gpu = settings.device == "gpu" or (settings.device == "auto" and has_gpus)
-    return settings.device_count if on_gpu else 0
+    kind, count, _ = requested(settings.device)
+    return count if kind == "gpu" or (kind == "auto" and has_gpus) else 0
 
 
 def _check_hosts(

@@ -7,12 +7,12 @@ public functions and the tables in the README are written from it by `python -m 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from autofit.machine import limits
+from autofit.machine import gpus, limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
@@ -44,11 +44,7 @@ Share = Annotated[
     written_as("write a percentage (2%) or a share (0.02), below 100%"),
 ]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|gpu(:\d+)?)$"), written_as("write auto, cpu, gpu, gpu:0, gpu:1, …")]
-Devices = Annotated[
-    Annotated[int, Field(ge=1)] | Annotated[Sequence[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None,
-    written_as("write how many devices (4), or the numbers of GPUs ([0, 2])"),
-]
+Device = Annotated[str, Field(pattern=gpus.DEVICE), written_as("write auto, cpu, gpu, gpu:1, gpu:0,1, 2x gpu or 2x cpu")]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
 
@@ -91,7 +87,10 @@ class TuneSettings(BaseModel):
         "another configuration is shown to be faster.",
     )
     device: Device = Field(
-        default="auto", description="Device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, …"
+        default="auto",
+        description="Device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, … Several GPUs of one "
+        "model train one model together: gpu:0,1 those with these indices, 2x gpu any two. Batch sizes are then global and "
+        "multiples of the number of devices. To test the code without GPUs, 2x cpu makes two devices of a CPU.",
     )
     device_memory: Memory = Field(
         default="90%",
@@ -161,13 +160,6 @@ class TuneSettings(BaseModel):
         description="Where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for "
         "a file in your data folder.",
     )
-    devices: Devices = Field(
-        default=None,
-        description="Devices that train one model together, each on a share of the batch: their number, or a list of GPU "
-        "indices; None for one device. With several devices, batch sizes are global and multiples of the "
-        "number of devices. With device: cpu, the devices are logical devices of one CPU, for testing the "
-        "code without GPUs.",
-    )
     launch: Literal["auto", "fork", "plain"] = Field(
         default="auto",
         description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
@@ -178,6 +170,4 @@ class TuneSettings(BaseModel):
     @property
     def device_count(self) -> int:
         """How many devices share each batch."""
-        if self.devices is None:
-            return 1
-        return self.devices if isinstance(self.devices, int) else len(self.devices)
+        return gpus.requested(self.device)[1]

@@ -89,7 +89,7 @@ class Workload:
     )
     distribution: Literal["data_parallel"] | None = Field(
         default=None,
-        description='"data_parallel" builds the model for several `devices` under a `tf.distribute.MirroredStrategy` (on '
+        description='"data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on '
         "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
     )
 

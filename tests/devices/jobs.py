@@ -31,13 +31,6 @@ def rows(count=MOST):
     return x, x.sum(axis=1, keepdims=True)
 
 
-def fives(workers=1):
-    """A pipeline that makes batches of 5, whatever is asked for."""
-    import tensorflow as tf
-
-    return tf.data.Dataset.from_tensor_slices(rows()).batch(5, drop_remainder=True).prefetch(workers)
-
-
 def build():
     model = keras.Sequential(
         [keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)],
@@ -46,10 +39,10 @@ def build():
     return model
 
 
-def build_mirrored(names=()):
+def build_mirrored():
     import tensorflow as tf
 
-    with tf.distribute.MirroredStrategy(list(names) or None).scope():
+    with tf.distribute.MirroredStrategy().scope():
         return build()
 
 

@@ -81,7 +81,6 @@ class Jax(Backend):
     cache_variables = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
     distribution = "DataParallel"
-    needs_even_batches = True
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)

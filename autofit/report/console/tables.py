@@ -13,11 +13,11 @@ from rich.text import Text
 from autofit.records.description import Estimate
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import CellOutcome, SweepRecord
+from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.choice import figures, sentences
-from autofit.report.columns import CellRow, Column, Field, Output, cell_columns, cell_rows, trial_columns, trial_rows
+from autofit.report.columns import Column, Field, Output, cell_columns, trial_columns, trial_rows
 from autofit.report.snippet import render
 from autofit.report.wording import (
     GPU_COLUMNS,
@@ -72,8 +72,8 @@ def sweep_table(record: SweepRecord) -> Group:
     for column in columns:
         is_left, is_long = column.name in (*record.axes, *_LEFT), column.name in (*record.axes, *_LONG)
         table.add_column(column.label, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
-    for row in cell_rows(record)[:_MOST_ROWS]:
-        table.add_row(*_cell_texts(row, columns))
+    for cell in record.cells[:_MOST_ROWS]:
+        table.add_row(*_cell_texts(cell, columns))
     problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
     failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in problems[:_MOST_ROWS]]
     outcomes = [cell.outcome for cell in record.cells]
@@ -84,12 +84,12 @@ def sweep_table(record: SweepRecord) -> Group:
     return Group(table, *cut, *failures, Text(total))
 
 
-def _cell_texts(row: CellRow, columns: Sequence[Column[CellRow]]) -> list[Text]:
+def _cell_texts(cell: Cell, columns: Sequence[Column[Cell]]) -> list[Text]:
     """Return the fields of a cell; if it has no result, its outcome replaces the config."""
-    if row.cell.result is not None:
-        return [Text(column.field(row).text) for column in columns]
-    outcome = Text(row.cell.outcome, style=_CELL_STYLES[row.cell.outcome])
-    return [outcome if c.name == "config" else Text(c.field(row).text.removeprefix(NONE)) for c in columns]
+    if cell.result is not None:
+        return [Text(column.field(cell).text) for column in columns]
+    outcome = Text(cell.outcome, style=_CELL_STYLES[cell.outcome])
+    return [outcome if c.name == "config" else Text(c.field(cell).text.removeprefix(NONE)) for c in columns]
 
 
 def labelled(rows: Iterable[tuple[str, str]]) -> Table:

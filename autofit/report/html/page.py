@@ -17,7 +17,7 @@ from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
-from autofit.report.columns import Column, Output, TrialRow, cell_columns, cell_rows, trial_columns, trial_rows
+from autofit.report.columns import Column, Output, TrialRow, cell_columns, trial_columns, trial_rows
 from autofit.report.html import plots
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -60,7 +60,7 @@ def compact(record: TuneRecord | SweepRecord) -> str:
     """Return HTML without scripts for a notebook: a tune's figures, lines to paste and trials, or a sweep's cells."""
     if isinstance(record, SweepRecord):
         columns = cell_columns(record, Output.NOTEBOOK)
-        rows = [[column.field(row) for column in columns] for row in cell_rows(record)]
+        rows = [[column.field(cell) for column in columns] for cell in record.cells]
         return _fill("compact_sweep.html", title=record.title, origin=origin(record), columns=columns, rows=rows)
     return _fill("compact.html", **_result(record, Output.NOTEBOOK))
 
@@ -105,11 +105,11 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "columns": columns,
         "cells": [
             {
-                "fields": [column.field(row) for column in columns],
-                "cell": row.cell,
-                "answer": {} if row.cell.tune is None else _result(row.cell.tune, Output.PAGE),
+                "fields": [column.field(cell) for column in columns],
+                "cell": cell,
+                "answer": {} if cell.tune is None else _result(cell.tune, Output.PAGE),
             }
-            for row in cell_rows(record)
+            for cell in record.cells
         ],
     }
 

@@ -30,6 +30,7 @@ from autofit.trial.worker.build import build_model, open_training, open_validati
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.keras_versions import (
+    Distribution,
     distribution_of,
     model_defaults,
     without_tensorflow,
@@ -80,12 +81,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         one_size = batch_shapes.one_size_of_model(model)
         if one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
-    if data.batch_samples % context.placement.count:
-        raise UsageError(
-            f"the data makes batches of {data.batch_samples} samples, which {context.placement.count} devices cannot share "
-            f"evenly. batch_size is global: make it a multiple of {context.placement.count}",
-            key="data",
-        )
     shapes: batch_shapes.BatchShapes | None = None
     input_shapes = batch_shapes.input_shapes(model)
     if not input_shapes or any(None in shape[1:] for shape in input_shapes):
@@ -104,7 +99,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
         *tfdata_caches.notices(),
         *notices_of_model,
-        *_notices_of_data(data, held_out, context.placement),
         *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
     )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -215,57 +209,23 @@ def _notices(
 
 
 def _notices_of_model(model: Any, placement: Placement) -> list[str]:
-    """Return notices about a distributed model; raise unless it trains on all devices of its placement."""
-    distribution, wanted, problem = distribution_of(model), backends.current().distribution, None
-    if distribution is None and placement.count > 1:
-        problem = (
-            f"devices is {placement.count}, but the model that build_model returned trains on one device. Build it "
-            f"under a {wanted}, or set distribution: data_parallel to let autofit distribute it"
+    """Return a notice about a distributed model; raise unless it trains on all devices of its placement."""
+    found = distribution_of(model) or Distribution("", 1)
+    wanted = Distribution(backends.current().distribution, placement.count)
+    if wanted.count == found.count == 1:
+        one = f"the model is distributed by {found.name}, but on one device: to tune for two, set device: 2x gpu"
+        return [one] if found.name else []
+    if found != wanted:
+        by = f" by {found.name}" if found.name else ""
+        raise UsageError(
+            f"this tune uses {counted(wanted.count, 'device')}, but the model that build_model returned trains on "
+            f"{found.count}{by}. Build it under a {wanted.name} of {wanted.count}, or set distribution: data_parallel",
+            key="device",
         )
-    elif distribution is not None and placement.count > 1 and distribution.name != wanted:
-        problem = f"the model is distributed by {distribution.name}, which autofit does not support; use {wanted}"
-    elif distribution is not None and distribution.count != placement.count:
-        problem = (
-            f"the model is distributed by {distribution.name} over {counted(distribution.count, 'device')}, but this tune "
-            f"uses {placement.count}. Set devices: {distribution.count}, or distribute the model over {placement.count}"
-        )
-    if problem is not None:
-        raise UsageError(problem, key="devices")
-    if distribution is None:
-        return []
-    if placement.count == 1:
-        return [
-            f"the model is distributed by {distribution.name}, but this tune uses one device, and its result holds for "
-            "one device. To tune for N devices, set devices: N; batch sizes are then global"
-        ]
-    of_cpu = (
-        f"the {placement.count} devices are parts of one CPU and share its cores and memory: their rate says nothing about "
-        f"{placement.count} GPUs"
-    )
-    of_batches = f"batch sizes are global, and multiples of {placement.count}"
-    return [f"{placement.count} devices share each batch: {of_batches}", *([] if placement.gpus else [of_cpu])]
-
-
-def _notices_of_data(data: FitInput, held_out: FitInput | None, placement: Placement) -> Iterator[str]:
-    """Yield notices about a last batch that the devices may not share evenly; raise if training fails on such a batch."""
-    for key, part in (("data", data), ("validation", held_out)):
-        if part is None or placement.count == 1:
-            continue
-        last = part.last_batch_samples()
-        if last is None and part.kind == "tf.data":
-            yield (
-                f"autofit cannot tell whether {placement.count} devices can share the last batch of the {key} evenly. Use "
-                "batch(…, drop_remainder=True)"
-            )
-        if last is not None and last % placement.count:
-            uneven = f"the {key} ends in a batch of {last} samples, which {placement.count} devices cannot share evenly"
-            remedy = f"Leave out the last {last % placement.count} samples, or the last batch"
-            if backends.current().needs_even_batches:
-                raise UsageError(f"{uneven}, so training fails on it. {remedy}", key=key)
-            yield (
-                f"{uneven}. If a device gets no sample, batch normalization yields NaN; if such a batch comes first, as in "
-                f"a shuffled PyDataset, training fails. {remedy}"
-            )
+    return [
+        f"{wanted.count} devices share each batch: batch sizes are global, and multiples of {wanted.count}. In your run, "
+        "leave out a last batch that is not"
+    ]
 
 
 def _defaults(data: FitInput, factory: Any, knobs: Mapping[str, str]) -> dict[str, int]:

@@ -79,9 +79,6 @@ class Arrays(FitInput):
     def sample_count(self) -> int | None:
         return self._count
 
-    def last_batch_samples(self) -> int | None:
-        return self._count % self.batch_samples or self.batch_samples
-
     def without_targets(self) -> Arrays:
         """Return x alone, which is all that `predict` takes."""
         alone = Arrays(self._parts[0], self._config, self._report_error, None)

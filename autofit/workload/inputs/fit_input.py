@@ -118,10 +118,6 @@ class FitInput(ABC):
         """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""
         return None if self._length is None else self._length * self.batch_samples
 
-    def last_batch_samples(self) -> int | None:
-        """Return the number of samples in the last batch of an epoch; None if it is unknown or the data is endless."""
-        return None
-
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` train on full batches for about `steps` steps (more for some kinds of input)."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import first_entry, mapped, samples_of
+from autofit.workload.inputs.batch import first_entry, mapped
 from autofit.workload.inputs.fit_input import ONE_SAMPLE, FitInput, call_counted, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
@@ -50,9 +50,6 @@ class PyDatasetInput(FitInput):
         if isinstance(batch, dict):
             return batch
         return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-
-    def last_batch_samples(self) -> int | None:
-        return None if self._length is None else samples_of(self._as_batch(self._data[self._length - 1]), None)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}

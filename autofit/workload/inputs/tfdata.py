@@ -13,8 +13,6 @@ from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import is_tfdata
 
-_INFINITE = -1  # tf.data.INFINITE_CARDINALITY
-
 
 class TfData(FitInput):
     """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each step."""
@@ -34,9 +32,6 @@ class TfData(FitInput):
         # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
         shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
         self.of_fixed_size = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
-
-    def last_batch_samples(self) -> int | None:
-        return self.batch_samples if self.of_fixed_size or int(self._data.cardinality()) == _INFINITE else None
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._full_batches().repeat().take(steps)}

@@ -11,7 +11,7 @@ import pytest
 
 from autofit.errors import DeviceBusyError, TrialProcessError, UsageError
 from autofit.machine import gpus, limits
-from autofit.records.machine import Device, Placement
+from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
 from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
@@ -173,9 +173,9 @@ def test_a_gpu_that_nvml_cannot_read_is_left_out_and_the_others_stay(driver, mon
     assert (unread.index, unread.problem) == (0, str(pynvml.NVMLError(code)))
     assert gpus.nvidia_devices() == (gpu,)
     assert gpu.index == 1
-    assert gpus.choose_device(replace(MACHINE, devices=(gpu,)), "auto") == gpu
+    assert gpus.choose_placement(replace(MACHINE, devices=(gpu,)), "auto").device == gpu
     with pytest.raises(UsageError, match=rf"gpu:0 \({unread.name}, not usable: {unread.problem}\)"):
-        gpus.choose_device(replace(MACHINE, devices=(gpu,)), "gpu:0")
+        gpus.choose_placement(replace(MACHINE, devices=(gpu,)), "gpu:0")
 
 
 def test_a_gpu_of_unknown_compute_capability_can_be_tuned_on(driver, monkeypatch):
@@ -247,7 +247,7 @@ def test_each_mig_slice_is_a_device(divided, monkeypatch, named, uuids):
     assert {(device.total_bytes, device.free_bytes, device.compute_capability) for device in visible} == {
         (5 * GIB, 4 * GIB, (7, 5))
     }
-    assert gpus.choose_device(replace(MACHINE, devices=visible), "auto").uuid == uuids[0]
+    assert gpus.choose_placement(replace(MACHINE, devices=visible), "auto").device.uuid == uuids[0]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, monkeypatch, name
     assert [gpu.index for gpu in visible] == indices
     assert [gpu.index for gpu in gpus.survey(hidden=True)] == [0, 1, 2]
     if visible:
-        assert gpus.choose_device(replace(MACHINE, devices=visible), "auto").index == indices[0]
+        assert gpus.choose_placement(replace(MACHINE, devices=visible), "auto").device.index == indices[0]
 
 
 @pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
@@ -284,8 +284,8 @@ def test_an_unreported_mig_slice_is_an_error_and_not_a_missing_gpu(driver, monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-4d2e, MIG-5f3a")
     machine = replace(MACHINE, devices=gpus.nvidia_devices())
     with pytest.raises(UsageError, match=r"device: .* MIG-4d2e,"):
-        gpus.choose_device(machine, device)
-    assert gpus.choose_device(machine, "cpu") is None
+        gpus.choose_placement(machine, device)
+    assert gpus.choose_placement(machine, "cpu") == ON_CPU
 
 
 @pytest.mark.parametrize(("visible", "is_hidden"), [(None, False), ("0", False), ("", True), ("-1", True)])
@@ -294,21 +294,21 @@ def test_auto_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(driver
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     if is_hidden:
-        assert gpus.choose_device(MACHINE, "auto") is None
+        assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
         return
     with pytest.raises(UsageError, match=r"device: .* NVIDIA T4 \(Insufficient.* cpu"):
-        gpus.choose_device(MACHINE, "auto")
+        gpus.choose_placement(MACHINE, "auto")
 
 
 def test_auto_refuses_a_gpu_whose_driver_does_not_answer(driver, monkeypatch, tmp_path):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
-    assert gpus.choose_device(MACHINE, "auto") is None
+    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
     with pytest.raises(UsageError, match=r"device: .*nvidia0 .* cpu"):
-        gpus.choose_device(MACHINE, "auto")
+        gpus.choose_placement(MACHINE, "auto")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert gpus.choose_device(MACHINE, "auto") is None
+    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
 
 
 def test_clock_and_throttle_reasons_of_a_gpu(driver, monkeypatch):

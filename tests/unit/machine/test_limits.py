@@ -6,7 +6,7 @@ import pytest
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
-from autofit.records.machine import Device, Machine
+from autofit.records.machine import ON_CPU, Device, Machine, Placement
 
 GIB = 2**30
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
@@ -81,17 +81,17 @@ def test_auto_is_the_gpu_that_cuda_numbers_first(monkeypatch):
     display = replace(GPU, name="NVIDIA T400", total_bytes=4 * GIB, compute_capability=(7, 5))
     large = replace(GPU, index=1, name="NVIDIA A6000", total_bytes=48 * GIB, compute_capability=(8, 6))
     both = replace(MACHINE, devices=(display, large, replace(large, index=2)))
-    assert gpus.choose_device(both, "auto") == gpus.choose_device(both, "gpu") == large
+    assert gpus.choose_placement(both, "auto") == gpus.choose_placement(both, "gpu") == Placement.on(large)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert gpus.choose_device(both, "auto") == display
+    assert gpus.choose_placement(both, "auto").device == display
 
 
 def test_auto_is_the_first_gpu_or_the_cpu():
-    assert gpus.choose_device(MACHINE, "auto") is None
+    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
     both = replace(MACHINE, devices=(GPU, replace(GPU, index=1)))
-    assert gpus.choose_device(both, "auto") == GPU
-    assert gpus.choose_device(both, "gpu:1").index == 1
-    assert gpus.choose_device(both, "cpu") is None
+    assert gpus.choose_placement(both, "auto").device == GPU
+    assert gpus.choose_placement(both, "gpu:1").device.index == 1
+    assert gpus.choose_placement(both, "cpu") == ON_CPU
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_auto_is_the_first_gpu_or_the_cpu():
 )
 def test_devices_that_do_not_exist(device, message):
     with pytest.raises(UsageError, match=message):
-        gpus.choose_device(MACHINE, device)
+        gpus.choose_placement(MACHINE, device)
 
 
 @pytest.mark.parametrize(("allocator", "count"), [("cuda_malloc_async", 1), ("cuda_malloc", 1), ("bfc", 0), (None, 0)])

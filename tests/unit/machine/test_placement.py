@@ -11,6 +11,7 @@ from autofit.errors import UsageError
 from autofit.machine import gpus
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU, Device, Placement
+from autofit.tuning.settings import TuneSettings
 from tests.unit.machine.test_limits import MACHINE as HOST
 
 T4, FAST, SAME, SLOW = (
@@ -27,54 +28,36 @@ def environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("device", "devices", "chosen"),
+    ("device", "chosen", "name"),
     [
-        ("auto", None, [FAST]),
-        ("auto", 1, [FAST]),
-        ("gpu:3", 1, [SLOW]),
-        ("auto", 2, [FAST, SAME]),
-        ("auto", [3, 0], [SLOW, T4]),
-        ("gpu", [2], [SAME]),
+        ("auto", [FAST], "A100"),
+        ("gpu:3", [SLOW], "T4"),
+        ("2x gpu", [FAST, SAME], "2 x A100"),
+        ("gpu:3,0", [T4, SLOW], "2 x T4"),
     ],
 )
-def test_gpus_of_one_model_come_first_and_selected_ones_keep_their_order(device, devices, chosen):
-    assert gpus.choose_placement(MACHINE, device, devices) == Placement.on(*chosen)
+def test_several_gpus_are_of_one_model(device, chosen, name):
+    placement = gpus.choose_placement(MACHINE, device)
+    assert placement == Placement.on(*chosen)
+    assert placement.name == name
 
 
 def test_a_cpu_is_one_device_or_several():
-    assert gpus.choose_placement(MACHINE, "cpu", None) == ON_CPU
-    assert gpus.choose_placement(HOST, "cpu", 4) == Placement(count=4)
+    assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
+    assert gpus.choose_placement(HOST, "4x cpu") == Placement(count=4)
+    assert (ON_CPU.name, Placement(count=2).name) == ("CPU", "CPU as 2 devices")
 
 
-@pytest.mark.parametrize(
-    ("device", "devices", "error"),
-    [
-        ("gpu:1", 2, r"devices: .* 2 .*gpu:1"),
-        ("cpu", [0, 1], r"devices: \[0, 1\] .* cpu"),
-        ("auto", [1, 1], r"devices: \[1, 1\] "),
-        ("auto", [0, 9], "device: 'gpu:9' "),
-        ("auto", 5, r"devices: 5 GPUs .*: gpu:0 \(T4\), .* device: cpu"),
-        ("gpu", 3, r"only 2 of gpu:0 \(T4\), .* are of the model A100\. .*devices: \[0, 1, 2\]"),
-    ],
-)
-def test_placements_that_are_not_possible(device, devices, error):
-    with pytest.raises(UsageError, match=error):
-        gpus.choose_placement(MACHINE, device, devices)
+@pytest.mark.parametrize("device", ["gpu:0,1", "gpu:1,1", "gpu:1,9", "3x gpu"])
+def test_placements_that_are_not_possible(device):
+    with pytest.raises(UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "):
+        gpus.choose_placement(MACHINE, device)
 
 
-@pytest.mark.parametrize(
-    ("placement", "name"),
-    [
-        (ON_CPU, "CPU"),
-        (Placement(count=2), "CPU as 2 devices"),
-        (Placement.on(T4), "T4"),
-        (Placement.on(FAST, SAME), "2 x A100"),
-        (Placement.on(FAST, T4), "A100 + T4"),
-        (Placement.on(FAST, SAME, T4), "2 x A100 + T4"),
-    ],
-)
-def test_a_placement_has_a_name(placement, name):
-    assert placement.name == name
+@pytest.mark.parametrize("device", ["tpu", "2", "0x gpu", "2xgpu", "gpu:", "gpu:0,", "cpu:0", "2x auto"])
+def test_a_device_has_one_of_a_few_forms(device):
+    with pytest.raises(UsageError, match=r"device: .*2x gpu"):
+        TuneSettings(device=device)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))

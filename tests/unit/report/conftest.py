@@ -9,7 +9,7 @@ from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommend
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
-from autofit.report.columns import Output, cell_columns, cell_rows
+from autofit.report.columns import Output, cell_columns
 from autofit.search.feasibility import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
@@ -32,7 +32,7 @@ TRIED = (
 def shown_cells(sweep, output=Output.PAGE):
     """The fields of each cell by the label of the column."""
     columns = cell_columns(sweep, output)
-    return [{column.label: column.field(row) for column in columns} for row in cell_rows(sweep)]
+    return [{column.label: column.field(row) for column in columns} for row in sweep.cells]
 
 
 def trial(config, why=""):

@@ -229,7 +229,7 @@ def test_on_several_devices_the_sizes_on_each_are_those_of_one():
         ({"batch_size": {"min": 3, "max": 3}}, {}, "space.batch_size", {3, 2}),
         ({}, {"max_batch_size": 1}, "space", {2}),
         ({}, {"effective_batch_size": 15}, "space", {2, 100, 15}),
-        ({}, {"sample_count": 1}, "devices", {1, 2}),
+        ({}, {"sample_count": 1}, "device", {1, 2}),
     ],
 )
 def test_batches_that_devices_cannot_share_are_refused(asked, more, key, numbers):
