@@ -22,7 +22,6 @@ BEFORE_A_RELEASE = (
     "backends/test_without_tensorflow.py",
     "cli/test_notebook.py::test_the_example_notebook_runs_from_top_to_bottom",
     "cli/test_secrets.py::test_arguments_are_shown_as_written_in_a_tune_and_a_sweep",
-    "devices/test_facts.py",
     "devices/test_tunes.py::test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both",
     "trial/test_keras_facts.py",
     "trial/test_lifetime.py",

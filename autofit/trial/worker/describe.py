@@ -43,6 +43,7 @@ from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
 from autofit.workload.inputs.tfdata import TfData
+from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
@@ -66,7 +67,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         context, data, lambda: (backend.peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
     )
     knobs = data.knobs(names)
-    forks = "use_multiprocessing" in knobs or (data.has_processes and not data.spawns and "workers" in knobs)
+    forks = "use_multiprocessing" in knobs or (data.kind == TorchLoader.kind and "workers" in knobs)  # grain spawns
     fork_problem = _fork_problem(context, data) if forks else None
     one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
     if context.spec.gpus:

@@ -64,8 +64,6 @@ class FitInput(ABC):
     """Whether `workers` and `max_queue_size` may be AUTOTUNE."""
     has_processes: ClassVar[bool] = False
     """Whether the data's workers are always processes, each of which makes batches ahead."""
-    spawns: ClassVar[bool] = False
-    """Whether worker processes are new interpreters instead of forks."""
     of_fixed_size: bool = False
     """Whether all batches have the same number of samples, which a traced train step may rely on."""
     part_count: int = 0
@@ -96,11 +94,6 @@ class FitInput(ABC):
     @abstractmethod
     def recognises(data: Any) -> bool:
         """Return whether `data` is of this kind."""
-
-    @classmethod
-    def for_names(cls, names: Mapping[str, str]) -> type[FitInput]:
-        """Return the class for a factory whose knobs have these names."""
-        return cls
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
@@ -175,12 +168,11 @@ class FitInput(ABC):
         counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
         return not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
 
-    def full_batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        """Yield the full batches of an epoch that `make` begins; report the errors of the user's code."""
+    def batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Yield the batches of an epoch that `make` begins; report the errors of the user's code."""
         batches = call_reported(self._report_error, lambda: iter(make()))
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
-            if self.is_full(batch):
-                yield batch
+            yield batch
 
     def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
         """Raise UsageError if the data's attribute `name` is not `asked`, the value that its factory was called with."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, call_reported, repeated
+from autofit.workload.inputs.fit_input import FitInput, repeated
 
 
 class Generator(FitInput):
@@ -26,7 +26,7 @@ class Generator(FitInput):
         return isinstance(data, Iterator)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"x": repeated(self._full_batches, steps)}
+        return {"x": repeated(lambda: filter(self.is_full, self._epoch()), steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         batches = itertools.islice(self._epoch(), steps)
@@ -34,10 +34,6 @@ class Generator(FitInput):
 
     def _epoch(self) -> Iterator[Any]:
         assert self._reopen is not None, "a ready-made generator was refused"
-        batches = call_reported(self._report_error, self._reopen)
-        while (batch := call_reported(self._report_error, next, batches, None)) is not None:
+        for batch in self.batches_of(self._reopen):
             self._made.value += 1
             yield batch
-
-    def _full_batches(self) -> Iterator[Any]:
-        return (batch for batch in self._epoch() if self.is_full(batch))

@@ -20,7 +20,7 @@ from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
 from autofit.workload.inputs.grain import Grain, GrainProcesses
-from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, arguments_of, knobs_of, unsupported
+from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, PROCESSES, arguments_of, knobs_of, unsupported
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.inputs.torch_loader import TorchLoader
@@ -45,7 +45,8 @@ def open_input(
     applied = {knob: given[name] for knob, name in names.items() if name in given}
     for recognising in KINDS.values():
         if recognising.recognises(made):
-            kind = recognising.for_names(names)
+            by_processes = recognising is Grain and names.get("workers") == PROCESSES
+            kind = GrainProcesses if by_processes else recognising
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
             under = FitConfig.of({**applied, **at_fit})
             autotuned = [knob for knob in AUTOTUNED if getattr(under, knob) == AUTOTUNE]
