@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +11,13 @@ import keras
 
 from autofit.records.states import Phase
 
-_RENAMED = {"steps_per_epoch": "steps"}  # arguments of `fit` that the others take under another name
-
 
 @dataclass(frozen=True)
 class KerasCall:
     """A method of `keras.Model` that runs a step on each batch.
 
     A compiled `function` runs the model's `step`. Callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …; the
-    method ends after a step if the model's attribute `stop` is true. `arguments` are those it takes; None for all.
+    method ends after a step if the model's attribute `stop` is true.
     """
 
     name: str
@@ -27,7 +26,6 @@ class KerasCall:
     step: str
     stop: str
     phase: Phase = Phase.INFERENCE
-    arguments: tuple[str, ...] | None = None
 
     @property
     def trains(self) -> bool:
@@ -35,20 +33,17 @@ class KerasCall:
 
     def taken(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments of `fit` as this method takes them, without those that it does not take."""
-        if self.arguments is None:
-            return dict(given)
-        renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
-        return {name: value for name, value in renamed.items() if name in self.arguments}
+        takes = inspect.signature(getattr(keras.Model, self.name)).parameters
+        if not self.trains and "steps_per_epoch" in given:
+            given = {**given, "steps": given["steps_per_epoch"]}
+        return {name: value for name, value in given.items() if name in takes}
 
     def is_own(self, model: Any) -> bool:
         """Return whether a model's method is not Keras's, as in keras-hub, which preprocesses the data there."""
         return self.name in vars(model) or getattr(type(model), self.name) is not getattr(keras.Model, self.name)
 
 
-_SHARED = ("x", "batch_size", "steps", "callbacks", "verbose")
 FIT = KerasCall("fit", "train", "train_function", "train_step", "stop_training", Phase.TRAINING)
-PREDICT = KerasCall("predict", "predict", "predict_function", "predict_step", "stop_predicting", arguments=_SHARED)
-EVALUATE = KerasCall(
-    "evaluate", "test", "test_function", "test_step", "stop_evaluating", arguments=(*_SHARED, "y", "sample_weight")
-)
+PREDICT = KerasCall("predict", "predict", "predict_function", "predict_step", "stop_predicting")
+EVALUATE = KerasCall("evaluate", "test", "test_function", "test_step", "stop_evaluating")
 CALLS = {call.name: call for call in (FIT, PREDICT, EVALUATE)}
