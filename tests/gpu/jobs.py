@@ -1,109 +1,95 @@
-"""Models and data of the self-test, small enough for a CPU; each in the size that `large` asks for on a GPU."""
+"""The models and data of the stages. VISIT_SMALL makes them small enough for two cores."""
+
+import os
+import time
+from pathlib import Path
 
 import keras
 import numpy as np
+from keras import layers
 
-layers = keras.layers
+SMALL = "VISIT_SMALL" in os.environ
+PIXELS, FILTERS, COUNT = (16, (8,), 1024) if SMALL else (64, (32, 64, 128), 65536)
+WORDS, LENGTH, WIDTH, BLOCKS = (256, 16, 32, 1) if SMALL else (8192, 128, 256, 4)
+CLASSES, BORDER = 10, 4
+CALLS_BEFORE_A_HANG = 40  # more than it takes to describe the data
 
 
-class Images(keras.utils.PyDataset):
-    """Random images from memory, made batch by batch."""
+def residual():
+    """A residual network whose norms come first (He et al. 2016, arXiv:1603.05027)."""
+    inputs = keras.Input((PIXELS, PIXELS, 3))
+    x = layers.Conv2D(FILTERS[0], 3, padding="same")(inputs)
+    for filters in FILTERS:
+        for stride in (2, 1):
+            activated = layers.ReLU()(layers.BatchNormalization()(x))
+            y = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(activated)
+            y = layers.Conv2D(filters, 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
+            x = layers.Add()([y, layers.Conv2D(filters, 1, stride)(activated)])
+    return _classifier(inputs, layers.GlobalAveragePooling2D()(x))
 
-    def __init__(self, batch_size=32, pixels=32, count=4096, in_tensorflow=False, draws=False, **kwargs):
+
+class Photos(keras.utils.PyDataset):
+    """Random images; each is cropped, flipped and scaled in Python when its batch is made."""
+
+    def __init__(self, batch_size=32, count=COUNT, **kwargs):
         super().__init__(**kwargs)
-        self.batch_size, self.count = batch_size, count
-        self.in_tensorflow, self.draws = in_tensorflow, draws
-        self.pool = np.random.default_rng(0).random((256, pixels, pixels, 3), dtype="float32")
+        self.batch_size, self.count, side = batch_size, count, PIXELS + BORDER
+        self.images = np.random.default_rng(0).integers(0, 256, (256, side, side, 3), "uint8")
 
     def __len__(self):
         return max(1, self.count // self.batch_size)
 
     def __getitem__(self, index):
-        numbers = (index * self.batch_size + np.arange(self.batch_size)) % len(self.pool)
-        if self.draws:
-            numbers = np.random.randint(0, len(self.pool), self.batch_size)  # forks share its state
-        x, y = self.pool[numbers], np.zeros((self.batch_size, 1), "float32")
-        if self.in_tensorflow:
-            import tensorflow as tf
+        numbers = range(index * self.batch_size, (index + 1) * self.batch_size)
+        return np.stack([self.augmented(number) for number in numbers]), np.asarray(numbers) % CLASSES
 
-            x = tf.image.flip_left_right(x).numpy()
-        return x, y
+    def augmented(self, number):
+        crop = self.images[number % 256, number % BORDER :, number // 7 % BORDER :][:PIXELS, :PIXELS]
+        return (crop[:, ::-1] if number % 2 else crop).astype("float32") / 255
 
 
-def vectors(count=8192, width=256):
-    """Arrays, which `fit` copies to the device."""
-    return np.zeros((count, width), "float32"), np.zeros((count, 1), "float32")
+class Hanging(Photos):
+    """Photos that stop coming; a file named `hanging` is made when they do."""
+
+    calls = 0
+
+    def __getitem__(self, index):
+        self.calls += 1
+        if self.calls > CALLS_BEFORE_A_HANG:
+            Path(os.environ["VISIT_FOLDER"], "hanging").touch()
+            time.sleep(3600)
+        return super().__getitem__(index)
 
 
-def images_in_memory(count=2048, pixels=32):
-    """Arrays of images."""
-    return np.zeros((count, pixels, pixels, 3), "float32"), np.zeros((count, 1), "float32")
+def transformer(words=WORDS):
+    """An encoder of sentences (Vaswani et al. 2017, arXiv:1706.03762) whose norms come first."""
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    x = layers.Embedding(words, WIDTH)(inputs)
+    for _ in range(BLOCKS):
+        normal = layers.LayerNormalization()(x)
+        x = x + layers.MultiHeadAttention(4, WIDTH // 4)(normal, normal)
+        x = x + layers.Dense(WIDTH)(layers.Dense(4 * WIDTH, "gelu")(layers.LayerNormalization()(x)))
+    return _classifier(inputs, layers.GlobalAveragePooling1D()(x))
 
 
-def sequences(count=2048, steps=64):
-    """Arrays of sequences."""
-    return np.zeros((count, steps, 32), "float32"), np.zeros((count, 1), "float32")
+def sentences():
+    """Arrays of the numbers of words, and of classes."""
+    draw = np.random.default_rng(0)
+    return draw.integers(0, WORDS, (COUNT, LENGTH), "int32"), draw.integers(0, CLASSES, COUNT)
 
 
-def dense(width=256, units=1024, jit_compile="auto"):
-    """A perceptron."""
-    model = keras.Sequential(
-        [keras.Input((width,)), layers.Dense(units, "relu"), layers.Dense(units, "relu"), layers.Dense(1)]
-    )
-    return _compiled(model, jit_compile)
+def recurrent():
+    """An LSTM, for which GPUs have kernels of their own."""
+    inputs = keras.Input((64, 32))
+    return _classifier(inputs, layers.LSTM(256)(inputs))
 
 
-def convolutions(pixels=32, filters=32, jit_compile="auto"):
-    """A small convolutional network."""
-    model = keras.Sequential(
-        [
-            keras.Input((pixels, pixels, 3)),
-            layers.Conv2D(filters, 3, activation="relu"),
-            layers.Conv2D(filters, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Conv2D(2 * filters, 3, activation="relu"),
-            layers.GlobalAveragePooling2D(),
-            layers.Dense(1),
-        ]
-    )
-    return _compiled(model, jit_compile)
+def sequences():
+    """Arrays of sequences, and of classes; one batch that is too large."""
+    return np.zeros((COUNT // 4, 64, 32), "float32"), np.zeros(COUNT // 4, "int32")
 
 
-def recurrent(steps=64, units=64, jit_compile="auto"):
-    """An LSTM, which cuDNN computes on a GPU."""
-    model = keras.Sequential([keras.Input((steps, 32)), layers.LSTM(units), layers.Dense(1)])
-    return _compiled(model, jit_compile)
-
-
-def attention(steps=64, units=64, jit_compile="auto"):
-    """A block of a transformer."""
-    inputs = keras.Input((steps, 32))
-    x = layers.Dense(units)(inputs)
-    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, units // 4)(x, x))
-    x = layers.LayerNormalization()(x + layers.Dense(units)(layers.Dense(4 * units, "relu")(x)))
-    return _compiled(keras.Model(inputs, layers.Dense(1)(layers.GlobalAveragePooling1D()(x))), jit_compile)
-
-
-def residual(pixels=224, jit_compile="auto"):
-    """ResNet50."""
-    base = keras.applications.ResNet50(weights=None, include_top=False, pooling="avg", input_shape=(pixels, pixels, 3))
-    return _compiled(keras.Model(base.input, layers.Dense(1)(base.output)), jit_compile)
-
-
-def efficient(pixels=224, jit_compile="auto"):
-    """EfficientNetB0."""
-    base = keras.applications.EfficientNetB0(
-        weights=None, include_top=False, pooling="avg", input_shape=(pixels, pixels, 3)
-    )
-    return _compiled(keras.Model(base.input, layers.Dense(1)(base.output)), jit_compile)
-
-
-def heavy(gib=2.0):
-    """A model with one weight of so many GiB."""
-    model = keras.Sequential([keras.Input((256,)), layers.Dense(int(gib * 2**20), use_bias=False), layers.Dense(1)])
-    return _compiled(model, jit_compile=False)
-
-
-def _compiled(model, jit_compile):
-    model.compile(optimizer="adam", loss="mse", jit_compile=jit_compile)
+def _classifier(inputs, features):
+    model = keras.Model(inputs, layers.Dense(CLASSES, dtype="float32")(features))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model

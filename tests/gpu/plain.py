@@ -1,0 +1,92 @@
+"""Rates and peaks of Keras's own `fit`, with which the figures of autofit are compared. Nothing here imports autofit."""
+
+import importlib
+import math
+import os
+import time
+
+import keras
+import numpy as np
+import pynvml
+
+BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
+DATA_KNOBS, MODEL_KNOBS = ("workers", "max_queue_size", "use_multiprocessing"), ("steps_per_execution", "jit_compile")
+FEW_STEPS, MOST_GROWTH = 4, 8
+READING_SECONDS = 0.2 if SMALL else 1.2  # by which the longer of two trainings is longer
+
+library = importlib.import_module(BACKEND)
+
+
+def limit_memory(limit_bytes):
+    """Limit the memory of the GPU, before its first use. NVML's total is up to 3% more than CUDA's."""
+    if SMALL:
+        return
+    share = limit_bytes / pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
+    if BACKEND == "jax":
+        os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.6f}"
+    elif BACKEND == "torch":
+        library.cuda.set_per_process_memory_fraction(share)
+    else:
+        gpu, limit = library.config.list_physical_devices("GPU")[0], library.config.LogicalDeviceConfiguration
+        library.config.set_logical_device_configuration(gpu, [limit(memory_limit=limit_bytes / 2**20)])
+
+
+def peaks_of(train):
+    """The peaks of allocated and of reserved memory while a function trains, in bytes; None where they are not counted.
+
+    JAX cannot count anew: its peak is the highest since the process began.
+    """
+    if BACKEND == "tensorflow":
+        name, memory = "CPU:0" if SMALL else "GPU:0", library.config.experimental
+        memory.reset_memory_stats(name)
+        train()
+        return memory.get_memory_info(name)["peak"], None
+    if SMALL or BACKEND == "jax":
+        train()
+        return None if SMALL else library.local_devices()[0].memory_stats()["peak_bytes_in_use"], None
+    library.cuda.empty_cache()
+    library.cuda.reset_peak_memory_stats()
+    train()
+    return library.cuda.max_memory_allocated(), library.cuda.max_memory_reserved()
+
+
+class Trainer:
+    """Trains a job in configurations, which are mappings of knobs to values."""
+
+    def __init__(self, build_model, data, dtype_policy):
+        keras.config.set_dtype_policy(dtype_policy or "float32")
+        self.build_model, self.data, self.models = build_model, data, {}
+        self.arrays = None if isinstance(data, type) else data()
+
+    def model(self, config):
+        """One model for all sizes and all data, so that what is compiled stays compiled."""
+        key = tuple((knob, config[knob]) for knob in MODEL_KNOBS if knob in config)
+        if key not in self.models:
+            self.models[key] = self.build_model()
+            for knob, value in key:
+                setattr(self.models[key], knob, value)
+        return self.models[key]
+
+    def train(self, config, steps):
+        """Train for so many steps; returns the seconds."""
+        model, size = self.model(config), config["batch_size"]
+        if self.arrays is None:
+            knobs = {knob: config[knob] for knob in DATA_KNOBS if knob in config}
+            arguments = {"x": self.data(batch_size=size, count=steps * size, **knobs)}
+        else:
+            rows = np.arange(steps * size) % len(self.arrays[0])
+            arguments = {"x": self.arrays[0][rows], "y": self.arrays[1][rows], "batch_size": size}
+        began = time.perf_counter()
+        model.fit(**arguments, verbose=0)
+        return time.perf_counter() - began
+
+    def rate(self, config):
+        """Samples per second of the steps by which one training is longer than another: start and end do not count."""
+        in_call = config.get("steps_per_execution", 1)
+        steps, growth = in_call * math.ceil(FEW_STEPS / in_call), MOST_GROWTH
+        self.train(config, steps)  # compiles
+        seconds = self.train(config, steps)
+        while (longer := self.train(config, growth * steps) - seconds) < READING_SECONDS:
+            steps, seconds = growth * steps, seconds + longer
+            growth = min(MOST_GROWTH, max(2, math.ceil(2 * READING_SECONDS / max(longer, 0.01))))
+        return (growth - 1) * steps * config["batch_size"] / longer

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Fills a folder with what a visit needs on a machine without a network: bash tests/gpu/prepare.sh FOLDER THERE [PYTHON]
+# THERE is a file with the packages of that machine, a name a line, and PYTHON its version. README.md says how to go on.
+set -euo pipefail
+folder=$(realpath -m "$1") there=$(realpath "$2") python=${3:-3.12}
+cd "$(dirname "$0")/../.."
+mkdir -p "$folder/wheels"
+cp tests/gpu/{visit,stages,plain,jobs}.py "$folder"
+python3 -m pip wheel -q --no-deps -w "$folder/wheels" .
+
+# What autofit needs and that machine lacks, in the versions of this environment. TensorFlow is left out for its size.
+packages=$(python3 - "$there" "$python" <<'PYTHON'
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+_, there, python = sys.argv
+present = {canonicalize_name(line.split("==")[0]) for line in Path(there).read_text().split()} | {"tensorflow"}
+lacking, pending = {}, ["keras-autofit"]
+while pending:
+    for requirement in map(Requirement, metadata.requires(pending.pop()) or ()):
+        name, marker = canonicalize_name(requirement.name), requirement.marker
+        is_needed = marker is None or marker.evaluate({"python_version": python, "extra": ""})
+        if is_needed and name not in present | lacking.keys():
+            lacking[name] = metadata.version(name)
+            pending.append(name)
+print(*(f"{name}=={version}" for name, version in lacking.items()))
+PYTHON
+)
+platforms=()
+for tag in _2_28 _2_27 _2_24 _2_17 2014 1; do platforms+=(--platform "manylinux${tag}_x86_64"); done
+python3 -m pip download -q --no-deps --only-binary=:all: --implementation cp --python-version "$python" \
+    "${platforms[@]}" -d "$folder/wheels" $packages
+
+# What autofit expects of that GPU's memory. It is compiled here, for a GPU that is not there: pip install -e '.[gpus,torch]'
+rm -rf "$folder/results"
+python3 tests/gpu/visit.py --folder "$folder/results" --slower 5 \
+    --only estimate-cnn-torch,estimate-words-torch,estimate-cnn-jax,estimate-words-jax
+du -sh "$folder"

@@ -1,0 +1,318 @@
+"""The stages of a visit. `stages.py STAGE SECONDS FILE` runs one, and writes what it finds to FILE, as lines of JSON."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pynvml
+from visit import read
+
+import autofit
+
+HERE, FOLDER = Path(__file__).resolve().parent, Path(os.environ["VISIT_FOLDER"])
+BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
+DEVICE = "cpu" if SMALL else "gpu"
+LAUNCH = {"launch": os.environ["VISIT_LAUNCH"]} if "VISIT_LAUNCH" in os.environ else {}
+MIB = 2**20
+TIGHT_LIMIT, LIMIT = (96 * MIB, 1024 * MIB) if SMALL else (2048 * MIB, 12288 * MIB)
+IS_LIMITED = BACKEND == "tensorflow" or not SMALL  # the other backends do not limit the memory of a CPU
+SPARE_SECONDS = 15  # of a stage: to start, and to end what has begun
+ABSENT_GPU = "H100"
+
+
+class NotHereError(Exception):
+    """The stage cannot run on this machine, for the reason given."""
+
+
+def write(**fields):
+    with Path(sys.argv[3]).open("a") as file:
+        file.write(json.dumps(fields, default=str) + "\n")
+
+
+def figure(name, value, low=None, high=None, *, on_cpu=True):
+    """Report a figure, or the ends of a list, that is right from `low` to `high` or, without `high`, if it is `low`."""
+    # other work spoils rates and seconds of a CPU
+    ends, high = [min(value), max(value)] if isinstance(value, list) else [value], low if high is None else high
+    text = " to ".join(f"{end:.3g}" if isinstance(end, float) else str(end) for end in dict.fromkeys(ends))
+    is_right = all(low <= end <= high for end in ends) if low is not None and (on_cpu or not SMALL) else None
+    write(figure=[name, text, "" if low is None else str(low) if low == high else f"{low} to {high}", is_right])
+
+
+def gpu_used_mib():
+    """The memory of the first GPU that is in use; 0 in a rehearsal."""
+    if SMALL:
+        return 0
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used // MIB
+
+
+def job(name):
+    """Model, data and dtype policy."""
+    import jobs
+
+    if name == "cnn":
+        return jobs.residual, jobs.Photos, None
+    return jobs.transformer, jobs.sentences, "mixed_bfloat16"
+
+
+def where(limit_bytes):
+    """The arguments of autofit for this device."""
+    limit = {"device_memory": limit_bytes} if IS_LIMITED else {}
+    return {"device": DEVICE, "progress": False, **limit, **LAUNCH}
+
+
+def brief(trial):
+    m = trial.measurement
+    names = ("seconds", "samples_per_second", "device_peak_bytes", "driver_peak_bytes", "host_peak_bytes", "phase_seconds")
+    fields = {"config": trial.config.values(), "outcome": m.outcome.value, "reason": m.evidence.reason[:300]}
+    return fields | {"log": m.evidence.log_tail[-3:]} | {name: getattr(m, name) for name in names}
+
+
+def measured(name, model, data, sizes, **kwargs):
+    """Measure batch sizes under the tight limit, and keep the trials under this name."""
+    configs = [autofit.FitConfig(size) for size in sizes]
+    trials = [brief(trial) for trial in autofit.measure(model, data, configs, **where(TIGHT_LIMIT), **kwargs)]
+    write(details={name: trials})
+    return trials
+
+
+def earlier(stage):
+    """The details of an earlier stage on this backend; empty if there are none."""
+    return read(FOLDER).get(f"{stage}-{BACKEND}", {}).get("details", {})
+
+
+# ── what everything else rests on ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def fork(seconds):
+    """A process that has imported Keras has left the GPU alone, so that its fork can use it."""
+    os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu" if SMALL else "cuda")  # as autofit does: Keras asks CUDA otherwise
+    import keras  # noqa: F401  # what a fork of this process needs
+
+    opened = [file for file in Path("/proc/self/fd").iterdir() if "nvidia" in os.path.realpath(file)]
+    figure("driver's files open before", len(opened), 0)
+    forks = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+    figure("a product in the fork", forks.submit(product).result(seconds - SPARE_SECONDS), f"64 on {DEVICE}")
+
+
+def product():
+    import keras
+
+    made = keras.ops.ones((64, 64)) @ keras.ops.ones((64, 64))
+    return f"{float(made[0, 0]):.0f} on {'cpu' if 'cpu' in str(made.device).lower() else 'gpu'}"
+
+
+def command(seconds, name):
+    """A command of autofit ends well; its output is in the log."""
+    status = subprocess.run([sys.executable, "-m", "autofit", name], check=False).returncode
+    figure(f"exit code of autofit {name}", status, 0, on_cpu=name == "doctor")
+
+
+# ── limits, and what is released ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def limit(seconds):
+    """A device limit holds, what is beyond it is recognised, and what follows is as before."""
+    small, middle, beyond = (8, 32, 4096) if SMALL else (64, 128, 1024)
+    sizes = (small, middle, beyond, small) if IS_LIMITED else (small, middle, small)
+    first, second, *oom, again = measured("trials", *job("cnn")[:2], sizes)
+    ran = sum(trial["outcome"] == "ok" for trial in (first, second, again))
+    figure("trials within the limit that ran", ran, 3)
+    for trial in oom:
+        figure("a trial beyond it", trial["outcome"], "device_oom")
+        figure("its seconds", trial["seconds"], 0, 40, on_cpu=False)
+    if ran < 3 or not oom:
+        return
+    peak, driver_peak = second["device_peak_bytes"], second["driver_peak_bytes"]
+    ratio = again["device_peak_bytes"] / first["device_peak_bytes"]
+    figure("peak over the limit", peak / TIGHT_LIMIT, 0, 1)
+    figure("peak of the same trial again", ratio, 0.98, 1.02, on_cpu=False)
+    if driver_peak:  # all backends but torch take the whole limit at once
+        figure("MiB beside, by the driver", (driver_peak - (peak if BACKEND == "torch" else TIGHT_LIMIT)) // MIB, 200, 2500)
+
+
+def ooms(seconds):
+    """Whatever runs out of device memory is recognised. On a CPU, the same jobs run with small batches."""
+    import jobs
+
+    kinds = [
+        ("attention", jobs.transformer, jobs.sentences, 512, {}),
+        ("weights", jobs.transformer, jobs.sentences, 32, {} if SMALL else {"words": 2**22}),
+        ("an LSTM", jobs.recurrent, jobs.sequences, 16384, {}),
+    ]
+    for name, model, data, size, model_kwargs in kinds:
+        (trial,) = measured(name, model, data, [8 if SMALL else size], model_kwargs=model_kwargs)
+        figure(name, trial["outcome"], "ok" if SMALL else "device_oom")
+
+
+HANGING = """
+import sys, autofit, jobs
+autofit.tune(jobs.residual, jobs.Hanging, storage=sys.argv[1], device=sys.argv[2], max_seconds=float(sys.argv[3]))
+"""
+
+
+def hanging(seconds, *, is_killed):
+    """A tune whose trial hangs leaves nothing behind: neither if it is killed then, nor if it ends with an error."""
+    mark, before, below, held = FOLDER / "hanging", gpu_used_mib(), {}, 0
+    mark.unlink(missing_ok=True)
+    storage = str(FOLDER / f"hanging-{BACKEND}-{is_killed}.db")
+    tune = psutil.Popen([sys.executable, "-c", HANGING, storage, DEVICE, str(seconds - SPARE_SECONDS)], cwd=HERE)
+    while tune.poll() is None:
+        below.update({process.pid: process for process in tune.children(recursive=True)})
+        held = max(held, gpu_used_mib() - before)
+        if mark.exists() and is_killed:
+            tune.send_signal(signal.SIGKILL)
+        time.sleep(0.2)
+    ended, left = time.monotonic(), list(below.values())
+    while (left or gpu_used_mib() - before > 100) and time.monotonic() - ended < 10:
+        left = list(filter(runs, left))
+        time.sleep(0.1)
+    figure("trials that hung", int(mark.exists()), 1)
+    figure("exit code", tune.returncode, -signal.SIGKILL if is_killed else 1)
+    figure("MiB of the GPU before", held, 200, 9999, on_cpu=False)
+    figure("seconds until all is released", time.monotonic() - ended, 0, 5, on_cpu=False)
+    figure("processes left", len(left), 0)
+    figure("MiB of the GPU left", gpu_used_mib() - before, -9999, 100)
+
+
+def runs(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+# ── a whole tune against plain fits ───────────────────────────────────────────────────────────────────────────────────
+
+
+def estimate(seconds, name):
+    """The memory that autofit expects on a GPU that need not be there: a machine without one can prepare this stage."""
+    model, data, policy = job(name)
+    try:
+        made = autofit.estimate(model, data, dtype_policy=policy, gpu=ABSENT_GPU, batch_size=(32, 128), progress=False)
+    except autofit.UsageError as error:
+        raise NotHereError(str(error)) from None
+    footprints = [[each.batch_size, each.device_bytes] for each in made.gpus[0].footprints]
+    write(details={"footprints": footprints})
+    figure(f"sizes estimated for an {ABSENT_GPU}", len(footprints), 2, 10)
+
+
+def tune(seconds, name):
+    """A tune as users run it."""
+    model, data, policy = job(name)
+    file, most = FOLDER / f"tune-{name}-{BACKEND}", seconds - SPARE_SECONDS
+    few = {"max_trials": 3, "space": {"batch_size": [16, 32, 64]}} if SMALL else {}
+    asked = {"dtype_policy": policy, "storage": f"{file}.db", "max_seconds": most, **few, **where(LIMIT)}
+    result = autofit.tune(model, data, **asked)
+    print(result, flush=True)
+    result.save(f"{file}.json")
+    gain, trials = result.speedup, [brief(trial) for trial in (*result.trials, *result.runs)]
+    footprints = [[each.batch_size, each.device_bytes] for each in result.description.footprints]
+    write(details={"chosen": result.config.values(), "baseline": gain.baseline.values(), "trials": trials})
+    write(details={"rate": result.samples_per_second, "gain": [gain.low, gain.high], "footprints": footprints})
+    outcomes = [trial["outcome"] for trial in trials]
+    ran, ooms = outcomes.count("ok"), outcomes.count("device_oom")
+    figure("trials that ran", ran, 1, 99)
+    figure("trials out of device memory", ooms, 0, 2)
+    figure("trials that failed otherwise", len(trials) - ran - ooms, 0, on_cpu=False)
+    figure("seconds before the first trial", result.describing_seconds, 0, 40, on_cpu=False)
+    figure("seconds in all", result.seconds, 0, most + 10, on_cpu=False)
+    figure("gain over the baseline", gain.ratio)
+
+
+def trainer_of(name):
+    """A plain trainer of a job, under the limit of the tune, and the tune's details."""
+    tuned = earlier(f"tune-{name}")
+    if not tuned:
+        raise NotHereError(f"tune-{name}-{BACKEND} has no result")
+    import plain
+
+    plain.limit_memory(LIMIT)
+    return plain.Trainer(*job(name)), tuned
+
+
+def rates(seconds, name):
+    """Plain fits in the chosen configuration and the baseline, twice, and in a grid as far as the time allows."""
+    until = time.monotonic() + seconds - SPARE_SECONDS
+    trainer, tuned = trainer_of(name)
+    sizes, workers = ((64, 16), (1, 4)) if SMALL else ((512, 128, 32), (16, 4, 1))
+    knobs = [{}] if name == "words" else [{"workers": each} for each in workers]
+    grid = [{"batch_size": size, **each} for each in knobs for size in sizes]
+    first, readings, longest = [tuned["chosen"], tuned["baseline"]], {}, 0.0
+    for config in (*first, *grid[:4], *first, *grid[4:]):
+        began = time.monotonic()
+        if not readings or began + longest < until:
+            readings.setdefault(json.dumps(config), []).append(trainer.rate(config))
+            longest = max(longest, time.monotonic() - began)
+    write(details={"rates": readings})
+    rate_of = {config: sum(each) / len(each) for config, each in readings.items()}
+    chosen, baseline = (rate_of.get(json.dumps(config)) for config in first)
+    figure("plain configurations", len(rate_of), 1, 99)
+    figure("chosen over the best of them", chosen / max(rate_of.values()), 0.95, 1, on_cpu=False)
+    figure("autofit's rate over plain", tuned["rate"] / chosen, 0.95, 1.05, on_cpu=False)
+    low, high = tuned["gain"]
+    if low and baseline:
+        figure("gain, by plain fits", chosen / baseline, round(0.97 * low, 2), round(1.03 * high, 2), on_cpu=False)
+
+
+def peaks(seconds, name):
+    """Plain fits as in the tune's trials. JAX finds them compiled in the shared cache, and so tries no algorithms here."""
+    until = time.monotonic() + seconds - SPARE_SECONDS
+    trainer, tuned = trainer_of(name)
+    from plain import DATA_KNOBS, peaks_of
+
+    peak_of, rows = {}, []
+    for trial in tuned["trials"]:
+        if trial["outcome"] == "ok":
+            config = {knob: value for knob, value in trial["config"].items() if knob not in DATA_KNOBS}
+            peak_of[json.dumps(config)] = trial["device_peak_bytes"] or 0
+    for text, peak in sorted(peak_of.items(), key=lambda each: each[1]):
+        if not rows or time.monotonic() < until:
+            config = json.loads(text)
+            in_call = config.get("steps_per_execution", 1)
+            rows.append((config["batch_size"], in_call, peak, *peaks_of(partial(trainer.train, config, 3 * in_call))))
+    write(details={"peaks": rows})
+    figure("plain fits", len(rows), 1, 99)
+    if rows[0][3] is None:
+        return
+    figure("autofit's peak over plain", [peak / allocated for _, _, peak, allocated, _ in rows], 0.98, 1.05, on_cpu=False)
+    if rows[0][4]:
+        figure("reserved over allocated", [reserved / allocated for *_, allocated, reserved in rows], 1, 1.1)
+    # compared is what a sample adds: the rest is small, and on torch an estimate elsewhere counts CUDA's context as well
+    true = [(size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1]
+    for place, found in (("here", tuned), ("elsewhere", earlier(f"estimate-{name}"))):
+        if len(true) > 1 and len(found.get("footprints", ())) > 1:
+            slopes = [np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (found["footprints"], true)]
+            figure(f"a sample, estimated {place}", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
+
+
+STAGES = {
+    "doctor": partial(command, name="doctor"),
+    "verify": partial(command, name="verify"),
+    "kill": partial(hanging, is_killed=True),
+    "hang": partial(hanging, is_killed=False),
+    **{each.__name__: each for each in (fork, limit, ooms, estimate, tune, rates, peaks)},
+}
+
+if __name__ == "__main__":
+    (stage, _, argument), status = sys.argv[1].partition("-"), 0
+    try:
+        if stage != "estimate":
+            gpu_used_mib()  # an error of NVML's where there is no GPU
+        STAGES[stage](float(sys.argv[2]), *filter(None, [argument]))
+    except (NotHereError, pynvml.NVMLError) as reason:
+        write(reason=str(reason))
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    os._exit(status)  # data that was not read to its end has threads that wait for ever

@@ -1,0 +1,56 @@
+"""A rehearsal on the CPU ends each stage with a verdict, and a second call goes on where the first has ended."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.installed import needs
+
+VISIT = Path(__file__).with_name("visit.py")
+STAGES = ("fork", "doctor", "limit", "tune-cnn", "rates-cnn", "peaks-cnn", "kill", "hang")
+
+
+def visit(folder, *arguments):
+    """Run a visit; returns its lines, those of its table, and its exit code."""
+    done = subprocess.run(
+        [sys.executable, VISIT, "--folder", folder, *arguments], capture_output=True, text=True, check=False
+    )
+    rows = done.stdout.splitlines()
+    return [json.loads(row) for row in rows if row[0] == "{"], [row for row in rows if row[0] != "{"], done.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
+    needs(backend)
+    first, *others = [f"{stage}-{backend}" for stage in STAGES]
+    rehearsal = ("--small", "--slower", "3", "--backends", backend, "--only")
+    begun, _, _ = visit(tmp_path, *rehearsal, f"machine,{first}")
+    resumed, table, status = visit(tmp_path, *rehearsal, ",".join(["machine", first, *others]))
+    assert [[line["stage"] for line in lines] for lines in (begun, resumed)] == [["machine", first], others]
+    assert (begun[0]["verdict"], begun[0]["reason"]) == ("not here", "needs a GPU")
+    assert {line["stage"]: line["reason"] for line in (begun[1], *resumed) if line["verdict"] != "right"} == {}
+    assert (status, max(map(len, table))) == (0, 80)
+
+
+def test_a_wrong_figure_is_seen_in_the_table_and_in_the_exit_code(tmp_path):
+    line = {"stage": "limit-jax", "verdict": "wrong", "reason": "", "seconds": 9.0, "details": {}}
+    line["figures"] = [["peak over the limit", "1.2", "0 to 1", False]]
+    (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
+    lines, table, status = visit(tmp_path, "--only", "limit-jax,kill-jax", "--minutes", "0")
+    assert (lines, status) == ([], 1)
+    assert (table[1].split()[-1], table[-1].split(maxsplit=1)) == ("NO", ["kill-jax", "no time yet"])
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_a_gpu_is_limited_and_released(backend, tmp_path):
+    needs(backend)
+    only = ",".join(f"{stage}-{backend}" for stage in ("doctor", "limit", "kill"))
+    lines, table, _ = visit(tmp_path, "--backends", backend, "--only", only)
+    assert [line["verdict"] for line in lines] == ["right"] * 3, "\n".join(table)

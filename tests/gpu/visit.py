@@ -1,0 +1,143 @@
+"""A visit to a machine with a GPU: stages by their value, each within its seconds, then a table of all figures.
+
+A folder gets the line of each stage (results.jsonl) and what the stages print (logs). Another call goes on: README.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+ROUNDS = (  # by their value: stages, with the seconds that each may take; those of the first round run at once
+    {"fork": 60, "doctor": 90},
+    {"limit": 75},
+    {"tune-cnn": 115, "rates-cnn": 65, "peaks-cnn": 50},
+    {"kill": 45},
+    {"ooms": 90},
+    {"tune-words": 115, "rates-words": 65, "peaks-words": 50},
+    {"hang": 60},
+    {"verify": 150},
+    {"estimate-cnn": 120, "estimate-words": 120},
+)
+SMALL = {"VISIT_SMALL": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1"}  # the last counts its memory
+LEAST_SHARE = 0.6  # of its seconds, without which a stage does not begin
+FOLDERS = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "caches", "JAX_COMPILATION_CACHE_DIR": "compiled"}
+# trials and plain fits share what JAX compiles, however small
+CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+FAILED = ("wrong", "error")
+
+
+def groups(backends):
+    """The stages that run at once, with their seconds, by their value."""
+    first, *later = ROUNDS
+    yield {f"{stage}-{backend}": most for stage, most in first.items() for backend in backends}
+    for stages in later:
+        for backend in backends:
+            share = 0.75 if backend == "torch" else 1  # nothing is compiled
+            yield from ({f"{stage}-{backend}": share * most} for stage, most in stages.items())
+
+
+def read(folder):
+    """The lines of the stages that have ended, by their names."""
+    lines = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+    return {line["stage"]: line for line in lines}
+
+
+def run(folder, group, until, variables):
+    """Run stages at once, except those for which too little time is left."""
+    left = until - time.monotonic()
+    limits = {stage: min(most, left) for stage, most in group.items() if LEAST_SHARE * most <= left}
+    with ThreadPoolExecutor(len(limits) or 1) as pool:
+        running = [pool.submit(run_one, folder, stage, limits[stage], variables) for stage in limits]
+        for ended in as_completed(running):
+            line = json.dumps(ended.result())
+            print(line, flush=True)
+            with (folder / "results.jsonl").open("a") as file:
+                file.write(line + "\n")
+
+
+def run_one(folder, stage, seconds, variables):
+    """Run a stage; returns its line."""
+    began, (name, _, backend) = time.monotonic(), stage.rpartition("-")
+    environment = {**os.environ, **variables, **CACHE, **{key: str(folder / value) for key, value in FOLDERS.items()}}
+    environment |= {"KERAS_BACKEND": backend, "VISIT_FOLDER": str(folder)}
+    if read(folder).get(f"doctor-{backend}", {}).get("verdict") in FAILED:
+        environment["VISIT_LAUNCH"] = "plain"  # if forked trials fail, the rest still shows something
+    log, found = folder / "logs" / f"{stage}.log", folder / "logs" / f"{stage}.jsonl"
+    found.write_text("")
+    with log.open("w") as output:
+        command = [sys.executable, HERE / "stages.py", name, f"{seconds:.0f}", found]
+        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        try:
+            status = process.wait(seconds)
+        except psutil.TimeoutExpired:
+            status = f"ended after {seconds:.0f} s"
+            for each in (*process.children(recursive=True), process):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait()
+    rows = [json.loads(row) for row in found.read_text().splitlines()]
+    figures = [row["figure"] for row in rows if "figure" in row]
+    judged = [is_right for *_, is_right in figures if is_right is not None]
+    reasons = [row["reason"] for row in rows if "reason" in row]
+    if status:
+        reasons = [str(status), *log.read_text(errors="replace").splitlines()[-3:]]
+    return {
+        "stage": stage,
+        "verdict": "error" if status else "not here" if not judged else "right" if all(judged) else "wrong",
+        "reason": " / ".join(reasons)[-600:],
+        "seconds": round(time.monotonic() - began, 1),
+        "figures": figures,
+        "details": {key: value for row in rows for key, value in row.get("details", {}).items()},
+    }
+
+
+def table(lines, stages):
+    """All figures with what is expected of them, in 80 columns."""
+    row = "{:<17.17} {:<32.32} {:>13.13} {:>12.12} {:>2.2}".format
+    yield row("stage", "figure", "value", "expected", "")
+    for stage in stages:
+        line = lines.get(stage, {"figures": [], "verdict": "no time yet"})
+        for name, value, expected, is_right in line["figures"]:
+            yield row(stage, name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
+        more = f", {line['seconds']:.0f} s: {line['reason']}" if stage in lines else ""
+        yield f"{stage:<17.17} {line['verdict']}{more}"[:80].rstrip(" :")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all stages; the rest waits for another call")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "autofit-visit"), help="for the results")
+    parser.add_argument("--backends", default="torch,jax", help="in their order")
+    parser.add_argument("--only", default="", help="stages, such as limit-jax,kill-torch")
+    parser.add_argument("--small", action="store_true", help="rehearse on the CPU with small models")
+    parser.add_argument("--slower", type=float, default=1.0, help="multiplies the seconds of each stage")
+    given = parser.parse_args()
+    folder, until = given.folder.resolve(), time.monotonic() + 60 * given.minutes
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    (folder / "results.jsonl").touch()
+    planned = list(groups(given.backends.split(",")))
+    names = [stage for group in planned for stage in group]
+    chosen = given.only.split(",") if given.only else names
+    if unknown := {*chosen} - {*names}:
+        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(names)}")
+    for group in planned:
+        ended = read(folder)
+        rest = {stage: given.slower * most for stage, most in group.items() if stage in chosen and stage not in ended}
+        run(folder, rest, until, SMALL if given.small else {})
+    lines = read(folder)
+    print("\n".join(table(lines, chosen)))
+    return int(any(line["verdict"] in FAILED for line in lines.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
