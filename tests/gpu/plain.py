@@ -19,8 +19,6 @@ library = importlib.import_module(BACKEND)
 
 def limit_memory(limit_bytes):
     """Limit the memory of the GPU, before its first use. NVML's total is up to 3% more than CUDA's."""
-    if SMALL:
-        return
     share = limit_bytes / pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
     if BACKEND == "jax":
         os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.6f}"

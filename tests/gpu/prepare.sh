@@ -4,6 +4,7 @@
 set -euo pipefail
 folder=$(realpath -m "$1") there=$(realpath "$2") python=${3:-3.12}
 cd "$(dirname "$0")/../.."
+rm -rf "$folder"/{wheels,results}
 mkdir -p "$folder/wheels"
 cp tests/gpu/{visit,stages,plain,jobs}.py "$folder"
 python3 -m pip wheel -q --no-deps -w "$folder/wheels" .
@@ -36,7 +37,6 @@ python3 -m pip download -q --no-deps --only-binary=:all: --implementation cp --p
     "${platforms[@]}" -d "$folder/wheels" $packages
 
 # What autofit expects of that GPU's memory. It is compiled here, for a GPU that is not there: pip install -e '.[gpus,torch]'
-rm -rf "$folder/results"
 python3 tests/gpu/visit.py --folder "$folder/results" --slower 5 \
     --only estimate-cnn-torch,estimate-words-torch,estimate-cnn-jax,estimate-words-jax
 du -sh "$folder"

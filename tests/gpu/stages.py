@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -23,16 +24,11 @@ import autofit
 HERE, FOLDER = Path(__file__).resolve().parent, Path(os.environ["VISIT_FOLDER"])
 BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
 DEVICE = "cpu" if SMALL else "gpu"
-LAUNCH = {"launch": os.environ["VISIT_LAUNCH"]} if "VISIT_LAUNCH" in os.environ else {}
 MIB = 2**20
 TIGHT_LIMIT, LIMIT = (96 * MIB, 1024 * MIB) if SMALL else (2048 * MIB, 12288 * MIB)
 IS_LIMITED = BACKEND == "tensorflow" or not SMALL  # the other backends do not limit the memory of a CPU
 SPARE_SECONDS = 15  # of a stage: to start, and to end what has begun
 ABSENT_GPU = "H100"
-
-
-class NotHereError(Exception):
-    """The stage cannot run on this machine, for the reason given."""
 
 
 def write(**fields):
@@ -61,15 +57,12 @@ def job(name):
     """Model, data and dtype policy."""
     import jobs
 
-    if name == "cnn":
-        return jobs.residual, jobs.Photos, None
-    return jobs.transformer, jobs.sentences, "mixed_bfloat16"
+    return (jobs.residual, jobs.Photos, None) if name == "cnn" else (jobs.transformer, jobs.sentences, "mixed_bfloat16")
 
 
 def where(limit_bytes):
     """The arguments of autofit for this device."""
-    limit = {"device_memory": limit_bytes} if IS_LIMITED else {}
-    return {"device": DEVICE, "progress": False, **limit, **LAUNCH}
+    return {"device": DEVICE, "progress": False} | ({"device_memory": limit_bytes} if IS_LIMITED else {})
 
 
 def brief(trial):
@@ -97,7 +90,9 @@ def earlier(stage):
 
 def fork(seconds):
     """A process that has imported Keras has left the GPU alone, so that its fork can use it."""
-    os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu" if SMALL else "cuda")  # as autofit does: Keras asks CUDA otherwise
+    # as autofit does: Keras asks CUDA otherwise; and JAX and TensorFlow leave memory to the stages beside this one
+    os.environ |= {"KERAS_TORCH_DEVICE": "cpu" if SMALL else "cuda"}
+    os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     import keras  # noqa: F401  # what a fork of this process needs
 
     opened = [file for file in Path("/proc/self/fd").iterdir() if "nvidia" in os.path.realpath(file)]
@@ -128,7 +123,7 @@ def limit(seconds):
     sizes = (small, middle, beyond, small) if IS_LIMITED else (small, middle, small)
     first, second, *oom, again = measured("trials", *job("cnn")[:2], sizes)
     ran = sum(trial["outcome"] == "ok" for trial in (first, second, again))
-    figure("trials within the limit that ran", ran, 3)
+    figure("trials within the limit", ran, 3)
     for trial in oom:
         figure("a trial beyond it", trial["outcome"], "device_oom")
         figure("its seconds", trial["seconds"], 0, 40, on_cpu=False)
@@ -152,13 +147,18 @@ def ooms(seconds):
         ("an LSTM", jobs.recurrent, jobs.sequences, 16384, {}),
     ]
     for name, model, data, size, model_kwargs in kinds:
-        (trial,) = measured(name, model, data, [8 if SMALL else size], model_kwargs=model_kwargs)
+        try:
+            (trial,) = measured(name, model, data, [8 if SMALL else size], model_kwargs=model_kwargs)
+        except autofit.UserCodeError as error:
+            print(error, flush=True)
+            trial = {"outcome": "not recognised"}
         figure(name, trial["outcome"], "ok" if SMALL else "device_oom")
 
 
 HANGING = """
 import sys, autofit, jobs
-autofit.tune(jobs.residual, jobs.Hanging, storage=sys.argv[1], device=sys.argv[2], max_seconds=float(sys.argv[3]))
+storage, device, seconds = sys.argv[1:]
+autofit.tune(jobs.residual, jobs.Hanging, storage=storage, device=device, max_seconds=float(seconds), max_trials=1)
 """
 
 
@@ -180,10 +180,10 @@ def hanging(seconds, *, is_killed):
         time.sleep(0.1)
     figure("trials that hung", int(mark.exists()), 1)
     figure("exit code", tune.returncode, -signal.SIGKILL if is_killed else 1)
-    figure("MiB of the GPU before", held, 200, 9999, on_cpu=False)
+    figure("MiB of the GPU before", held, 200, math.inf, on_cpu=False)
     figure("seconds until all is released", time.monotonic() - ended, 0, 5, on_cpu=False)
     figure("processes left", len(left), 0)
-    figure("MiB of the GPU left", gpu_used_mib() - before, -9999, 100)
+    figure("MiB of the GPU left", gpu_used_mib() - before, -math.inf, 100)
 
 
 def runs(process):
@@ -201,7 +201,7 @@ def estimate(seconds, name):
     try:
         made = autofit.estimate(model, data, dtype_policy=policy, gpu=ABSENT_GPU, batch_size=(32, 128), progress=False)
     except autofit.UsageError as error:
-        raise NotHereError(str(error)) from None
+        raise SystemExit(str(error)) from None
     footprints = [[each.batch_size, each.device_bytes] for each in made.gpus[0].footprints]
     write(details={"footprints": footprints})
     figure(f"sizes estimated for an {ABSENT_GPU}", len(footprints), 2, 10)
@@ -225,8 +225,8 @@ def tune(seconds, name):
     figure("trials that ran", ran, 1, 99)
     figure("trials out of device memory", ooms, 0, 2)
     figure("trials that failed otherwise", len(trials) - ran - ooms, 0, on_cpu=False)
-    figure("seconds before the first trial", result.describing_seconds, 0, 40, on_cpu=False)
-    figure("seconds in all", result.seconds, 0, most + 10, on_cpu=False)
+    figure("seconds to the first trial", result.describing_seconds, 0, 40, on_cpu=False)
+    figure("seconds in all", result.seconds, 0, round(most + 10), on_cpu=False)
     figure("gain over the baseline", gain.ratio)
 
 
@@ -234,10 +234,11 @@ def trainer_of(name):
     """A plain trainer of a job, under the limit of the tune, and the tune's details."""
     tuned = earlier(f"tune-{name}")
     if not tuned:
-        raise NotHereError(f"tune-{name}-{BACKEND} has no result")
+        raise SystemExit(f"tune-{name}-{BACKEND} has no result")
     import plain
 
-    plain.limit_memory(LIMIT)
+    if not SMALL:
+        plain.limit_memory(LIMIT)
     return plain.Trainer(*job(name)), tuned
 
 
@@ -297,8 +298,7 @@ def peaks(seconds, name):
 
 
 STAGES = {
-    "doctor": partial(command, name="doctor"),
-    "verify": partial(command, name="verify"),
+    **{name: partial(command, name=name) for name in ("doctor", "verify")},
     "kill": partial(hanging, is_killed=True),
     "hang": partial(hanging, is_killed=False),
     **{each.__name__: each for each in (fork, limit, ooms, estimate, tune, rates, peaks)},
@@ -310,9 +310,12 @@ if __name__ == "__main__":
         if stage != "estimate":
             gpu_used_mib()  # an error of NVML's where there is no GPU
         STAGES[stage](float(sys.argv[2]), *filter(None, [argument]))
-    except (NotHereError, pynvml.NVMLError) as reason:
-        write(reason=str(reason))
+    except (SystemExit, pynvml.NVMLError) as reason:
+        write(reason=str(reason))  # why the stage cannot run here
     except BaseException:
         traceback.print_exc()
         status = 1
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     os._exit(status)  # data that was not read to its end has threads that wait for ever

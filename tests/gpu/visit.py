@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,14 +27,14 @@ ROUNDS = (  # by their value: stages, with the seconds that each may take; those
     {"tune-words": 115, "rates-words": 65, "peaks-words": 50},
     {"hang": 60},
     {"verify": 150},
-    {"estimate-cnn": 120, "estimate-words": 120},
+    {"estimate-cnn": 300, "estimate-words": 300},
 )
-SMALL = {"VISIT_SMALL": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1"}  # the last counts its memory
+# TensorFlow counts the memory of this allocator only; threads of torch that wait for others take their time
+SMALL = {"VISIT_SMALL": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "OMP_NUM_THREADS": "1"}
 LEAST_SHARE = 0.6  # of its seconds, without which a stage does not begin
 FOLDERS = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "caches", "JAX_COMPILATION_CACHE_DIR": "compiled"}
 # trials and plain fits share what JAX compiles, however small
 CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-FAILED = ("wrong", "error")
 
 
 def groups(backends):
@@ -70,13 +71,11 @@ def run_one(folder, stage, seconds, variables):
     began, (name, _, backend) = time.monotonic(), stage.rpartition("-")
     environment = {**os.environ, **variables, **CACHE, **{key: str(folder / value) for key, value in FOLDERS.items()}}
     environment |= {"KERAS_BACKEND": backend, "VISIT_FOLDER": str(folder)}
-    if read(folder).get(f"doctor-{backend}", {}).get("verdict") in FAILED:
-        environment["VISIT_LAUNCH"] = "plain"  # if forked trials fail, the rest still shows something
     log, found = folder / "logs" / f"{stage}.log", folder / "logs" / f"{stage}.jsonl"
     found.write_text("")
     with log.open("w") as output:
         command = [sys.executable, HERE / "stages.py", name, f"{seconds:.0f}", found]
-        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         try:
             status = process.wait(seconds)
         except psutil.TimeoutExpired:
@@ -103,14 +102,13 @@ def run_one(folder, stage, seconds, variables):
 
 def table(lines, stages):
     """All figures with what is expected of them, in 80 columns."""
-    row = "{:<17.17} {:<32.32} {:>13.13} {:>12.12} {:>2.2}".format
+    row = "{:<20.20} {:<29.29} {:>13.13} {:>12.12} {:>2.2}".format
     yield row("stage", "figure", "value", "expected", "")
     for stage in stages:
-        line = lines.get(stage, {"figures": [], "verdict": "no time yet"})
+        line = lines.get(stage, {"figures": [], "verdict": "no time yet", "seconds": 0, "reason": ""})
         for name, value, expected, is_right in line["figures"]:
             yield row(stage, name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
-        more = f", {line['seconds']:.0f} s: {line['reason']}" if stage in lines else ""
-        yield f"{stage:<17.17} {line['verdict']}{more}"[:80].rstrip(" :")
+        yield f"{stage:<20.20} {line['verdict']}, {line['seconds']:.0f} s: {line['reason']}"[:80].rstrip(" :")
 
 
 def main():
@@ -127,16 +125,18 @@ def main():
     (folder / "results.jsonl").touch()
     planned = list(groups(given.backends.split(",")))
     names = [stage for group in planned for stage in group]
-    chosen = given.only.split(",") if given.only else names
-    if unknown := {*chosen} - {*names}:
+    chosen = {*(given.only.split(",") if given.only else names)}
+    if unknown := chosen - {*names}:
         parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(names)}")
     for group in planned:
         ended = read(folder)
-        rest = {stage: given.slower * most for stage, most in group.items() if stage in chosen and stage not in ended}
+        # plain fits follow their tune, also in a later call
+        ready = {stage for stage in group if re.sub("^(rates|peaks)", "tune", stage) in (stage, *ended)}
+        rest = {stage: given.slower * most for stage, most in group.items() if stage in ready & chosen - ended.keys()}
         run(folder, rest, until, SMALL if given.small else {})
     lines = read(folder)
-    print("\n".join(table(lines, chosen)))
-    return int(any(line["verdict"] in FAILED for line in lines.values()))
+    print("\n".join(table(lines, [stage for stage in names if stage in chosen])))
+    return int(any(line["verdict"] in ("wrong", "error") for line in lines.values()))
 
 
 if __name__ == "__main__":
