@@ -51,3 +51,15 @@ def test_the_curves_of_real_gpus_are_searched(monkeypatch):
         for name in set(search.ON_GPU_CURVES) - {"GP"}:
             (row,) = search.search((name, group, kind, "zeus|v100|imagenet/resnet50", None, 0))
             assert 0 <= row[5] <= (0.05 if name == "autofit" else 1)
+
+
+def test_searches_run_with_and_without_a_first_estimate(monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    import first_estimate
+
+    for _, members, knowns in first_estimate.cases():
+        for known in knowns:
+            regret, ooms, trials, seconds = first_estimate.search((*members[0], known))
+            assert 0 <= regret <= 1
+            assert ooms <= trials <= 2 * first_estimate.TRIALS
+            assert seconds > 0
