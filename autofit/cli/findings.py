@@ -34,7 +34,6 @@ class Finding:
 
 ok, warning, problem = (partial(Finding, status) for status in ("ok", "warning", "problem"))
 
-_JSON_VERSION = 1
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _STATUS_CELLS, _SUBJECT_CELLS = 7, 15
 
@@ -53,7 +52,7 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
                 spinner.enter_context(progress.status(f"{event.doing} …"))
     problems, warnings = (sum(finding.status == status for finding in findings) for status in ("problem", "warning"))
     if as_json:
-        summary = {"version": _JSON_VERSION, "autofit": __version__, "problems": problems, "warnings": warnings}
+        summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
         typer.echo(json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")

@@ -12,10 +12,11 @@ import numpy as np
 from autofit.workload.workload import Workload
 
 BATCH, WIDTH = 32, 8
-_LENGTH = 20_000  # batches in an epoch
-_GROWTH_BYTES = 32 * 2**20  # that a leaking batch keeps
-_RISE_SECONDS = 0.02  # between them, so that the watcher sees the memory rise
-_HANGING_CALL = 12
+_LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
+_GROWTH_BYTES, _RISE_SECONDS = (
+    32 * 2**20,
+    0.02,
+)  # of a leak for each batch; slowly, so that the watcher sees the memory rise
 
 
 def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None) -> Workload:
@@ -23,17 +24,24 @@ def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None
     return Workload(known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {}))
 
 
-def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float | None = None, filters: int = 0) -> Any:
-    """Return a model of one linear layer, with further weights of this size and a convolution with so many filters.
-
-    Keras compiles its steps as it does by default, unless they sleep for `step_seconds`.
-    """
+def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float = 0.0, filters: int = 0) -> Any:
+    """Return a model of one linear layer, with further weights, a convolution of so many filters, and steps that sleep."""
     import keras  # slow to import, so imported only in a trial's process
 
     class Known(keras.Model):  # type: ignore[misc]  # Keras ships no types
-        def train_step(self, *arguments: Any) -> Any:
-            time.sleep(step_seconds or 0.0)
-            return super().train_step(*arguments)
+        train_function: Any
+
+        def make_train_function(self, force: bool = False) -> Any:
+            before = self.train_function
+            super().make_train_function(force)
+            if step_seconds and (step := self.train_function) is not before:  # Keras asks again in each fit
+
+                def slowed(*arguments: Any) -> Any:
+                    time.sleep(step_seconds)
+                    return step(*arguments)
+
+                self.train_function = slowed
+            return self.train_function
 
     hidden = inputs = keras.Input((width,))
     if filters:
@@ -42,7 +50,7 @@ def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float |
         weights = keras.layers.Embedding(weight_bytes // 4, 1, embeddings_initializer="zeros", trainable=False)
         hidden = keras.layers.Flatten()(weights(inputs))
     model = Known(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
-    model.compile("sgd", "mse", run_eagerly=step_seconds is not None)
+    model.compile("sgd", "mse")
     return model
 
 
@@ -57,10 +65,7 @@ def known_data(
     width: int = WIDTH,
     fault: str = "",
 ) -> Any:
-    """Return a PyDataset that sleeps `seconds` for each batch, holds an array, and leaks or hangs if `fault` says so.
-
-    Batches of `BATCH` samples have no fault.
-    """
+    """Return a PyDataset that sleeps, holds an array, and has a `fault` (leak or hang), but not in batches of `BATCH`."""
     import keras  # slow to import, so imported only in a trial's process
 
     held, kept, calls = np.ones(held_bytes, "uint8"), list[Any](), itertools.count(1)
