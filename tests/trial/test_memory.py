@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autofit.backends.tensorflow.memory.step_footprint import LIVENESS, XLA
+from autofit.backends.tensorflow.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
 from autofit.search.surrogate.host_memory import host_bytes_by_part
@@ -165,7 +165,7 @@ def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_s
 ON_A_GPU = """
 import json, types
 from autofit.backends.protocol import TrainStep
-from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
+from autofit.backends.tensorflow.step_footprint import StepFootprint
 from autofit.trial.worker import describe
 from tests import workloads as w
 import numpy as np
@@ -174,7 +174,7 @@ batch = np.zeros((8, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((8, 1), "float
 sizes = []
 for data in ([], [200 * 2**20]):
     step = TrainStep(w.build_model(), batch, "a GPU", 2**30, data_tensors=data)
-    footprint = StepFootprint(step, onednn=False, workers=1)
+    footprint = StepFootprint(step, onednn=False, threads=1)
     sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
 limits = types.SimpleNamespace(device_bytes=2**30)
 placement = types.SimpleNamespace(device="a GPU")

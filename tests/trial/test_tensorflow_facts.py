@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MEMORY = "autofit/backends/tensorflow/memory/"
+MEMORY = "autofit/backends/tensorflow/"
 
 PROGRAM = """
 import json, sys
 import keras, numpy as np, tensorflow as tf
 from autofit.backends.tensorflow.backend import TensorFlow, uses_onednn
 from autofit.backends.protocol import TrainStep
-from autofit.backends.tensorflow.memory import sizes
-from autofit.backends.tensorflow.memory.step_footprint import StepFootprint, compiled_bytes
-from autofit.backends.tensorflow.memory.liveness import peak
+from autofit.backends.tensorflow import step_program
+from autofit.backends.tensorflow.step_footprint import StepFootprint, compiled_bytes
 from tensorflow.python.ops import cond_v2
 
 had_started = TensorFlow().has_started()
@@ -50,8 +49,8 @@ def onednn():
     assert uses_onednn() is False, uses_onednn()
 
 def loop():
-    (loop,) = (op[kind] for kind in sizes.LOOPS if kind in op)
-    body = sizes.body_of(loop)
+    (loop,) = (op[kind] for kind in step_program._LOOPS if kind in op)
+    body = step_program._body_of(loop)
     assert len(body.inputs) == len(loop.inputs) and len(body.outputs) == len(loop.outputs)
     assert any(inner.type == "Mul" for inner in body.get_operations())
 
@@ -65,26 +64,17 @@ def call():
     body = call.graph._get_function(call.get_attr("f").name).graph
     assert len(body.inputs) == len(call.inputs) and len(body.outputs) == len(call.outputs)
 
-def operations_of_step():
-    program = StepFootprint(TrainStep(model, batch, None, None), onednn=False).program(8)
-    return program, program.operations
-
-def gradients():
-    program, operations = operations_of_step()
-    parts = {program.values[o.outputs[0]].part for o in operations if "MatMul" in o.name}
-    assert parts == {"activations", "gradients"}, sorted(o.name for o in operations)
-
-def optimizer():
-    program, operations = operations_of_step()
-    updates = [o for o in operations if f"{model.optimizer.name}/" in o.name]
-    assert any("Sqrt" in o.name for o in updates), sorted(o.name for o in operations)
-    written = [program.values[v] for o in updates for v in o.outputs]
-    made = [value for value in written if not value.is_variable and value.alias_of is None]
-    assert all(value.part == "temporaries" for value in made), made
-
 def parts():
-    found = peak(operations_of_step()[0])
-    assert min(found["weights"], found["optimizer"], found["input_batch"]) > 0, found
+    (found,) = StepFootprint(TrainStep(model, batch, None, None), onednn=False).estimates([8], compile_all=False)
+    sizes = found.device_bytes_by_part
+    assert min(sizes[part] for part in ("weights", "optimizer", "input_batch")) > 0, sizes
+
+def names():
+    step = StepFootprint(TrainStep(model, batch, None, None), onednn=False)
+    program = step_program._Program(step._setting)
+    program.read(step._graph)
+    made = {buffer.part for op in program.operations for buffer in op.makes}
+    assert made == {"activations", "gradients", "temporaries"}, made
 
 def report():
     total = compiled_bytes(model, batch, 8)
@@ -107,11 +97,11 @@ def reserve():
 
     graph = recurrent.get_concrete_function(tf.TensorSpec((7, 5, 3))).graph
     (layer,) = (op for op in graph.get_operations() if op.type == "CudnnRNNV3")
-    size = sizes.Scale(traced=5, batch_size=10).tensor_bytes(layer.outputs[3])
+    size = step_program.Setting(traced=5, batch_size=10, threads=1).tensor_bytes(layer.outputs[3])
     assert size == 6 * 7 * 10 * 11 * 4, size
 
 problems = {}
-for check in (started, onednn, loop, branches, call, gradients, optimizer, parts, report, reserve):
+for check in (started, onednn, loop, branches, call, names, parts, report, reserve):
     try:
         check()
     except Exception as error:
@@ -122,14 +112,16 @@ print(json.dumps(problems))
 FACTS = {
     "started": ("Context._context_handle is not set by the first operation, or before", "backends/tensorflow/backend.py"),
     "onednn": ("_pywrap_util_port.IsMklEnabled() does not follow TF_ENABLE_ONEDNN_OPTS", "backends/tensorflow/backend.py"),
-    "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "sizes.py"),
-    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "graph_reader.py"),
-    "call": ("Graph._get_function does not return the body of a call", MEMORY + "graph_reader.py"),
-    "gradients": ("operations of the backward pass are not named gradient_tape/…", MEMORY + "graph_reader.py"),
-    "optimizer": ("operations of an update are not named after the optimizer", MEMORY + "graph_reader.py"),
+    "loop": ("while_v2._get_graph does not return the body of a loop", MEMORY + "step_program.py"),
+    "branches": ("cond_v2.get_func_graphs does not return the branches of an If", MEMORY + "step_program.py"),
+    "call": ("Graph._get_function does not return the body of a call", MEMORY + "step_program.py"),
+    "names": ("operations are not named gradient_tape/…, or after their optimizer", MEMORY + "step_program.py"),
     "parts": ("a traced step has no weights, optimizer variables or batch", MEMORY + "step_footprint.py"),
     "report": ("XLA's memory-usage report is missing, or its total is not where it was", MEMORY + "step_footprint.py"),
-    "reserve": ("a recurrent layer of cuDNN does not keep its reserve space as its fourth output", MEMORY + "sizes.py"),
+    "reserve": (
+        "a recurrent layer of cuDNN does not keep its reserve space as its fourth output",
+        MEMORY + "step_program.py",
+    ),
 }
 
 

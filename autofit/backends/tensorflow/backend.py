@@ -14,11 +14,11 @@ from typing import Any
 from autofit.backends import exhaustion
 from autofit.backends.protocol import TENSORFLOW, Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.backends.tensorflow import gpu
-from autofit.backends.tensorflow.memory.allocator import ONEDNN_LEAST_BYTES
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _MIB = 2**20
+_ONEDNN_LEAST_BYTES = 256 * 2**10  # the smallest buffer that oneDNN's allocator requests from BFC (mkl_cpu_allocator.h)
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 _BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
@@ -115,7 +115,7 @@ class TensorFlow(Backend):
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         # loads Keras and TensorFlow: must stay out of the parent
-        from autofit.backends.tensorflow.memory.step_footprint import StepFootprint
+        from autofit.backends.tensorflow.step_footprint import StepFootprint
 
         onednn, on_cpu = uses_onednn(), step.device is None
         # if BFC provides all CPU memory, it counts every buffer; oneDNN's allocator requests only large ones from it
@@ -125,8 +125,8 @@ class TensorFlow(Backend):
         return StepFootprint(
             step,
             onednn=bool(onednn),
-            workers=self._library.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
-            least_bytes=ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
+            threads=self._library.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
+            least_bytes=_ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
         )
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:

@@ -111,7 +111,7 @@ def test_a_part_that_does_not_exist_is_one_clear_error(asked, only, mentioned):
         ({"host_labels": {"region": 3}}, "host_labels", "{'region': 3}"),
         ({"host_labels": {"region": "eu"}}, "host_labels", "cluster"),
         ({"executor": "ray", "device": "gpu:1"}, "device", "Ray chooses"),
-        ({"executor": "ray", "devices": [0, 1]}, "device", "Ray chooses"),
+        ({"executor": "ray", "device": "gpu:0,1"}, "device", "Ray chooses"),
     ],
 )
 def test_an_argument_that_does_not_fit_the_executor_is_one_clear_error(arguments, key, mentioned):

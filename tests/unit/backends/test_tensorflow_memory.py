@@ -1,9 +1,9 @@
-"""The liveness walk and the allocator, on programs small enough to work out by hand."""
+"""The walk over a step, on programs small enough to work out by hand."""
 
-import itertools
 import math
 import random
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,146 +11,67 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.backends.tensorflow.backend import uses_onednn
-from autofit.backends.tensorflow.memory.allocator import BestFitAllocator, rounded
-from autofit.backends.tensorflow.memory.kernels import onednn_takes, workspace_bytes
-from autofit.backends.tensorflow.memory.liveness import Operation, Program, Value, peak
+from autofit.backends.tensorflow.executor import Buffer, Operation, peak
+from autofit.backends.tensorflow.kernels import workspace_bytes
 from autofit.records.trial import FitConfig
 from autofit.search.surrogate.host_memory import host_bytes_by_part
 from tests.fakes import DESCRIPTION, MIB
 
 KIB = 1024
-REGION = 64 * MIB  # one region, so that nothing but what is asked for is in use
 
 
-def total(program, **settings):
-    return sum(peak(program, **settings).values())
+def made(*sizes, part="activations"):
+    return [Buffer(size * KIB, part) for size in sizes]
 
 
-def chain(*, overwrite):
-    """a -> b -> c, 100 KiB each; only the next reads each."""
+def operation(reads=(), makes=(), after=(), reuses=(), workspace=0, seconds=1.0):
+    return Operation(list(reads), list(makes), after, list(reuses), workspace * KIB, seconds)
+
+
+@pytest.mark.parametrize(("reuse", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
+def test_a_buffer_lives_until_its_last_reader_has_ended(reuse, expected):
+    a, b, c = made(100, 100, 100)
     operations = (
-        Operation("a", (), (0,)),
-        Operation("b", (0,), (1,), may_overwrite=(0,) if overwrite else ()),
-        Operation("c", (1,), (2,), may_overwrite=(1,) if overwrite else ()),
+        operation(makes=[a]),
+        operation([a], [b], after=(0,), reuses=[a] if reuse else ()),
+        operation([b], [c], after=(1,), reuses=[b] if reuse else ()),
     )
-    return Program((Value(100 * KIB),) * 3, operations, frozenset({2}))
-
-
-@pytest.mark.parametrize(("overwrite", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
-def test_a_buffer_lives_until_its_last_reader_has_ended(overwrite, expected):
-    assert total(chain(overwrite=overwrite), workers=1, region_bytes=REGION) == expected
+    assert sum(peak(operations, [c], threads=1).values()) == expected
 
 
 def test_what_is_kept_for_the_backward_pass_is_live_at_the_turn():
-    values = (Value(100 * KIB, "activations"), Value(50 * KIB, "activations"), Value(100 * KIB, "gradients"))
+    (x, y), (dx,) = made(100, 50), made(100, part="gradients")
     operations = (
-        Operation("x", (), (0,)),
-        Operation("y", (0,), (1,)),
-        Operation("dx", (0, 1), (2,), workspace_bytes=(10 * KIB,)),
+        operation(makes=[x]),
+        operation([x], [y], after=(0,)),
+        operation([x, y], [dx], after=(1,), reuses=[x], workspace=10),  # of the size of x, which nothing else reads
     )
-    found = peak(Program(values, operations, frozenset({2}), {"optimizer": (30 * KIB,)}), workers=1, region_bytes=REGION)
-    assert sum(found.values()) == 290 * KIB
-    parts = {part: size for part, size in found.items() if size}
-    assert parts == {"optimizer": 30 * KIB, "activations": 150 * KIB, "gradients": 100 * KIB, "temporaries": 10 * KIB}
+    assert peak(operations, [x, dx], threads=1) == {
+        "activations": 150 * KIB,
+        "gradients": 100 * KIB,
+        "temporaries": 10 * KIB,
+    }
+    assert sum(peak(operations, [dx], threads=1).values()) == 160 * KIB
 
 
-def test_a_view_takes_nothing_and_keeps_what_it_looks_at():
-    values = (Value(100 * KIB), Value(100 * KIB, alias_of=0), Value(1 * KIB), Value(1 * KIB))
-    operations = (
-        Operation("a", (), (0,)),
-        Operation("view", (0,), (1,)),
-        Operation("b", (), (2,), after=(1,)),
-        Operation("c", (1, 2), (3,)),
-    )
-    assert total(Program(values, operations, frozenset({3})), workers=1, region_bytes=REGION) == 102 * KIB
-
-
-def test_two_workers_hold_two_workspaces_at_once():
-    operations = tuple(Operation(name, (), (), workspace_bytes=(500 * KIB,), seconds=1.0) for name in "ab")
-    program = Program((), operations, frozenset())
-    assert total(program, workers=1, region_bytes=REGION) == 500 * KIB
-    assert total(program, workers=2, region_bytes=REGION) == 1000 * KIB
-
-
-WEIGHT = Value(100 * KIB, "weights", is_variable=True)
-
-
-def test_a_weight_is_made_from_two_more_buffers():
-    assert total(Program((WEIGHT,), (), frozenset()), region_bytes=REGION) == 300 * KIB
-
-
-@pytest.mark.parametrize(("use_after", "update_after", "expected"), [((), (2,), 500 * KIB), ((3,), (), 600 * KIB)])
-def test_a_variable_is_updated_in_place_unless_it_is_still_read(use_after, update_after, expected):
-    operations = (
-        Operation("read", (), (1,)),
-        Operation("gradient", (), (2,)),
-        Operation("use", (1,), (), after=use_after),
-        Operation("update", (2,), (), after=(0, *update_after), updates=0),
-    )
-    program = Program((WEIGHT, Value(100 * KIB, alias_of=0), Value(400 * KIB)), operations, frozenset())
-    assert total(program, workers=1, region_bytes=REGION, steps=1) == expected
-
-
-def test_a_variable_takes_over_the_buffer_that_it_is_assigned():
-    values = (WEIGHT, Value(100 * KIB), Value(150 * KIB))
-    operations = (
-        Operation("new", (), (1,)),
-        Operation("assign", (1,), (), updates=0, assigned=1),
-        Operation("more", (), (2,), after=(1,)),
-    )
-    assert total(Program(values, operations, frozenset()), workers=1, region_bytes=REGION) == 300 * KIB
-    found = peak(Program((WEIGHT, values[1], Value(350 * KIB)), operations, frozenset()), workers=1, region_bytes=REGION)
-    assert sum(found.values()) == 450 * KIB
-    assert found["weights"] == 100 * KIB
-
-
-def test_zeros_of_the_optimizer_are_one_buffer_until_they_are_updated():
-    slot = Value(100 * KIB, "optimizer", is_variable=True)
-    program = Program((slot, slot), (), frozenset())
-    assert total(program, workers=1, region_bytes=REGION) == 100 * KIB
-    updates = (Operation("first", (), (), updates=0), Operation("second", (), (), after=(0,), updates=1))
-    assert total(Program((slot, slot), updates, frozenset()), workers=1, region_bytes=REGION) == 200 * KIB
-
-
-def test_an_allocator_that_counts_large_buffers_alone():
-    values = (Value(100 * KIB), Value(300 * KIB), Value(100 * KIB, "weights", is_variable=True))
-    operations = (Operation("a", (), (0,)), Operation("b", (0,), (1,), workspace_bytes=(200 * KIB, 256 * KIB)))
-    program = Program(values, operations, frozenset(), {"input_batch": (255 * KIB, 400 * KIB)})
-    assert total(program, workers=1, region_bytes=REGION, least_bytes=256 * KIB) == 956 * KIB
-    assert total(program, workers=1, region_bytes=REGION) == 1611 * KIB
+def test_two_threads_hold_two_workspaces_at_once():
+    operations = [operation(workspace=500), operation(workspace=500)]
+    assert [sum(peak(operations, [], threads).values()) for threads in (1, 2)] == [500 * KIB, 1000 * KIB]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-def test_every_operation_runs_and_everything_is_given_back(seed, workers):
+def test_the_peak_is_between_the_largest_buffer_and_all_of_them(seed, threads):
     chance = random.Random(seed)
-    count = chance.randrange(1, 30)
-    values = tuple(Value(chance.randrange(1, 100) * KIB) for _ in range(count))
-    operations = tuple(
-        Operation(
-            str(n), tuple(sorted({chance.randrange(n) for _ in range(min(n, 2))})), (n,), seconds=chance.choice((0.0, 1.0))
+    buffers = made(*(chance.randrange(1, 100) for _ in range(chance.randrange(1, 30))))
+    operations = []
+    for number, buffer in enumerate(buffers):
+        read = {chance.randrange(number) for _ in range(min(number, 2))}
+        operations.append(
+            operation([buffers[n] for n in read], [buffer], read, [buffers[n] for n in read], seconds=chance.random())
         )
-        for n in range(count)
-    )
-    found = total(Program(values, operations, frozenset({count - 1})), workers=workers, region_bytes=REGION)
-    assert max(rounded(v.size_bytes) for v in values) <= found <= sum(2 * rounded(v.size_bytes) for v in values)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3 * MIB)), max_size=60))
-def test_chunks_in_use_are_large_enough_and_do_not_overlap(steps):
-    allocator, held = BestFitAllocator(), []
-    for release, size in steps:
-        if release and held:
-            allocator.release(held.pop())
-        else:
-            held.append(allocator.allocate(size))
-            assert rounded(size) <= allocator.size_of(held[-1]) < 2 * rounded(size) + 256
-    spans = sorted((address, address + allocator.size_of(address)) for address in held)
-    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def test_a_chunk_less_than_twice_as_large_is_handed_out_whole():
-    allocator = BestFitAllocator()
-    assert allocator.size_of(allocator.allocate(40 * MIB)) == 64 * MIB
+    found = sum(peak(operations, buffers[-1:], threads).values())
+    assert max(buffer.size_bytes for buffer in buffers) <= found <= sum(buffer.size_bytes for buffer in buffers)
+    assert found <= sum(peak([replace(op, reuses=[]) for op in operations], buffers[-1:], threads).values())
 
 
 def test_half_precision_is_multiplied_in_single():
@@ -158,24 +79,14 @@ def test_half_precision_is_multiplied_in_single():
     assert workspace_bytes("MatMul", [(8, 4), (4, 2)], [(8, 2)], 4) == ()
 
 
-NONE, AVX512, SAPPHIRE = frozenset(), frozenset({"avx512f", "avx512bw"}), frozenset({"avx512f", "avx512bw", "avx512_fp16"})
-GRANITE = frozenset({"avx512f", "avx512bw", "amx_fp16"})
+def test_patches_of_volumes_are_gathered_where_they_are_not_much_larger_than_the_tensors():
+    def patches(depth):
+        return workspace_bytes(
+            "Conv3DBackpropFilterV2", [(8, 16, 16, 16, 4), (5,), (8, 16, 16, 16, depth)], [(3, 3, 3, 4, depth)], 4
+        )
 
-
-@pytest.mark.parametrize(
-    ("dtype", "taken_with"),
-    [
-        ("float32", {NONE, AVX512, SAPPHIRE, GRANITE}),
-        ("bfloat16", {AVX512, SAPPHIRE, GRANITE}),
-        ("float16", {SAPPHIRE, GRANITE}),
-        ("float64", set()),
-        ("int32", set()),
-    ],
-)
-def test_onednn_takes_the_dtypes_that_the_processor_supports(dtype, taken_with):
-    for flags in (NONE, AVX512, SAPPHIRE, GRANITE):
-        assert onednn_takes(dtype, flags, onednn=True) == (flags in taken_with)
-        assert not onednn_takes(dtype, flags, onednn=False)
+    assert patches(1) == ()
+    assert len(patches(512)) == 1
 
 
 def test_kernels_of_onednn_have_no_workspace():

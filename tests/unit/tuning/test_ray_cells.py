@@ -32,15 +32,15 @@ def ray(*nodes, gpus=()):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "devices", "cores", "memory"),
-    [(["1"], 1, [2, 3], "20%"), (["2", "3"], 2, [4, 5, 6, 7], "40%"), (["5"], 1, [2, 3], "20%"),
-     (["GPU-77"], 1, None, "20%"), (["0", "1", "2", "3"], 4, None, "80%"), ([], 1, None, "80%")],
+    ("gpus", "cores", "memory"),
+    [(["1"], [2, 3], "20%"), (["2", "3"], [4, 5, 6, 7], "40%"), (["5"], [2, 3], "20%"),
+     (["GPU-77"], None, "20%"), (["0", "1", "2", "3"], None, "80%"), ([], None, "80%")],
 )  # fmt: skip  # one item a line would be longer, not clearer
-def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, devices, cores, memory):
+def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, cores, memory):
     pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
-    request = cell(host_memory="80%", devices=devices)
+    request = cell(host_memory="80%", device=f"{max(1, len(gpus))}x gpu")
     shared = ray_cells._on_own_share(ray(node(GPU=4.0), gpus=gpus), request)
     assert pinned == ([] if cores is None else [cores])
     assert shared.settings.host_memory == memory
@@ -73,11 +73,11 @@ def test_a_cluster_without_a_host_that_measures_is_an_error():
 
 def test_cells_take_a_gpu_where_the_cluster_has_some():
     counts = [
-        ray_cells._gpu_count(TuneSettings(device=device, devices=2), has_gpus=has_gpus)
-        for device in ("auto", "gpu", "cpu")
+        ray_cells._gpu_count(TuneSettings(device=device), has_gpus=has_gpus)
+        for device in ("auto", "2x gpu", "2x cpu")
         for has_gpus in (True, False)
     ]
-    assert counts == [2, 0, 2, 2, 0, 0]
+    assert counts == [1, 0, 2, 2, 0, 0]
 
 
 def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(tmp_path):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,8 @@ import tensorflow as tf
 
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep
-from autofit.backends.tensorflow.memory import liveness
-from autofit.backends.tensorflow.memory.allocator import FIRST_REGION_BYTES
-from autofit.backends.tensorflow.memory.graph_reader import GraphReader
-from autofit.backends.tensorflow.memory.liveness import Operation, Program
-from autofit.backends.tensorflow.memory.sizes import Scale
+from autofit.backends.tensorflow import step_program
+from autofit.backends.tensorflow.step_program import Setting
 from autofit.backends.variables import bytes_of, optimizers_of
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.gpu_models import GpuModel
@@ -39,83 +35,95 @@ _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measu
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
+_CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
+_FIRST_REGION_BYTES, _MOST_WASTE_BYTES = 2 * 2**20, 128 * 2**20  # bfc_allocator.cc
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 _FLAGS = "XLA_FLAGS"
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a liveness walk.
+    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph.
 
     The step is traced once and scaled to any batch size. The traced batch size is a multiple of a prime number that divides
     no dimension of a sample or a weight. A dimension that is a multiple of the traced batch size is
     therefore a number of samples.
 
-    Creating an estimator builds the model. TensorFlow runs `workers` operations at the same time. If `onednn` is true,
+    Creating an estimator builds the model. TensorFlow runs `threads` operations at the same time. If `onednn` is true,
     it uses oneDNN's kernels on the CPU. `least_bytes` is the smallest buffer that the allocator counts.
     """
 
-    def __init__(self, step: TrainStep, *, onednn: bool, workers: int = 2, least_bytes: int = 1) -> None:
-        self._step, self._model, self._batch, self._on_cpu = step, step.model, step.batch, step.device is None
-        self._onednn, self._least_bytes = self._on_cpu and onednn, least_bytes
-        self._workers = 1 if self._model.run_eagerly else workers
+    def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2, least_bytes: int = 1) -> None:
+        self._step, self._model, self._batch = step, step.model, step.batch
         self._samples, self._graph = self._trace()
         # building the model may have added dimensions that the prime number divides
         if step.multiple_of is not None and self._samples != step.multiple_of * self._prime():
             self._samples, self._graph = self._trace()
         of_model = {id(_tensorflow_variable(v)): v for v in self._model.variables}
         used = {id(v): v for v in self._graph.variables}
-        # the model's variables count even if the step does not use them
+        of_optimizers = [variable for key, variable in used.items() if key not in of_model]
+        # sizes in bytes; the model's variables count even if the step does not use them
         self._variables = {
-            "weights": list(of_model.values()),
-            "optimizer": [variable for key, variable in used.items() if key not in of_model],
+            "weights": [bytes_of([variable]) for variable in of_model.values()],
+            "optimizer": [bytes_of([variable]) for variable in of_optimizers],
         }
-        self.optimizer_bytes = bytes_of(self._variables["optimizer"])
+        self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
         of_optimizer = {id(_tensorflow_variable(v)) for v in (optimizer.variables if optimizer is not None else ())}
         self.uses_model_optimizer = bool(of_optimizer & set(used))
+        self._setting = Setting(
+            self._samples,
+            self._samples,
+            threads=1 if self._model.run_eagerly else threads,
+            on_cpu=step.device is None,
+            onednn=onednn and step.device is None,
+            is_eager=bool(self._model.run_eagerly),
+            least_bytes=least_bytes,
+            optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
+        )
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         """Yield the peak of the walk for each size, then XLA's totals if XLA compiles the step; see `StepEstimator`."""
         for size in sorted(batch_sizes):
-            yield self._footprint(size, self.program(size), LIVENESS)
+            yield self._walked(replace(self._setting, batch_size=size))
         if self._model.jit_compile:
             for size in sorted(batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]):
-                program = self._compiled(size)
-                if program is None:
+                total = compiled_bytes(self._model, self._batch, size)
+                if total is None:
                     return
-                yield self._footprint(size, program, XLA)
+                temporaries = {"temporaries": _chunk_bytes(self._beyond_arguments(total, size))}
+                error = self._relative_error(XLA), _ABSOLUTE_ERROR_BYTES
+                yield self._footprint(replace(self._setting, batch_size=size), temporaries, XLA, *error)
 
     def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
+        there = replace(self._setting, batch_size=batch_size, on_cpu=False, onednn=False, least_bytes=1)
         if not self._model.jit_compile or self._model.run_eagerly:
-            there = copy.copy(self)
-            there._on_cpu, there._onednn, there._least_bytes = False, False, 1
-            return absent_gpu.counted(there._footprint(batch_size, there.program(batch_size), LIVENESS))
+            return absent_gpu.counted(self._walked(there))
         text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
         arguments, temporaries = absent_gpu.compiled_bytes(absent_gpu.memory_of_stablehlo(text, gpu))
-        held = {part: bytes_of(variables) for part, variables in self._variables.items()}
-        batch_bytes = sum(_batch_bytes(self._batch, batch_size))
-        beside = max(0, arguments - sum(held.values()) - batch_bytes)
-        parts = {**held, "temporaries": temporaries + beside, "input_batch": batch_bytes}
-        return Footprint(batch_size, {**parts, DATA_PART: sum(self._step.data_tensors)}, *absent_gpu.ERRORS)
+        beyond = temporaries + self._beyond_arguments(arguments, batch_size)
+        return self._footprint(there, {"temporaries": beyond}, *absent_gpu.ERRORS)
 
-    def program(self, batch_size: int) -> Program:
-        """Return the step for a batch size."""
-        reader = GraphReader(
-            optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
-            scale=Scale(self._samples, batch_size, self._least_bytes),
-            on_cpu=self._on_cpu,
-            onednn=self._onednn,
-            is_eager=bool(self._model.run_eagerly),
-        )
-        handles = {id(handle): inner for handle, inner in self._graph.captures}
-        for part, variables in self._variables.items():
-            for variable in variables:
-                reader.hold(bytes_of([variable]), part, handles.get(id(_tensorflow_variable(variable).handle)))
-        reader.read(self._graph)
-        held = {"input_batch": self._input_bytes(batch_size), "temporaries": reader.constants}
-        return reader.program(self._graph.outputs, held)
+    def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
+        arguments = (*self._variables["weights"], *self._variables["optimizer"], *_batch_bytes(self._batch, batch_size))
+        return max(0, total_bytes - sum(arguments))
+
+    def _walked(self, setting: Setting) -> Footprint:
+        of_step = step_program.peak(self._graph, setting)
+        error = self._relative_error(LIVENESS), _ABSOLUTE_ERROR_BYTES
+        return self._footprint(setting, of_step, LIVENESS, *error, chunk_factor=_CHUNK_FACTOR)
+
+    def _footprint(
+        self, setting: Setting, of_step: Mapping[str, int], *method: Any, chunk_factor: float = 1.0
+    ) -> Footprint:
+        """Return the estimate for what a step holds, with what outlives it: data, variables and the input."""
+        inputs = _batch_bytes(self._batch, setting.batch_size) * (_BATCHES_ON_CPU if setting.on_cpu else 1)
+        outlives = {**self._variables, "input_batch": inputs}
+        held = {part: sum(size for size in sizes if size >= setting.least_bytes) for part, sizes in outlives.items()}
+        data = (_chunk_bytes(size) if setting.on_cpu else size for size in self._step.data_tensors)
+        parts = {part: round(chunk_factor * size) for part, size in {**held, **of_step}.items()}
+        return Footprint(setting.batch_size, {DATA_PART: sum(data), **parts}, *method)
 
     def _trace(self) -> tuple[int, Any]:
         arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
@@ -128,41 +136,27 @@ class StepFootprint:
         dimensions = {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
         return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
 
-    def _input_bytes(self, batch_size: int) -> list[int]:
-        return _batch_bytes(self._batch, batch_size) * (_BATCHES_ON_CPU if self._on_cpu else 1)
-
-    def _footprint(self, batch_size: int, program: Program, method: str) -> Footprint:
-        held = {DATA_PART: self._step.data_tensors, **program.held_bytes}
-        region_bytes = FIRST_REGION_BYTES if self._on_cpu or not self._step.limit_bytes else self._step.limit_bytes
-        bytes_by_part = liveness.peak(
-            replace(program, held_bytes=held),
-            workers=self._workers,
-            region_bytes=region_bytes,
-            least_bytes=self._least_bytes,
-        )
-        return Footprint(batch_size, bytes_by_part, method, self._relative_error(method), _ABSOLUTE_ERROR_BYTES)
-
     def _relative_error(self, method: str) -> float:
         if method == LIVENESS and self._model.jit_compile:
             return _FUSED_ERROR
         if self._model.run_eagerly:
             return _EAGER_ERROR
-        return _ERRORS[method] if self._on_cpu else max(_GPU_ERROR, _ERRORS[method])
-
-    def _compiled(self, batch_size: int) -> Program | None:
-        """Return the compiled step as one operation, with XLA's total as its workspace; None if XLA reports no total."""
-        total = compiled_bytes(self._model, self._batch, batch_size)
-        if total is None:
-            return None
-        held = {part: [bytes_of([v]) for v in variables] for part, variables in self._variables.items()}
-        once = sum(sum(sizes) for sizes in held.values()) + sum(_batch_bytes(self._batch, batch_size))
-        temporaries = max(0, total - once)
-        held["input_batch"] = self._input_bytes(batch_size)
-        return Program((), (Operation("step", (), (), workspace_bytes=(temporaries,)),), frozenset(), held)
+        return _ERRORS[method] if self._setting.on_cpu else max(_GPU_ERROR, _ERRORS[method])
 
 
 def _tensorflow_variable(variable: Any) -> Any:
     return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
+
+
+def _chunk_bytes(size_bytes: int) -> int:
+    """Return what the allocator of a CPU takes for one large buffer, in bytes: a new region, of a power of two.
+
+    It does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc).
+    """
+    region = _FIRST_REGION_BYTES
+    while region < size_bytes:
+        region *= 2
+    return region if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES) else size_bytes
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:

@@ -1,0 +1,86 @@
+"""Find the highest sum of live buffers as TensorFlow's executor runs operations: threads, and a stack of what is ready.
+
+Real durations vary from step to step, and so do the overlaps. Of the walks that were tried, one with fixed durations and a
+single step is as near as several with random ones (measured: tests/benchmarks/memory-parts.txt).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of a tensor, and of all tensors that share it, such as its reshaped forms."""
+
+    size_bytes: int
+    part: str
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation starts when those with the numbers `after` have ended, and holds its workspace while it runs.
+
+    `makes` are new buffers. Each takes over the memory of a buffer in `reuses` that has its size and no other reader left.
+    `seconds` is a rough duration that only decides which operations overlap.
+    """
+
+    reads: list[Buffer]
+    makes: list[Buffer]
+    after: Collection[int]
+    reuses: list[Buffer]
+    workspace_bytes: int
+    seconds: float
+
+
+def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Mapping[str, int]:
+    """Return the bytes of each part at the peak of a step. `threads` operations run at the same time.
+
+    A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
+    `results` stay. A free thread takes the operation that became ready last.
+    """
+    left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(results)
+    waits = [len(op.after) for op in operations]
+    followers: list[list[int]] = [[] for _ in operations]
+    for number, op in enumerate(operations):
+        for earlier in op.after:
+            followers[earlier].append(number)
+    ready = [number for number, count in enumerate(waits) if not count]
+    running: list[tuple[float, int]] = []  # end and number of each operation
+    live: set[Buffer] = set()
+    in_use: Counter[str] = Counter()
+    now, highest, at_peak = 0.0, 0, dict(in_use)
+
+    def release(buffer: Buffer) -> None:
+        live.discard(buffer)
+        in_use[buffer.part] -= buffer.size_bytes
+
+    while ready or running:
+        while ready and len(running) < threads:
+            number = ready.pop()
+            op = operations[number]
+            for buffer in op.makes:
+                same = (b for b in op.reuses if b in live and left[b] == 1 and b.size_bytes == buffer.size_bytes)
+                if (reused := next(same, None)) is not None:
+                    release(reused)
+                live.add(buffer)
+                in_use[buffer.part] += buffer.size_bytes
+            in_use["temporaries"] += op.workspace_bytes
+            if in_use.total() > highest:
+                highest, at_peak = in_use.total(), dict(in_use)
+            heapq.heappush(running, (now + op.seconds, number))
+        now, number = heapq.heappop(running)
+        op = operations[number]
+        in_use["temporaries"] -= op.workspace_bytes
+        for buffer in (*op.reads, *op.makes):
+            left[buffer] -= 1
+            if not left[buffer] and buffer in live:
+                release(buffer)
+        for follower in followers[number]:
+            waits[follower] -= 1
+            if not waits[follower]:
+                ready.append(follower)
+    return at_peak
