@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sqlite3
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +13,9 @@ from urllib.parse import quote
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
 from autofit.records.distribution import install_command
@@ -40,17 +38,12 @@ _PACKAGE = str(Path(__file__).parents[1])
 _BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
 _RACE_MESSAGES = ("already exists", "unique constraint", "duplicate key")  # another process is making the same tables
 _OPEN_TRIES, _RETRY_SECONDS = 10, 0.2  # while another process creates the tables
-_RESTART_SECONDS, _ASK_AGAIN_SECONDS = 30.0, 1.0  # longest wait for a server's restart; time between two attempts
 _NOT_FOUND = "Record does not exist"  # Optuna's KeyError for a study that does not exist
 _EXTRAS = {"postgresql+psycopg": "postgresql", "mysql+pymysql": "mysql"}
 
 
 Returned = TypeVar("Returned")
 Arguments = ParamSpec("Arguments")
-
-
-class _DisconnectedError(StorageError):
-    """Raised if a database server does not answer."""
 
 
 class StudyGoneError(StorageError):
@@ -70,34 +63,10 @@ def open_storage(storage: str | None) -> BaseStorage:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             if url.startswith(JOURNAL):
-                _mend_journal(file)
                 return JournalStorage(JournalFileBackend(str(file)))
         return _open_database(url)
     except (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError) as error:
         raise _storage_error(error, url) from None
-
-
-def _mend_journal(file: Path) -> None:
-    """Remove an incomplete last line, which a killed process or a full disk left behind; keep all lines before it."""
-    if not _is_torn_journal(file):
-        return
-    lock = JournalFileSymlinkLock(str(file))
-    lock.acquire()
-    try:
-        if _is_torn_journal(file):  # check again: another process may have completed the line
-            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
-    finally:
-        lock.release()
-
-
-def _is_torn_journal(file: Path) -> bool:
-    """Return whether a file is a journal (judged by its first line) whose last line is incomplete."""
-    if not file.exists() or not file.stat().st_size:
-        return False
-    with file.open("rb") as journal:
-        first = journal.readline()
-        journal.seek(-1, os.SEEK_END)
-        return first.startswith(b"{") and b'"op_code"' in first and first.endswith(b"\n") and journal.read(1) != b"\n"
 
 
 def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
@@ -151,22 +120,12 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 
 def guarded(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Turn the storage errors of a method into `StorageError`; let all other errors pass.
-
-    If a database server does not answer, try again for a while: it may be restarting.
-    """
+    """Turn the storage errors of a method into `StorageError`; let all other errors pass."""
 
     @functools.wraps(method)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        until = time.monotonic() + _RESTART_SECONDS
-        while True:
-            try:
-                with _explained():
-                    return method(*args, **kwargs)
-            except _DisconnectedError:  # noqa: PERF203  # the attempts are a second apart
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_ASK_AGAIN_SECONDS)
+        with _explained():
+            return method(*args, **kwargs)
 
     return wrapper
 
@@ -218,8 +177,6 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     causes = [error]
     while isinstance(cause := causes[-1].__cause__, Exception):
         causes.append(cause)
-    from_drivers = [each.orig for each in causes if isinstance(each, OperationalError | InterfaceError)]
-    is_disconnected = not all(isinstance(each, sqlite3.Error) for each in from_drivers)  # a server does not answer
     error = causes[-1]  # it says what is wrong; the errors around it, what was tried
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     reason = next(iter(text.strip().splitlines()), type(error).__name__)
@@ -230,5 +187,4 @@ def _storage_error(error: Exception, url: str = "") -> StorageError:
     remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in reason), "give a storage that is writable")
     if isinstance(error, _UNREADABLE) and (not url or file_of(url)):  # otherwise the URL is wrong
         remedy = "it is damaged, or autofit did not write it: give another storage"
-    kind = _DisconnectedError if is_disconnected else StorageError
-    return kind(f"the trials cannot be stored: {reason}; {remedy}")
+    return StorageError(f"the trials cannot be stored: {reason}; {remedy}")

@@ -38,9 +38,6 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
     storage, name = request.settings.storage, request.fingerprint()
     if not urls.exists(storage):
         return None
-    stored = attributes.read_quickly(storage, name)
-    if stored is not None:
-        return stored
     from autofit.storage import connection  # imported late: it imports Optuna
 
     return connection.attributes_of(storage, name)

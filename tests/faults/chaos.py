@@ -87,9 +87,7 @@ class Run:
         self.seed, self.postgres = seed, postgres
         self.group = CGROUPS / f"chaos-{os.getpid()}-{seed}"
         self.storage_kind = self.draw.choice(storages)
-        possible = [name for name in faults if name != "postgres-restart" or self.storage_kind == "postgresql"]
-        possible = [name for name in possible if not name.startswith("torn") or self.storage_kind == "journal"]
-        possible = [name for name in possible if not name.startswith("sqlite") or self.storage_kind == "sqlite"]
+        possible = [name for name in faults if not name.startswith("sqlite") or self.storage_kind == "sqlite"]
         possible = [name for name in possible if not name.startswith("full-storage") or self.storage_kind != "postgresql"]
         self.faults = self.draw.sample(possible, min(len(possible), self.draw.choice((1, 1, 2))))
         self.command = self.draw.choice(("tune", "tune", "tune", "sweep"))
@@ -193,8 +191,6 @@ class Run:
             self.process.kill()
             self.process.wait()
         first = self.check()
-        if "torn-journal" in self.faults:
-            self.tear()
         self.faults = [name for name in self.faults if name == "kernel-oom"]  # its limit stays
         self.start()
         try:
@@ -221,7 +217,7 @@ class Run:
                 self.send(self.draw.choice(pids), role, what)
                 self.hit.append(name)
             return
-        if name not in ("both-kill", "sqlite-locked", "postgres-restart"):
+        if name not in ("both-kill", "sqlite-locked"):
             self.allowed |= {Outcome.HOST_OOM} if name == "kernel-oom" else ANY_FAILURE
         {
             "both-kill": lambda: [kill(pid) for pid in (*self.below()["server"], self.process.pid)],
@@ -230,12 +226,9 @@ class Run:
             "full-shm": lambda: self.fill(Path(f"/proc/{self.process.pid}/root/dev/shm")),
             "tmp-removed": lambda: [shutil.rmtree(one, ignore_errors=True) for one in self.tmp.glob("autofit-tune-*")],
             "sqlite-locked": lambda: self.lock(self.draw.uniform(1, 8)),
-            "postgres-restart": lambda: self.postgres.restart(self.draw.uniform(0, 3)),
-            "torn-journal": lambda: None,  # after the run
             "kernel-oom": self.lower,
         }[name]()
-        if name != "torn-journal":
-            self.hit.append(name)
+        self.hit.append(name)
 
     def send(self, pid, role, what):
         if role == "server" or (role in ("trial", "worker") and what != "stop"):
@@ -271,17 +264,6 @@ class Run:
             held.execute("BEGIN EXCLUSIVE")
             time.sleep(seconds)
             held.rollback()
-
-    def tear(self):
-        file = self.stored / "t.log"
-        if not file.exists():
-            return
-        if self.draw.random() < 0.5:
-            os.truncate(file, max(0, file.stat().st_size - self.draw.randrange(1, 20)))
-        else:
-            with file.open("ab") as journal:
-                journal.write(b'{"op_code": 4, "wor'[: self.draw.randrange(1, 19)])
-        self.hit.append("torn-journal")
 
     def trials(self):
         """The stored trials: (study, number) by outcome."""
@@ -352,7 +334,7 @@ class Run:
         if wrong and "kernel-oom" not in self.faults:
             self.problems.append(f"4: stored {', '.join(wrong)}, undisturbed")
         lost = set(first) - set(stored)
-        if len(lost) > ("torn-journal" in self.hit):
+        if lost:
             self.problems.append(f"3: {len(lost)} trials of the first run are lost")
         status = self.process.returncode
         has_result = any(outcome is Outcome.OK for outcome in stored.values())
@@ -391,7 +373,7 @@ def available():
     """The faults that can be made here, and what is left out for which reason."""
     faults = [f"{role}-{what}" for role in ("server", "trial", "worker") for what in ("kill", "stop", "term", "pause")]
     faults += ["driver-kill", "driver-term", "driver-hup", "driver-int", "driver-pause", "both-kill", "tmp-removed"]
-    faults += ["torn-journal", "sqlite-locked", "postgres-restart"]
+    faults.append("sqlite-locked")
     left_out = []
     if (
         os.geteuid() == 0

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 POSTGRES = Path("/usr/lib/postgresql")
@@ -30,12 +29,6 @@ class Postgres:
     def start(self):
         options = f"-p {self.port} -k {self.folder} -c fsync=off"
         self._as("pg_ctl", "-D", self.folder / "data", "-l", self.folder / "log", "-w", "-o", options, "start")
-
-    def restart(self, seconds):
-        with self.lock:
-            self._as("pg_ctl", "-D", self.folder / "data", "-m", "immediate", "-w", "stop")
-            time.sleep(seconds)
-            self.start()
 
     def create(self, name):
         with self.lock:

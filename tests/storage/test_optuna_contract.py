@@ -10,8 +10,6 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from autofit.storage import attributes
-
 VALUES = {"text": "x", "nested": {"list": [1, 2.5, None, True]}, "long": "y" * 5000}
 
 
@@ -67,21 +65,6 @@ def template():
     trial.set_constraint("device_memory", 0.5)
     trial.datetime_start = datetime(2026, 1, 2, 3, 4, 5)
     return trial
-
-
-def test_the_query_of_attributes_matches_the_schema(database, tmp_path):
-    study_id = create_study(database, "a")._study_id
-    create_study(database, "without attributes")
-    for key, value in VALUES.items():
-        database.set_study_system_attr(study_id, key, value)
-    with relied_on_by("attributes.py", "the schema of studies and study_system_attributes"):
-        columns = {table: {row[1] for row in rows(tmp_path, f"PRAGMA table_info({table})")} for table in (
-            "studies", "study_system_attributes"
-        )}  # fmt: skip  # one item a line would be longer, not clearer
-        assert columns["studies"] >= {"study_id", "study_name"}, columns
-        assert columns["study_system_attributes"] >= {"study_id", "key", "value_json"}, columns
-        read = {name: attributes.read_quickly(f"{tmp_path}/t.db", name) for name in ("a", "without attributes", "no study")}
-        assert read == {"a": VALUES, "without attributes": {}, "no study": None}, read
 
 
 def test_studies_have_ascending_ids(backend):

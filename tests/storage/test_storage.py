@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
-from sqlalchemy.exc import OperationalError
 
 from autofit.errors import StorageError
-from autofit.storage import attributes, connection, urls
+from autofit.storage import connection, urls
 from autofit.storage.codec import METRIC
 from tests.fakes import FakeLauncher, collect, make_request, tune
 
@@ -47,7 +46,7 @@ def test_a_url_with_options_is_of_the_file_before_them(tmp_path):
     request = make_request(tmp_path, storage=storage)
     collect(tune, request, FakeLauncher())
     assert urls.exists(storage)
-    assert request.result_key() in attributes.read_quickly(storage, request.fingerprint())
+    assert request.result_key() in connection.attributes_of(storage, request.fingerprint())
 
 
 @pytest.mark.parametrize(
@@ -89,31 +88,6 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     assert (study.user_attrs["chosen"], study.user_attrs[METRIC]) == (str(record.config), record.samples_per_second)
 
 
-def test_attributes_are_read_quickly_as_optuna_reads_them(tmp_path):
-    request = make_request(tmp_path, storage=f"{tmp_path}/t.db")
-    collect(tune, request, FakeLauncher())
-    quick = attributes.read_quickly(request.settings.storage, request.fingerprint())
-    assert quick == connection.attributes_of(request.settings.storage, request.fingerprint())
-    assert request.result_key() in quick
-    assert attributes.read_quickly(request.settings.storage, "autofit-another") is None
-    assert attributes.read_quickly(f"journal:{tmp_path}/t.log", "x") is None
-    (tmp_path / "no.db").write_text("no database")
-    assert attributes.read_quickly(f"{tmp_path}/no.db", "x") is None
-
-
-@pytest.mark.parametrize("torn", [b'{"op_code": 4, "worker', b'{"op_code": 0}', b"\x00" * 30])
-def test_a_journal_that_a_killed_process_left_torn_keeps_what_it_had(tmp_path, torn):
-    storage = f"journal:{tmp_path / 'trials.log'}"
-    _, first = collect(tune, make_request(tmp_path, storage=storage), FakeLauncher())
-    with (tmp_path / "trials.log").open("ab") as journal:
-        journal.write(torn)
-    again = FakeLauncher()
-    assert collect(tune, make_request(tmp_path, storage=storage), again)[1] == first
-    _, more = collect(tune, make_request(tmp_path, storage=storage, max_trials=8), again)
-    assert len(more.trials) >= len(first.trials)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["trials.log"]
-
-
 @pytest.mark.parametrize("content", [b"notes\nof mine", b'{"a": 1}\n{"b"', b'{"op_code": 0', b"\x00\x01\n\x02"])
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content):
     file = tmp_path / "notes.txt"
@@ -151,30 +125,6 @@ def test_a_file_has_the_name_that_was_given(tmp_path, form):
     collect(tune, request, FakeLauncher())
     assert [file.name for file in tmp_path.iterdir()] == [name.replace("%3F", "?").replace("%25", "%")]
     assert connection.attributes_of(request.settings.storage, request.fingerprint())
-    if not form.startswith("journal"):
-        assert attributes.read_quickly(request.settings.storage, request.fingerprint())
-
-
-def test_a_server_that_restarts_is_asked_again_and_a_file_is_not(monkeypatch):
-    waits = []
-    monkeypatch.setattr(connection.time, "sleep", waits.append)
-    answers = [OperationalError("INSERT", {}, Exception("the server closed the connection")), 5]
-
-    @connection.guarded
-    def ask(answers):
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    assert ask(answers) == 5
-    assert waits == [connection._ASK_AGAIN_SECONDS]
-    with pytest.raises(StorageError, match="database is locked"):
-        ask([OperationalError("INSERT", {}, sqlite3.OperationalError("database is locked")), 5])
-    assert len(waits) == 1
-    monkeypatch.setattr(connection, "_RESTART_SECONDS", -1.0)
-    with pytest.raises(StorageError, match="the server closed the connection"):
-        ask([OperationalError("INSERT", {}, Exception("the server closed the connection"))])
 
 
 def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
