@@ -148,18 +148,6 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class FrontierPoint:
-    """The largest batch size that fits and the smallest that does not, for one setting of the other knobs.
-
-    `config` holds the other knobs; its batch size is None. Each of the two sizes is None if no trial found one.
-    """
-
-    config: FitConfig
-    largest_batch_size: int | None
-    smallest_oom_batch_size: int | None
-
-
-@dataclass(frozen=True)
 class CallSource:
     """The source code that calls the user's functions: import lines, and expressions for the model and the data.
 
@@ -266,7 +254,6 @@ class TuneRecord(TuneLog):
     input_samples_per_second: Rate | None
     stop_reason: str
     description: Description
-    frontier: tuple[FrontierPoint, ...]
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)

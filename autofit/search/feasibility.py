@@ -6,14 +6,13 @@ They have not run, no failure rules them out, they are predicted to fit, and the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autofit.records.result import FrontierPoint
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.context import SearchContext
 from autofit.search.space import SearchSpace, cost
@@ -150,20 +149,3 @@ def slow_to_start(arrays: ConfigArrays, slow: FitConfig, trials: Sequence[Trial]
     failed = ConfigArrays.of([slow])
     is_start = failed.processes[0] and np.any(~finished.processes & (finished.batch >= failed.batch[0]))
     return arrays.processes & bool(is_start)
-
-
-def frontier(trials: Iterable[Trial], limits: Limits) -> tuple[FrontierPoint, ...]:
-    """Return the largest batch size that fits and the smallest that ran out of memory, for each set of other knobs."""
-    sizes: dict[FitConfig, tuple[list[int], list[int]]] = {}
-    for trial in trials:
-        fitted, failed = sizes.setdefault(replace(trial.config, batch_size=None), ([], []))
-        if trial.config.batch_size is None:
-            continue
-        if trial.fits(limits):
-            fitted.append(trial.config.batch_size)
-        elif trial.measurement.outcome.is_oom:
-            failed.append(trial.config.batch_size)
-    return tuple(
-        FrontierPoint(others, max(fitted, default=None), min(failed, default=None))
-        for others, (fitted, failed) in sizes.items()
-    )

@@ -9,7 +9,6 @@ from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
 from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
 from autofit.records.trial import Measurement
-from autofit.search.feasibility import frontier
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
@@ -53,7 +52,6 @@ def record(
         input_samples_per_second=inputs,
         ceilings_run_samples_per_second=run_rate,
         stop_reason=stop_reason,
-        frontier=frontier(log.trials, request.limits),
         effective_batch_size=settings.effective_batch_size,
         untuned={"batch_size": description.fixed_batch_size_reason} if description.fixed_batch_size is not None else {},
     )

@@ -1,8 +1,9 @@
 """What a program has set in Keras and its backend, as lines of Python that set it again in trials and in the snippet.
 
-Settings are read only from modules that the program has loaded, and without changing any state. A program that has not
-loaded Keras, such as the command line, has none: what the modules of a YAML file set is in force once a trial imports them.
-Seeds of Python, NumPy and torch cannot be read; `keras.utils.set_random_seed` and `tf.random.set_seed` can.
+These are the settings that decide speed and memory in most programs; what else a program sets (XLA's clustering, eager
+execution, determinism), it must set in `build_model`. Settings are read only from modules that the program has loaded, and
+without changing any state. A program that has not loaded Keras, such as the command line, has none: what the modules of a
+YAML file set is in force once a trial imports them.
 """
 
 from __future__ import annotations
@@ -22,24 +23,6 @@ from autofit.errors import UsageError
 _KERAS, _CONTEXT = "keras.src.backend.config", "tensorflow.python.eager.context"
 _STATE, _REGISTRY = "keras.src.backend.common.global_state", "keras.src.saving.object_registration"
 _KERAS_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "image_data_format": "channels_last"}  # without a keras.json
-_JAX_DEFAULTS = {
-    "jax_enable_x64": False,
-    "jax_default_matmul_precision": None,
-    "jax_default_prng_impl": "threefry2x32",
-    "jax_numpy_dtype_promotion": "standard",
-    "jax_debug_nans": False,
-    "jax_debug_infs": False,
-    "jax_disable_jit": False,
-    "jax_numpy_rank_promotion": "allow",
-}
-_KERAS_SEED, _TENSORFLOW_SEED = "keras.utils.set_random_seed(", "tf.random.set_seed("
-_INDIFFERENT = (  # to speed and memory
-    _KERAS_SEED,
-    _TENSORFLOW_SEED,
-    "keras.config.disable_traceback_filtering(",
-    "keras.config.disable_interactive_logging(",
-)
-_IMPORTS = {"tf": "import tensorflow as tf", "absl": "import absl.flags"}
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -69,15 +52,14 @@ class Program:
 
     @property
     def decisive(self) -> list[Any]:
-        """What a result depends on: all settings but those that change neither speed nor memory, such as seeds."""
-        lines = [line for line in self.lines if not line.startswith(_INDIFFERENT)]
-        return [*lines, dict(self.custom_objects)] if self.custom_objects else lines
+        """What a result depends on."""
+        return [*self.lines, dict(self.custom_objects)] if self.custom_objects else [*self.lines]
 
     @property
     def imports(self) -> list[str]:
         """The imports that the lines need."""
         packages = dict.fromkeys(line.partition(".")[0] for line in self.lines)
-        return [_IMPORTS.get(package, f"import {package}") for package in packages]
+        return ["import tensorflow as tf" if package == "tf" else f"import {package}" for package in packages]
 
     def apply(self) -> None:
         """Make the settings in this process, except those of a backend that this process has not loaded.
@@ -123,14 +105,14 @@ def _dtype_policy(config: Any) -> str | None:
     return str(policy.name)
 
 
-def _tensorflow(line: str, attribute: str, default: Any = None) -> _Setting:
-    """Return a setting of TensorFlow's context; its public getter would list the devices, and thus start CUDA."""
+def _of_tensorflow(attribute: str) -> Callable[[Any], Any]:
+    """Return how to read TensorFlow's context; its public getters would list the devices, and thus start CUDA."""
 
     def read(module: Any) -> Any:
         context = module.context_safe()  # None if nothing has been set and no operation has run
-        return default if context is None else getattr(context, attribute)
+        return None if context is None else getattr(context, attribute)
 
-    return _Setting(line, _CONTEXT, read, default)
+    return read
 
 
 def _threads_of_torch() -> int:
@@ -151,47 +133,28 @@ _SETTINGS = (
     _Setting("keras.config.set_dtype_policy({!r})", _KERAS, _dtype_policy),
     _Setting("keras.config.enable_flash_attention()", _KERAS, lambda _: _state("flash_attention") or None),
     _Setting("keras.config.disable_flash_attention()", _KERAS, lambda _: _state("flash_attention") is False, False),
-    _Setting("keras.config.enable_unsafe_deserialization()", _KERAS, lambda _: _state("safe_mode_saving") is False, False),
-    _Setting("keras.config.disable_traceback_filtering()", _KERAS, lambda _: _state("traceback_filtering") is False, False),
-    _Setting("keras.config.disable_interactive_logging()", _KERAS, lambda _: _state("interactive_logging") is False, False),
-    _Setting("keras.utils.set_random_seed({!r})", _KERAS, lambda _: _state("global_random_seed")),
-    _tensorflow("tf.config.threading.set_intra_op_parallelism_threads({!r})", "_intra_op_parallelism_threads"),
-    _tensorflow("tf.config.threading.set_inter_op_parallelism_threads({!r})", "_inter_op_parallelism_threads"),
-    _tensorflow("tf.config.optimizer.set_jit({!r})", "_optimizer_jit"),
-    _tensorflow("tf.config.optimizer.set_experimental_options({!r})", "_optimizer_experimental_options", {}),
-    _tensorflow("tf.random.set_seed({!r})", "_seed"),
+    _Setting(
+        "tf.config.threading.set_intra_op_parallelism_threads({!r})",
+        _CONTEXT,
+        _of_tensorflow("_intra_op_parallelism_threads"),
+    ),
+    _Setting(
+        "tf.config.threading.set_inter_op_parallelism_threads({!r})",
+        _CONTEXT,
+        _of_tensorflow("_inter_op_parallelism_threads"),
+    ),
     _Setting(
         "tf.config.experimental.enable_tensor_float_32_execution({!r})",
         "tensorflow",
         lambda tf: tf.config.experimental.tensor_float_32_execution_enabled(),
         True,
     ),
+    _Setting("jax.config.update('jax_enable_x64', {!r})", "jax", attrgetter("config.jax_enable_x64"), False),
     _Setting(
-        "tf.config.experimental.enable_op_determinism()",
-        "tensorflow.python.framework.config",
-        methodcaller("is_op_determinism_enabled"),
-        False,
+        "jax.config.update('jax_default_matmul_precision', {!r})", "jax", attrgetter("config.jax_default_matmul_precision")
     ),
-    _Setting("tf.config.run_functions_eagerly({!r})", "tensorflow", lambda tf: tf.config.functions_run_eagerly(), False),
-    *(
-        _Setting(f"jax.config.update({name!r}, {{!r}})", "jax", attrgetter(f"config.{name}"), default)
-        for name, default in _JAX_DEFAULTS.items()
-    ),
-    _Setting(
-        "absl.flags.FLAGS.mark_as_parsed()", "absl.flags", lambda flags: flags.FLAGS.is_parsed(), False
-    ),  # grain reads flags
-    _Setting("torch.set_default_dtype({})", "torch", lambda torch: str(torch.get_default_dtype()), "torch.float32"),
     _Setting("torch.set_float32_matmul_precision({!r})", "torch", methodcaller("get_float32_matmul_precision"), "highest"),
     _Setting("torch.set_num_threads({!r})", "torch", _set_threads),
-    _Setting(
-        "torch.use_deterministic_algorithms({!r})",
-        "torch",
-        methodcaller("are_deterministic_algorithms_enabled"),
-        False,
-    ),
-    _Setting("torch.backends.mkldnn.enabled = {!r}", "torch", attrgetter("backends.mkldnn.enabled"), True),
-    _Setting("torch.backends.cudnn.benchmark = {!r}", "torch", attrgetter("backends.cudnn.benchmark"), False),
-    _Setting("torch.backends.cudnn.deterministic = {!r}", "torch", attrgetter("backends.cudnn.deterministic"), False),
 )
 
 
@@ -209,8 +172,6 @@ def read_program() -> Program:
         else:
             if value != setting.default:
                 lines.append(setting.line.format(value))
-    if any(line.startswith(_KERAS_SEED) for line in lines):  # it sets TensorFlow's as well
-        lines = [line for line in lines if not line.startswith(_TENSORFLOW_SEED)]
     return Program(tuple(lines), tuple(unread), _custom_objects())
 
 

@@ -13,8 +13,8 @@ from autofit.records.description import Estimate
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Trial
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds, printable
+from autofit.records.trial import STEPS_PER_EXECUTION, Trial
+from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure
 from autofit.report.columns import Column, Output, TrialRow, cell_columns, trial_columns, trial_rows
@@ -70,7 +70,6 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     return {
         **_result(record, Output.PAGE),
         "plots": [plot for plot in drawn if plot is not None],
-        "alternatives": alternatives(record) if isinstance(record, TuneRecord) else [],
         "machine": machine(record),
         "cells": [],
     }
@@ -100,7 +99,6 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "plots": [] if rates is None else [rates],
         "headline": record.title,
         "origin": origin(record),
-        "alternatives": [],
         "machine": machine(record),
         "columns": columns,
         "cells": [
@@ -259,40 +257,3 @@ def _details(trial: Trial) -> dict[str, str]:
 
 def _sizes(by_phase: Mapping[Phase, int]) -> str:
     return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
-
-
-def alternatives(record: TuneRecord) -> list[dict[str, Any]]:
-    """Return the trials that no other trial beats in both rate and memory; empty if there are fewer than two.
-
-    They answer "what do I lose with less memory?". The `change` of each is its difference in memory and throughput from the
-    chosen config, in percent.
-    """
-    name = "host_peak_bytes" if record.device_peak_bytes is None else "device_peak_bytes"
-    read = [
-        (size, trial.measurement.samples_per_second, trial.config)
-        for trial in record.trials
-        if trial.fits(record.limits) and trial.measurement.samples_per_second
-        if (size := getattr(trial.measurement, name))
-    ]
-    best: list[tuple[int, float, FitConfig]] = []
-    for size, rate, config in sorted(read, key=lambda item: (item[0], -item[1], item[2] != record.config)):
-        if not best or rate > best[-1][1]:
-            best.append((size, rate, config))
-    chosen = next(((size, rate) for size, rate, config in read if config == record.config), None)
-    if len(best) < 2:
-        return []
-    return [
-        {
-            "config": str(config),
-            "rate": format_rate(rate),
-            "memory": format_bytes(size),
-            "change": f"{_change(size / chosen[0], 'memory')}, {_change(rate / chosen[1], 'throughput')}" if chosen else "",
-            "is_chosen": config == record.config,
-        }
-        for size, rate, config in best
-    ]
-
-
-def _change(ratio: float, what: str) -> str:
-    percent = f"{abs(ratio - 1):.0%}"
-    return f"the same {what}" if percent == "0%" else f"{percent} {'more' if ratio > 1 else 'less'} {what}"

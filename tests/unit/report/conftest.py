@@ -10,7 +10,6 @@ from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
 from autofit.report.columns import Output, cell_columns
-from autofit.search.feasibility import frontier
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
 CALL_SOURCE = CallSource(
@@ -71,7 +70,6 @@ def record():
         compute_samples_per_second=chosen.compute_samples_per_second,
         input_samples_per_second=chosen.input_samples_per_second,
         stop_reason="all trials are spent",
-        frontier=frontier(trials, LIMITS),
     )
 
 

@@ -9,11 +9,9 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import UsageError
-from autofit.records.result import FrontierPoint
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.records.units import format_bytes
 from autofit.report import snippet
 from autofit.report.html import page as html
 from autofit.report.html import plots, style
@@ -87,7 +85,6 @@ def bare(record):
         config=FitConfig(record.config.batch_size),
         trials=tuple(strip(t) for t in record.trials),
         runs=tuple(strip(run) for run in record.runs),
-        frontier=(FrontierPoint(FitConfig(), 64, 72),),
         description=replace(DESCRIPTION, knobs={"batch_size": "batch_size"}, input_kind="arrays"),
     )
 
@@ -225,21 +222,6 @@ def test_a_scale_of_memory_reaches_to_the_limit_unless_that_is_far():
     assert MemoryScale.of(10 * MIB, None).top == pytest.approx(10 * style.HEADROOM)
 
 
-def test_no_other_trial_beats_one_of_the_other_choices(record):
-    found = html.alternatives(record)
-    assert [other["config"] for other in found if other["is_chosen"]] == [str(record.config)]
-    fits = [t for t in record.trials if t.fits(record.limits)]
-    shown = [t for t in fits if str(t.config) in {other["config"] for other in found}]
-    for m in (trial.measurement for trial in shown):
-        assert not [
-            t for t in fits
-            if t.measurement.samples_per_second > m.samples_per_second
-            and t.measurement.device_peak_bytes <= m.device_peak_bytes
-        ]  # fmt: skip  # one item a line would be longer, not clearer
-    sizes = sorted(trial.measurement.device_peak_bytes for trial in shown)
-    assert [other["memory"] for other in found] == [format_bytes(size) for size in sizes]
-
-
 def test_nothing_fits_shows_why_what_was_needed_and_the_trials(failed_tune):
     page = Page(html.render(failed_tune))
     assert page.words.count(failed_tune.problem) == 1
@@ -264,7 +246,7 @@ def test_a_workload_that_could_not_even_be_described_has_a_page(failed_tune):
 def test_knobs_that_the_input_does_not_take_are_not_shown(record):
     page = Page(html.render(bare(record)))
     assert page.count("th", **{"data-name": "workers"}) == page.count("th", **{"data-name": "queue"}) == 0
-    no_batch = with_fields(record, config=FitConfig(), trials=(replace(record.trials[0], config=FitConfig()),), frontier=())
+    no_batch = with_fields(record, config=FitConfig(), trials=(replace(record.trials[0], config=FitConfig()),))
     assert Page(html.render(no_batch)).figures == {}
 
 
@@ -272,15 +254,12 @@ def test_a_cpu_without_device_memory_is_drawn_by_its_host_memory(record):
     record = on_cpu(record)
     page = Page(html.render(record))
     assert "memory-device" not in page.figures
-    peaks = {format_bytes(trial.measurement.host_peak_bytes) for trial in record.trials}
-    assert {other["memory"] for other in html.alternatives(record)} <= peaks
 
 
-def test_one_trial_is_a_page_without_other_choices(record):
+def test_one_trial_is_a_page(record):
     first = record.trials[0]
-    one = with_fields(record, trials=(first,), runs=(), frontier=record.frontier[:1], config=first.config)
+    one = with_fields(record, trials=(first,), runs=(), config=first.config)
     page = Page(html.render(one))
-    assert "alternatives" not in page.ids
     assert "throughput" in page.figures
 
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.records.result import DecidedBy, FrontierPoint, PassedOver
+from autofit.records.result import DecidedBy, PassedOver
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.feasibility import frontier
 from autofit.search.selection import choose, finalists, nearest, overlooked, passed_over
 from autofit.search.space import distance
 from autofit.tuning.record import decide_bottleneck
@@ -76,15 +75,6 @@ def test_the_choice_is_near_the_best_and_none_near_is_nearer_to_the_baseline(rat
     near = [t for t in trials if t.measurement.samples_per_second >= (1 - tolerance) * best]
     assert chosen in near
     assert all(distance(chosen.config, BASELINE) <= distance(t.config, BASELINE) for t in near)
-
-
-def test_the_frontier_names_the_largest_that_fits_and_the_smallest_that_does_not():
-    trials = [trial(32, 90), trial(64, 95), trial(128, outcome=Outcome.DEVICE_OOM), trial(256, outcome=Outcome.TIMEOUT)]
-    trials += [trial(16, 80, workers=4)]
-    assert set(frontier(trials, LIMITS)) == {
-        FrontierPoint(FitConfig(None, 2, 10, False), 64, 128),
-        FrontierPoint(FitConfig(None, 4, 10, False), 16, None),
-    }
 
 
 def test_the_bottleneck_follows_from_the_three_rates():

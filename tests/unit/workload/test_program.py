@@ -12,7 +12,7 @@ CONTEXT = "tensorflow.python.eager.context"
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch):
-    for name in ("keras.src.backend.config", CONTEXT, "tensorflow", "jax", "torch", "absl.flags"):
+    for name in ("keras.src.backend.config", CONTEXT, "tensorflow", "jax", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
 
 
@@ -22,15 +22,14 @@ def test_a_tensorflow_without_a_context_has_nothing_set(monkeypatch):
     assert (program.lines, program.unread) == ((), ())
 
 
-def test_a_seed_of_keras_is_enough(monkeypatch):
-    context = SimpleNamespace(_seed=7, _intra_op_parallelism_threads=1)
+def test_what_is_set_is_a_line_that_sets_it_again(monkeypatch):
+    context = SimpleNamespace(_intra_op_parallelism_threads=1, _inter_op_parallelism_threads=None)
     monkeypatch.setitem(sys.modules, CONTEXT, SimpleNamespace(context_safe=lambda: context))
-    lines = read_program().lines
-    assert "tf.random.set_seed(7)" in lines
-    state = SimpleNamespace(get_global_attribute=lambda name: 7 if name == "global_random_seed" else None)
-    monkeypatch.setitem(sys.modules, "keras.src.backend.config", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "keras.src.backend.common.global_state", state)
-    lines = read_program().lines
-    assert "keras.utils.set_random_seed(7)" in lines
-    assert not any(line.startswith("tf.random") for line in lines)
-    assert "tf.config.threading.set_intra_op_parallelism_threads(1)" in lines
+    program = read_program()
+    assert program.lines == ("tf.config.threading.set_intra_op_parallelism_threads(1)",)
+    assert program.imports == ["import tensorflow as tf"]
+
+
+def test_a_setting_that_another_version_does_not_have_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, CONTEXT, SimpleNamespace(context_safe=object))
+    assert read_program().unread[0] == "tf.config.threading.set_intra_op_parallelism_threads"
