@@ -62,6 +62,8 @@ def estimate(
             raise UsageError(problem, key="--batch-size") from None
         if plot is not None and plot.suffix != ".html":
             raise UsageError(f"{plot} must end in .html", key="--plot")
+        if plot is not None and gpu:
+            raise UsageError("an estimate for --gpu has no page; print its table, or --json", key="--plot")
         require_writable("--plot", plot)
         progress = Progress(Terminal(stderr=True), quiet=as_json)
         result = api.estimate_file(file, batch_size=sizes, gpu=gpu or (), progress=progress)

@@ -63,43 +63,6 @@ def cell_outcome(cell: Cell) -> str:
 NONE = "–"
 """Text in place of a missing value."""
 
-GPU_COLUMNS = ("GPU", "memory", "a program gets", "largest batch", "takes", "share")
-"""The columns of the table of GPUs."""
-
-
-def gpu_rows(estimate: Estimate) -> list[tuple[str, ...]]:
-    """Return a row of `GPU_COLUMNS` for each GPU of an estimate."""
-    rows: list[tuple[str, ...]] = []
-    for gpu in estimate.gpus:
-        memory = (gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes))
-        largest = next((each for each in gpu.footprints if each.batch_size == gpu.largest_batch_size), None)
-        if largest is None:
-            rows.append((*memory, "none fits" if gpu.footprints else "unknown", NONE, NONE))
-            continue
-        share = largest.device_bytes / gpu.usable_bytes
-        rows.append((*memory, f"{largest.batch_size:,}", format_bytes(largest.device_bytes), f"{share:.0%}"))
-    return rows
-
-
-def gpu_notes(estimate: Estimate) -> list[str]:
-    """Return sentences about GPUs for which something differs, and about what the estimate lacks."""
-    notes = [f"{gpu.gpu}: {gpu.problem}" for gpu in estimate.gpus if gpu.problem]
-    notes += [
-        f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on, XLA computes values again instead of keeping them: "
-        "steps are slower, and larger batches may fit"
-        for gpu in estimate.gpus
-        if gpu.recomputes_from
-    ]
-    count = estimate.description.sample_count
-    if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
-        notes.append(f"The data has {count:,} samples, so no larger batch was tried.")
-    if estimate.footprint.method.startswith(XLA):
-        notes.append(
-            "Not included: workspaces of cuDNN, and what the first step tries. The largest batch leaves room for the error "
-            "stated above."
-        )
-    return notes
-
 
 def estimate_facts(estimate: Estimate) -> dict[str, str]:
     """Return the input and the method of an estimate, and notes on its parts."""
@@ -107,8 +70,6 @@ def estimate_facts(estimate: Estimate) -> dict[str, str]:
     least = footprint.absolute_error_bytes
     error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
     notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE
-    if estimate.gpus:
-        notes = f"A program gets what {estimate.description.versions['backend']} takes by default. {notes}"
     return {
         "input": str(others) if others.values() else estimate.description.input_kind,
         "method": f"{footprint.method}; 95% of such estimates are within {error} of the measured peak",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import Estimate
+from autofit.records.description import XLA, Estimate
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, CellOutcome, SweepRecord
@@ -19,16 +19,7 @@ from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.choice import figures, sentences
 from autofit.report.columns import Column, Field, Output, cell_columns, trial_columns, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import (
-    GPU_COLUMNS,
-    NONE,
-    cell_label,
-    estimate_facts,
-    gpu_notes,
-    gpu_rows,
-    limits_in_words,
-    part_name,
-)
+from autofit.report.wording import NONE, cell_label, estimate_facts, limits_in_words, part_name
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
@@ -131,7 +122,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}
-        console.print(labelled(facts.items()), "", _gpu_table(estimate), "", *gpu_notes(estimate), sep="\n")
+        console.print(labelled(facts.items()), "", _gpu_table(estimate), "", *_gpu_notes(estimate), sep="\n")
         return
     table = _grid(padding=2)
     table.add_column("batch size")
@@ -155,11 +146,31 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 def _gpu_table(estimate: Estimate) -> Table:
     table = _grid(padding=2)
-    for name in GPU_COLUMNS:
+    for name in ("GPU", "memory", "a program gets", "largest batch", "takes", "share"):
         table.add_column(name, justify="left" if name == "GPU" else "right")
-    for row in gpu_rows(estimate):
-        table.add_row(*row)
+    for gpu in estimate.gpus:
+        taken = next((each.device_bytes for each in gpu.footprints if each.batch_size == gpu.largest_batch_size), None)
+        answer = ("none fits" if gpu.footprints else "unknown", NONE, NONE)
+        if taken is not None:
+            answer = (f"{gpu.largest_batch_size:,}", format_bytes(taken), f"{taken / gpu.usable_bytes:.0%}")
+        table.add_row(gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer)
     return table
+
+
+def _gpu_notes(estimate: Estimate) -> Iterator[str]:
+    """Yield sentences about GPUs for which something differs, and about what the estimate lacks."""
+    for gpu in estimate.gpus:
+        if gpu.problem:
+            yield f"{gpu.gpu}: {gpu.problem}"
+        if gpu.recomputes_from:
+            where, what = f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on", "instead of keeping them"
+            yield f"{where}, XLA computes values again {what}: steps are slower, and larger batches may fit"
+    count = estimate.description.sample_count
+    if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
+        yield f"The data has {count:,} samples, so no larger batch was tried."
+    if estimate.footprint.method.startswith(XLA):
+        lacking = "Not included: workspaces of cuDNN, and what the first step tries"
+        yield f"{lacking}. The largest batch leaves room for the error stated above."
 
 
 def estimate_as_json(estimate: Estimate) -> str:

@@ -112,34 +112,13 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
     }
 
 
-def _gpus(record: Estimate) -> dict[str, Any]:
-    largest = [gpu for gpu in record.gpus if gpu.largest_batch_size]
-    best = max(largest, key=lambda gpu: gpu.largest_batch_size or 0, default=None)
-    up_to = (
-        "No batch is expected to fit" if best is None else f"Batches up to {best.largest_batch_size:,} fit on {best.gpu}"
-    )
-    return {
-        "headline": up_to,
-        "origin": f"For GPUs that need not be here: {record.device}",
-        "facts": wording.estimate_facts(record),
-        "columns": wording.GPU_COLUMNS,
-        "rows": wording.gpu_rows(record),
-        "notes": wording.gpu_notes(record),
-        "plots": [plots.memory_on_gpus(record)],
-        "machine": machine(record),
-    }
-
-
 def _estimate(record: Estimate) -> dict[str, Any]:
-    if record.gpus:
-        return _gpus(record)
     largest = record.largest_batch_size
     up_to = "Not even a batch of 1 is" if largest is None else f"Batch sizes up to {largest:,} are"
     return {
         "headline": f"{up_to} expected to fit",
         "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
         "facts": wording.estimate_facts(record),
-        "rows": [],
         "plots": [plots.estimated_memory(record, memory) for memory in ("device", "host")],
         "machine": machine(record),
     }

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
-from autofit.records.description import Estimate, GpuEstimate
+from autofit.records.description import Estimate
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
@@ -29,8 +26,6 @@ _EDGE = 1.4  # factor of space below the smallest and above the largest batch si
 _OTHERS = "trials with other settings"
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
-_MOST_NAMED, _CURVE_POINTS = 6, 50  # of GPUs in a legend; of a curve of memory
-_LABEL_SHARE = 0.04  # height of a line of text, relative to the axis
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 
 
@@ -198,51 +193,6 @@ def estimated_memory(estimate: Estimate, which: str) -> Plot:
     drawn = style.figure(traces, barmode="stack", bargap=0.35, xaxis=x_axis, yaxis=scale.axis(f"{which} memory"))
     caption = f"{scale.sentence()} Memory stays below the upper bound with 99% probability."
     return Plot(f"memory-{which}", f"{which.capitalize()} memory", caption, drawn)
-
-
-def memory_on_gpus(estimate: Estimate) -> Plot:
-    """Plot device memory against the batch size for each GPU, with a line at what a program gets of each.
-
-    The plot answers "which batch fits on which GPU?".
-    """
-    drawn = [gpu for gpu in estimate.gpus if gpu.footprints]
-    highest = max((gpu.usable_bytes for gpu in drawn), default=1)
-    scale = MemoryScale.of(highest, None)
-    sizes = [footprint.batch_size for gpu in drawn for footprint in gpu.footprints] or [1]
-    ends = (min(sizes) / _EDGE, max(sizes) * _EDGE)
-    traces, notes = [], []
-    for gpu, color in zip(drawn, itertools.cycle((BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION))):
-        batches = [footprint.batch_size for footprint in gpu.footprints]
-        heights = [footprint.device_bytes / scale.unit_bytes for footprint in gpu.footprints]
-        hover = [
-            style.hover(gpu.gpu, [f"batch {each.batch_size:,}: {format_bytes(each.device_bytes)}"])
-            for each in gpu.footprints
-        ]
-        is_named = 1 < len(drawn) <= _MOST_NAMED
-        traces.append(style.marks(gpu.gpu, batches, heights, hover, "circle", color, showlegend=is_named))
-        between = np.geomspace(batches[0], batches[-1], _CURVE_POINTS)  # a line is a curve on this axis
-        curve = {"x": list(between), "y": list(np.interp(between, batches, heights)), "showlegend": False}
-        line = {"mode": "lines", "line": {"color": color, "width": 1.5}, "hoverinfo": "skip"}
-        traces.append({"type": "scatter", **line, **curve})
-        level = gpu.usable_bytes / scale.unit_bytes
-        look = {"mode": "lines", "line": {"color": color, "dash": "longdash", "width": 1.2}, "hoverinfo": "skip"}
-        traces.append({"type": "scatter", "x": list(ends), "y": [level, level], "showlegend": False, **look})
-    for level, names in _levels(drawn, _LABEL_SHARE * highest).items():
-        place = {"x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom", "y": level / scale.unit_bytes}
-        notes.append({"text": html.escape(", ".join(names)), "showarrow": False, "font": {"size": 11}, **place})
-    axes: dict[str, Any] = {"xaxis": style.batch_axis(*ends), "yaxis": scale.axis("device memory")}
-    caption = "Each dashed line is what a program gets of a GPU. Points are estimates for that GPU, without their error."
-    return Plot("memory-gpus", "Device memory by batch size", caption, style.figure(traces, annotations=notes, **axes))
-
-
-def _levels(gpus: Sequence[GpuEstimate], near_bytes: float) -> dict[int, list[str]]:
-    """Group the names of GPUs whose levels are too near for labels of their own; keys are in bytes."""
-    levels: dict[int, list[str]] = {}
-    for gpu in sorted(gpus, key=attrgetter("usable_bytes")):
-        last = next(reversed(levels), None)
-        level = gpu.usable_bytes if last is None or gpu.usable_bytes - last > near_bytes else last
-        levels.setdefault(level, []).append(gpu.gpu)
-    return levels
 
 
 def cell_rates(record: SweepRecord) -> Plot | None:
