@@ -183,7 +183,6 @@ class TrialRunner:
 
     def _launched(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
         self.emit(activity)
-        estimated = 0  # GPUs that are not there
         with contextlib.closing(self._launcher.run(spec)) as phases:
             while True:
                 try:
@@ -191,10 +190,6 @@ class TrialRunner:
                 except StopIteration as end:
                     result: Measurement | Description = end.value
                     return result
-                if spec.gpus and phase is Phase.ESTIMATING and estimated < len(spec.gpus):
-                    number, name = f"{estimated + 1} of {len(spec.gpus)}", spec.gpus[estimated]
-                    activity = replace(activity, doing=f"estimating memory on {name}, GPU {number}")
-                    estimated += 1
                 self.emit(replace(activity, phase=phase))
 
 

@@ -150,7 +150,6 @@ def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequen
         if context.spec.gpus:
             for estimate in traced.on_gpus(gpu_models.find(context.spec.gpus), sizes, samples):
                 context.send(Message(gpus=(estimate,)))
-                context.enter(Phase.ESTIMATING)  # for the next one, which the driver counts
         else:
             known: list[Footprint] = []
             for footprint in itertools.chain(traced.footprints(sizes), traced.at_limit(known, samples)):

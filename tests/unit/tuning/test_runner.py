@@ -6,10 +6,9 @@ import pytest
 
 from autofit.errors import NoTrialFinishedError
 from autofit.records.events import Notice
-from autofit.records.states import Outcome, Phase
+from autofit.records.states import Outcome
 from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement
 from autofit.report.choice import advice
-from autofit.tuning.runner import TrialRunner
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
 
 
@@ -122,21 +121,3 @@ def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_ba
     assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
     said = [event.text for event in events if isinstance(event, Notice)]
     assert any("4.00 GiB" in text and "3.50 GiB" in text for text in said)
-
-
-class Compiling(FakeLauncher):
-    """A launcher whose trial begins a phase before each GPU that it estimates, and after the last."""
-
-    def run(self, spec):
-        for _ in range(len(spec.gpus) + 1):
-            yield Phase.ESTIMATING
-        return DESCRIPTION
-
-
-def test_the_gpu_for_which_xla_compiles_now_is_named(tmp_path):
-    events = []
-    runner = TrialRunner(make_request(tmp_path), Compiling(), events.append)
-    runner.describe(FitConfig(32), gpus=("T4", "L4"))
-    doing = [event.doing for event in events]
-    assert doing[1:3] == ["estimating memory on T4, GPU 1 of 2", "estimating memory on L4, GPU 2 of 2"]
-    assert doing[3] == doing[2]
