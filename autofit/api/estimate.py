@@ -14,7 +14,6 @@ from autofit.api.requests import parse
 from autofit.api.session import run_beside
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
-from autofit.records import gpu_models
 from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
@@ -61,8 +60,8 @@ def estimate(
         data: as for `tune`.
         batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
             needed to find the largest batch that fits if `gpu` is given.
-        gpu: names of GPUs, such as "A100-40GB" or "8x A100-40GB", or "all" for every GPU that autofit knows. Several GPUs
-            share each batch (JAX only); the memory is then that of each.
+        gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of several that share a batch,
+            each takes the memory of its share.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -138,25 +137,16 @@ def _estimate(
         raise UsageError(
             f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it", key="call"
         )
-    try:
-        gpus = gpu_models.find([gpu] if isinstance(gpu, str) else gpu)
-    except ValueError as error:
-        raise UsageError(str(error), key="gpu") from None
+    gpus = absent_gpu.find([gpu] if isinstance(gpu, str) else gpu)
     if batch_size is None:
         batch_size = () if gpus else BATCH_SIZES
     sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
     if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     if gpus:
-        name = backends.named(workload.backend).name
-        if settings.device_count > 1:
-            gpus = tuple(replace(each, count=settings.device_count) for each in gpus)
-        if name != "jax" and any(each.count > 1 for each in gpus):
-            raise UsageError(f"an estimate for several GPUs is possible on JAX only; the backend is {name}", key="gpu")
-        if name != "torch":
+        if backends.named(workload.backend).name != "torch":
             absent_gpu.require_compiler()
-        changes = {"device": "cpu", "device_memory": TuneSettings().device_memory}
-        settings = settings.model_copy(update=changes)
+        settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
     return run_beside(engine, workload, settings, progress)

@@ -1,4 +1,6 @@
-"""Compile a program for a GPU that is not there: XLA needs only a description of it, no driver and no CUDA.
+"""GPUs that need not be there: found by name, and described to XLA, which compiles for them without a driver or CUDA.
+
+`gpus.yaml` has what XLA must know of each.
 
 The packages are those of the extra `gpus`: JAX, its CUDA plugin, and NVIDIA's ptxas. The memory that XLA assigns to a
 program compiled in this way was 1 to 4 % below that of a program on the GPU itself (measured by others: ResNet-18). It does
@@ -7,54 +9,88 @@ not contain the workspaces of cuDNN, nor what the compiler tries in the first st
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import sys
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from string import Template
 from typing import Any
+
+import yaml
 
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
 from autofit.records.distribution import install_command
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 
+# method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
-"""The method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed, for the workspaces
-of cuDNN)."""
-
 _COUNTED = ("tensors counted on the CPU", 0.2, 0)  # 1.02 to 1.34 for 90% of the models (measured: as below)
 _COUNTED_FACTOR, _COUNTED_BYTES = 1.13, 2 * 2**30  # median of 1,017 timm models on an A100, by nvidia-smi
 _WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
+def find(names: Iterable[str]) -> tuple[Device, ...]:
+    """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for an unknown name.
+
+    Names may be those of nvidia-smi; case, spaces, dashes, "NVIDIA", "Tesla" and "GeForce" do not matter.
+    """
+    known: dict[str, Device] = {}
+    for name, row in _table()["models"].items():
+        gpu = Device(0, name, "", row["memory"], row["memory"], compute_capability=(row["major"], row["minor"]))
+        known |= {_key(written): gpu for written in (name, row["driver"], *row.get("aliases", ()))}
+    found: list[Device] = []
+    for name in names:
+        key = _key(name)
+        if key not in (*known, "all"):
+            raise UsageError(f"no GPU {name!r} is known. Known GPUs: {', '.join(_table()['models'])}; or all", key="gpu")
+        found += known.values() if key == "all" else [known[key]]
+    return tuple(dict.fromkeys(found))
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    return table
+
+
+def _key(name: str) -> str:
+    return re.sub(r"\b(nvidia|tesla|geforce)\b|[^a-z0-9]", "", name.lower())
+
+
 def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
-    if sys.platform != "linux":
-        raise UsageError("XLA compiles for GPUs on Linux only; on Windows, use WSL2", key="gpu")
-    if not any(map(importlib.util.find_spec, _PLUGINS)) or importlib.util.find_spec("jax") is None:
-        install = install_command("gpus")
-        raise UsageError(f"XLA's compiler for GPUs is missing: {install} (without any GPU, driver or CUDA)", key="gpu")
+    if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
+        needed = f"{install_command('gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
+        raise UsageError(f"XLA's compiler for GPUs is missing: {needed}", key="gpu")
 
 
-def devices(gpu: GpuModel, count: int = 1) -> list[Any]:
-    """Return the devices of a host with `count` of these GPUs, for which JAX can compile (loads JAX)."""
+def target_of(gpu: Device) -> Any:
+    """Return a GPU of the table as a device for which JAX can compile (loads JAX)."""
     import jax
     from jax.experimental import topologies
 
-    jax.config.update("jax_platforms", "cpu")  # otherwise JAX looks for a real GPU first, and gives up the compiler
-    topology = topologies.get_topology_desc(platform="cuda", target_config=gpu.spec(), topology=f"1x1x{count}")
-    return list(topology.devices)
+    # otherwise JAX looks for a real GPU first, and gives up the compiler
+    jax.config.update("jax_platforms", "cpu")
+    return topologies.get_topology_desc(platform="cuda", target_config=spec(gpu), topology="1x1x1").devices[0]
 
 
-def compiled(lowered: Any) -> Any:
-    """Compile a program that JAX has lowered for a GPU.
+def spec(gpu: Device) -> str:
+    """Return the description of a GPU as XLA's compiler reads it (a GpuTargetConfigProto as text)."""
+    row = _table()["models"][gpu.name]
+    units = {"bandwidth": row["bandwidth"] * 10**9, "l2": row["l2"] * 2**20}
+    return Template(_table()["target"]).substitute(row, **units)
 
-    XLA's own matrix products fail for some sizes if no GPU is there to try tiles on; then cuBLAS computes them.
-    """
+
+def compiled(compile_with: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return the program that `compile_with` makes with options of the compiler."""
     try:
-        return lowered.compile()
+        return compile_with({})
     except Exception:
-        return lowered.compile(compiler_options=_WITHOUT_TRITON)
+        # XLA's own matrix products fail for some sizes if no GPU is there to try tiles on; then cuBLAS computes them
+        return compile_with(_WITHOUT_TRITON)
 
 
 def compiled_bytes(memory: Any) -> tuple[int, int]:
@@ -64,46 +100,26 @@ def compiled_bytes(memory: Any) -> tuple[int, int]:
 
 
 def counted(footprint: Footprint) -> Footprint:
-    """Return the estimate for a GPU that follows from the tensors of a step, where XLA does not compile it.
-
-    GPUs take 1.13 times the tensors and 2 GiB, for a context, libraries and workspaces (median of 1,017 models).
-    """
+    """Return the estimate for a GPU that follows from the tensors of a step, where XLA does not compile it."""
+    # a GPU takes 1.13 times the tensors and 2 GiB, for a context, libraries and workspaces
     parts = {part: round(_COUNTED_FACTOR * size) for part, size in footprint.device_bytes_by_part.items()}
     return Footprint(footprint.batch_size, {**parts, "libraries": _COUNTED_BYTES}, *_COUNTED)
 
 
-def memory_of_stablehlo(text: str, gpu: GpuModel) -> Any:
-    """Return the memory statistics of a StableHLO program, as TensorFlow writes it, compiled for a GPU.
-
-    It uses private names of JAX, because JAX's public functions compile only what JAX has traced.
-    """
-    (device,) = devices(gpu)
+def memory_of_stablehlo(text: str, gpu: Device) -> Any:
+    """Return the memory statistics of a StableHLO program, as TensorFlow writes it, compiled for a GPU."""
+    target = target_of(gpu)
+    # private names of JAX, because its public functions compile only what it has traced
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib.mlir import ir
     from jaxlib import _jax
 
+    def compile_with(flags: dict[str, Any]) -> Any:
+        options = compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides=flags)
+        return target.client.compile(module, executable_devices=_jax.DeviceList((target,)), compile_options=options)
+
     with mlir.make_ir_context():
-        module = ir.Module.parse(text)
-        copies: list[Any] = []
-
-        def visit(operation: Any) -> Any:
-            if operation.name == "mhlo.copy":  # of TensorFlow's dialect, which the compiler does not know
-                copies.append(operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
-        for copy in copies:
-            copy.results[0].replace_all_uses_with(copy.operands[0])
-            copy.erase()
-
-        def compile_with(flags: Mapping[str, Any]) -> Any:
-            options = compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides={**flags})
-            taken = _jax.DeviceList((device,))
-            return device.client.compile(module, executable_devices=taken, compile_options=options)
-
-        try:
-            program = compile_with({})
-        except Exception:  # as in `compiled`
-            program = compile_with(_WITHOUT_TRITON)
-    return program.get_compiled_memory_stats()
+        # the compiler does not know TensorFlow's copy; reshaping to the same shape takes no memory either
+        module = ir.Module.parse(re.sub(r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text))
+        return compiled(compile_with).get_compiled_memory_stats()

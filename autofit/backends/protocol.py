@@ -19,7 +19,6 @@ from autofit.backends import exhaustion
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
 from autofit.records.distribution import install_command
-from autofit.records.gpu_models import GpuModel
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -66,7 +65,7 @@ class StepEstimator(Protocol):
         be estimated for this model.
         """
 
-    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Estimate the step's memory on a GPU that need not be there. Any exception means that this is not possible."""
 
 

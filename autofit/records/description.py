@@ -50,6 +50,11 @@ class Footprint:
         """The estimated peak without the data, in bytes."""
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
 
+    @property
+    def upper_bytes(self) -> float:
+        """The estimated peak with its error, in bytes."""
+        return self.device_bytes + self.error_bytes(self.device_bytes)
+
     def error_bytes(self, estimated_bytes: float) -> float:
         """Return the error bound, in bytes, of an estimate of `estimated_bytes` by the same method."""
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
@@ -89,10 +94,10 @@ class GpuEstimate:
     gpu: str
     total_bytes: Count
     usable_bytes: Count
-    footprints: tuple[Footprint, ...] = ()
-    largest_batch_size: int | None = None
-    seconds: Seconds = 0.0
-    problem: str = ""
+    footprints: tuple[Footprint, ...]
+    largest_batch_size: int | None
+    seconds: Seconds
+    problem: str
 
     @property
     def recomputes_from(self) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from autofit.errors import NoTrialFinishedError
 from autofit.records.description import Description, Estimate, EstimateRow
 from autofit.records.events import Emit
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 from autofit.records.trial import FitConfig
 from autofit.search.context import SearchContext
 from autofit.search.space import batch_grid
@@ -25,20 +25,20 @@ _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size 
 
 
 def estimate(
-    request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int], gpus: Sequence[GpuModel] = ()
+    request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int], gpus: Sequence[Device] = ()
 ) -> Estimate:
     """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit.
 
     With `gpus`, estimate device memory on each of these instead.
     """
-    sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.label for gpu in gpus)
+    sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus)
     runner = TrialRunner(request, launcher, emit)
     described = runner.describe(request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names)
     if not isinstance(described, Description):
         raise not_described(described)
-    if described.gpus and not any(gpu.footprints for gpu in described.gpus):
-        raise NoTrialFinishedError(f"memory cannot be estimated for {', '.join(names)}: {described.gpus[0].problem}")
     if described.gpus:
+        if not any(gpu.footprints for gpu in described.gpus):
+            raise NoTrialFinishedError(f"memory cannot be estimated for {', '.join(names)}: {described.gpus[0].problem}")
         config = request.baseline(described)
         return Estimate(described, config, request.limits, request.machine, ", ".join(names), (), None)
     if not described.footprints:

@@ -17,9 +17,9 @@ import numpy as np
 from keras import layers
 
 from autofit.backends import absent_gpu
+from autofit.backends.absent_gpu import find
 from autofit.backends.jax.step_footprint import StepFootprint
 from autofit.backends.protocol import TrainStep
-from autofit.records.gpu_models import find
 
 GIB = 2**30
 WORDS = 384  # of a question and its paragraph
@@ -101,7 +101,7 @@ GRADIENTS = [  # what, measured GiB by batch size, without weights, with what CU
 
 def gradient_bytes(model, inputs, size, gpu):
     """Bytes, without the weights, of the gradients of a step's loss, in inference mode as in the report."""
-    sharding = jax.sharding.SingleDeviceSharding(absent_gpu.devices(gpu)[0])
+    sharding = jax.sharding.SingleDeviceSharding(absent_gpu.target_of(gpu))
 
     def spec(shape, dtype):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
@@ -117,7 +117,8 @@ def gradient_bytes(model, inputs, size, gpu):
     x = {name: spec((size, *shape), dtype) for name, (shape, dtype) in inputs.items()}
     x = x.get("images", x)
     lowered = jax.jit(jax.grad(loss)).lower(weights, others, x, spec((size,), "int32"))
-    return absent_gpu.compiled_bytes(absent_gpu.compiled(lowered).memory_analysis())[1]
+    program = absent_gpu.compiled(lambda flags: lowered.compile(compiler_options=flags))
+    return absent_gpu.compiled_bytes(program.memory_analysis())[1]
 
 
 FLOAT, MIXED = "float32", "mixed_float16"

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import keras
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import SingleDeviceSharding
 
 from autofit.backends import absent_gpu, variables
 from autofit.backends.jax.backend import BATCHES_ON_GPU
 from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 
 XLA = "XLA buffer assignment"
 # relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
@@ -23,7 +23,6 @@ XLA = "XLA buffer assignment"
 _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20
-_BATCH_AXIS = "batch"
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
@@ -66,18 +65,17 @@ class StepFootprint:
         }
         return Footprint(size, parts, *method)
 
-    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
-        """Estimate the memory on one GPU, or on each of several that share the batch, as under `DataParallel`."""
-        mesh = Mesh(np.array(absent_gpu.devices(gpu, gpu.count)), (_BATCH_AXIS,))
-        whole, shared = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (_BATCH_AXIS,)))
-        memory = absent_gpu.compiled_bytes(absent_gpu.compiled(self._lowered(batch_size, whole, shared)).memory_analysis())
-        return self._footprint(batch_size, *memory, BATCHES_ON_GPU if gpu.count == 1 else 1, absent_gpu.ERRORS)
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
+        lowered = self._lowered(batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu)))
+        program = absent_gpu.compiled(lambda flags: lowered.compile(compiler_options=flags))
+        memory = absent_gpu.compiled_bytes(program.memory_analysis())
+        return self._footprint(batch_size, *memory, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
-    def _lowered(self, size: int, whole: Any = None, shared: Any = None) -> Any:
-        """Lower the step for a batch size, for the devices of the shardings of state and batch, or for JAX's own."""
+    def _lowered(self, size: int, sharding: Any = None) -> Any:
+        """Lower the step for a batch size, for the device of the sharding or for JAX's own."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        batch = jax.tree.map(lambda leaf: _resized(leaf, size, shared if np.ndim(leaf) else whole), self._step.batch)
-        return step.lower(self._state(whole), batch)
+        batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
+        return step.lower(self._state(sharding), batch)
 
     def _state(self, sharding: Any = None) -> Any:
         """Return the shapes of the step's arguments other than the batch."""

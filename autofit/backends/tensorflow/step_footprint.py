@@ -22,7 +22,7 @@ from autofit.backends.tensorflow import step_program
 from autofit.backends.tensorflow.step_program import Setting
 from autofit.backends.variables import bytes_of, optimizers_of
 from autofit.records.description import DATA_PART, Footprint
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
@@ -95,7 +95,7 @@ class StepFootprint:
                 error = self._relative_error(XLA), _ABSOLUTE_ERROR_BYTES
                 yield self._footprint(replace(self._setting, batch_size=size), temporaries, XLA, *error)
 
-    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
         there = replace(self._setting, batch_size=batch_size, on_cpu=False, onednn=False, least_bytes=1)
         if not self._model.jit_compile or self._model.run_eagerly:

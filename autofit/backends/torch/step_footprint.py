@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from autofit.backends import absent_gpu, variables
 from autofit.backends.protocol import TrainStep
 from autofit.records.description import Footprint
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 
 COUNTED = "tensors of two small steps"
 # relative to the growth of a process on a CPU, on which kernels take more memory; the tensors of a batch size are within
@@ -95,7 +95,7 @@ class StepFootprint:
             }
             yield Footprint(size, parts, COUNTED, _ERROR, _ABSOLUTE_ERROR_BYTES)
 
-    def on_gpu(self, gpu: GpuModel, batch_size: int) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         return absent_gpu.counted(next(self.estimates((batch_size,), compile_all=True)))
 
     def step_bytes(self, batch: Any, size: int) -> list[int]:

@@ -17,9 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofit import backends
-from autofit.backends import variables
+from autofit.backends import absent_gpu, variables
 from autofit.errors import UsageError
-from autofit.records import gpu_models
 from autofit.records.description import Description, Footprint
 from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
@@ -148,7 +147,7 @@ def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequen
     problem = traced.problem
     try:
         if context.spec.gpus:
-            for estimate in traced.on_gpus(gpu_models.find(context.spec.gpus), sizes, samples):
+            for estimate in traced.on_gpus(absent_gpu.find(context.spec.gpus), sizes, samples):
                 context.send(Message(gpus=(estimate,)))
         else:
             known: list[Footprint] = []

@@ -10,7 +10,7 @@ from autofit import backends
 from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.backends.variables import bytes_of_optimizers
 from autofit.records.description import Footprint, GpuEstimate
-from autofit.records.gpu_models import GpuModel
+from autofit.records.machine import Device
 from autofit.records.states import Phase
 from autofit.trial.worker import gpu_estimates
 from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
@@ -111,7 +111,7 @@ class TracedWorkload:
         if self._step is not None and size is not None:
             yield from self._step.estimates((size,), compile_all=True)
 
-    def on_gpus(self, gpus: Sequence[GpuModel], sizes: Sequence[int], most: int | None) -> Iterator[GpuEstimate]:
+    def on_gpus(self, gpus: Sequence[Device], sizes: Sequence[int], most: int | None) -> Iterator[GpuEstimate]:
         """Yield the memory on each GPU, as in `gpu_estimates.estimate`; yield none if there is a `problem`."""
         if self._step is not None and self.problem is None:
             yield from gpu_estimates.estimate(self._step, gpus, sizes, self._multiple_of, most)
