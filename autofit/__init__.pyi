@@ -14,7 +14,6 @@ from .errors import (
     StorageError as StorageError,
     TrialProcessError as TrialProcessError,
     TuneError as TuneError,
-    UnsupportedInputError as UnsupportedInputError,
     UsageError as UsageError,
     UserCodeError as UserCodeError,
 )

@@ -1,7 +1,7 @@
 """The errors that autofit raises on purpose; each class says when it is raised, and sets the exit code of the commands.
 
 AutofitError
-├── UsageError ── ConfigError, UnsupportedInputError
+├── UsageError ── ConfigError
 ├── TuneError ─── UserCodeError, NothingFitsError, NoTrialFinishedError
 └── StorageError, DeviceBusyError, DeviceLockedError, TrialProcessError
 """
@@ -82,17 +82,6 @@ class ConfigError(UsageError):
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
         self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
-
-
-class UnsupportedInputError(UsageError):
-    """The data, or the object that the data factory returned, is of an unsupported kind.
-
-    Example:
-        >>> autofit.tune(build_model, iter([]))
-        Traceback (most recent call last):
-        ...
-        autofit.errors.UnsupportedInputError: ...
-    """
 
 
 class UserCodeError(TuneError):

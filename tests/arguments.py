@@ -103,14 +103,8 @@ def uncapitalised(text) -> str:
     return text if first != first.capitalize() or first in ("Keras", "Ray") else f"{first.lower()} {rest}"
 
 
-def call(model, names) -> str:
-    """The call that hands the arguments to a model."""
-    fields = [name for name in (*POSITIONAL, *names) if name in model]
-    return ", ".join(name if name in POSITIONAL else f"{name}={name}" for name in fields)
-
-
 def written(source, function) -> str:
-    """A module's source with a function's parameters, documentation and calls written from the models."""
+    """A module's source with a function's parameters and documentation written from the models."""
     names = FUNCTIONS[function]
     own = "|".join((*POSITIONAL, *FIELDS))
     start = source.index(f"def {function}(\n")
@@ -124,8 +118,6 @@ def written(source, function) -> str:
         entries, gap, rest = rest.partition("\n\n    Returns:")
         others = re.sub(rf"^        (?:{own}): .*\n(?: {{12}}.*\n)*", "", f"{entries}\n", flags=re.MULTILINE)
         body = f"{intro}{title}{documentation((*POSITIONAL, *names))}{others.rstrip()}{gap}{rest}"
-    for called, model in (("Workload", ARGUMENTS), ("TuneSettings", TuneSettings.model_fields)):
-        body = re.sub(rf" {called}\([^()]*\)", f" {called}({call(model, names)})", body)
     return formatted(f"{before}{head}{star}{signature(names)}{kept}{arrow}{body}{after}")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from autofit import backends
 from autofit.api.config import load
-from autofit.api.requests import parse
+from autofit.api.requests import arguments_of, parse
 from autofit.api.session import run_beside
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
@@ -80,20 +80,7 @@ def estimate(
         >>> [row.batch_size for row in estimate.rows if row.fits]
         [32, 64]
     """
-    workload = Workload(
-        build_model,
-        data,
-        model_kwargs=model_kwargs,
-        data_kwargs=data_kwargs,
-        fit_kwargs=fit_kwargs,
-        dtype_policy=dtype_policy,
-        jit_compile=jit_compile,
-        backend=backend,
-    )
-    settings = TuneSettings(
-        device=device, device_memory=device_memory, host_memory=host_memory, launch=launch, baseline=baseline
-    )
-    return _estimate(workload, settings, batch_size, gpu, progress)
+    return _estimate(*parse(arguments_of(locals())), batch_size, gpu, progress)
 
 
 def estimate_file(

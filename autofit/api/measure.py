@@ -6,13 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from autofit.api.requests import arguments_of, parse
 from autofit.api.session import run
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.runner import measure as run_measure
-from autofit.tuning.settings import TuneSettings
-from autofit.workload.workload import Workload
 
 
 def measure(
@@ -67,23 +66,5 @@ def measure(
     """
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")
-    workload = Workload(
-        build_model,
-        data,
-        model_kwargs=model_kwargs,
-        data_kwargs=data_kwargs,
-        fit_kwargs=fit_kwargs,
-        dtype_policy=dtype_policy,
-        jit_compile=jit_compile,
-        backend=backend,
-        call=call,
-        distribution=distribution,
-    )
-    settings = TuneSettings(
-        device=device,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        launch=launch,
-        max_trial_seconds=max_trial_seconds,
-    )
+    workload, settings = parse(arguments_of(locals()))
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress, wait=wait)

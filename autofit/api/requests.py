@@ -20,6 +20,11 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
 
+def arguments_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a function's arguments that are arguments of `tune` and describe what is tuned, and how."""
+    return {name: value for name, value in given.items() if name in (*ARGUMENTS, *TuneSettings.model_fields)}
+
+
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     """Split the arguments of `tune` into the workload and the settings; raise UsageError if one is not allowed."""
     allowed = (*ARGUMENTS, *TuneSettings.model_fields)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from autofit.api.config import load
-from autofit.api.requests import parse
+from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Result
 from autofit.api.session import progress_of, run_tune
 from autofit.report.console.progress import Progress
@@ -143,40 +143,7 @@ def tune(
         >>> result.config.batch_size in (32, 256)
         True
     """
-    workload = Workload(
-        build_model,
-        data,
-        validation=validation,
-        fit_kwargs=fit_kwargs,
-        model_kwargs=model_kwargs,
-        data_kwargs=data_kwargs,
-        validation_kwargs=validation_kwargs,
-        dtype_policy=dtype_policy,
-        jit_compile=jit_compile,
-        call=call,
-        backend=backend,
-        distribution=distribution,
-    )
-    settings = TuneSettings(
-        space=space,
-        baseline=baseline,
-        device=device,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        max_trials=max_trials,
-        max_seconds=max_seconds,
-        storage=storage,
-        max_trial_seconds=max_trial_seconds,
-        max_batch_size=max_batch_size,
-        effective_batch_size=effective_batch_size,
-        tolerance=tolerance,
-        headroom=headroom,
-        max_oom=max_oom,
-        min_updates=min_updates,
-        sample_count=sample_count,
-        launch=launch,
-    )
-    return _tune(workload, settings, progress, fresh=fresh, wait=wait)
+    return _tune(*parse(arguments_of(locals())), progress, fresh=fresh, wait=wait)
 
 
 def tune_file(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofit import api
 from autofit.api.config import load
-from autofit.cli.exit import reporting_errors, require_writable
+from autofit.cli.exit import reporting_errors
 from autofit.cli.options import File, Storage, overrides
 from autofit.errors import UsageError
 from autofit.report import wording
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import estimate_as_json, labelled, print_estimate
 from autofit.report.console.terminal import Terminal
-from autofit.report.html import page
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
 
@@ -47,7 +45,6 @@ def estimate(
         typer.Option(help='A GPU that need not be here, such as "A100-40GB"; give several, or "all".', metavar="NAME"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot of memory against batch size to this HTML file.")] = None,
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
@@ -60,20 +57,12 @@ def estimate(
         except ValueError:
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
-        if plot is not None and plot.suffix != ".html":
-            raise UsageError(f"{plot} must end in .html", key="--plot")
-        if plot is not None and gpu:
-            raise UsageError("an estimate for --gpu has no page; print its table, or --json", key="--plot")
-        require_writable("--plot", plot)
         progress = Progress(Terminal(stderr=True), quiet=as_json)
         result = api.estimate_file(file, batch_size=sizes, gpu=gpu or (), progress=progress)
         if as_json:
             typer.echo(estimate_as_json(result))
         else:
             print_estimate(result, Terminal())
-        if plot is not None:
-            page.save(result, plot)
-            typer.echo(f"written to {plot}", err=True)
 
 
 def schema() -> None:

@@ -60,13 +60,6 @@ class Footprint:
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
-def line_of(footprints: Sequence[Footprint]) -> tuple[float, float]:
-    """Return level and slope, in bytes, of the line through the first two footprints; the slope is 0 if there is one."""
-    low, high = footprints[0], footprints[min(1, len(footprints) - 1)]
-    rise = (high.device_bytes - low.device_bytes) / max(1, high.batch_size - low.batch_size)
-    return low.device_bytes - rise * low.batch_size, rise
-
-
 def recomputes_from(footprints: Sequence[Footprint], total_bytes: int) -> int | None:
     """Return the batch size from which on XLA computes values again instead of keeping them; None if no size shows it.
 
@@ -75,7 +68,9 @@ def recomputes_from(footprints: Sequence[Footprint], total_bytes: int) -> int | 
     """
     if len(footprints) <= 2 or not footprints[0].method.startswith(XLA):
         return None
-    level, slope = line_of(footprints)
+    low, high = footprints[:2]
+    slope = (high.device_bytes - low.device_bytes) / (high.batch_size - low.batch_size)
+    level = low.device_bytes - slope * low.batch_size
     for footprint in (each for each in footprints[2:] if each.device_bytes >= _RECOMPUTING_SHARE * total_bytes):
         if slope > 0 and footprint.device_bytes < (1 - _BELOW_LINE_SHARE) * (level + slope * footprint.batch_size):
             return int((footprint.device_bytes - level) / slope)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autofit.backends.protocol import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
-from autofit.records.description import Description, recomputes_from
+from autofit.records.description import Description
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, STEPS_PER_EXECUTION, FitConfig, Trial
@@ -137,13 +137,6 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
         yield Notice(
             f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range, "
             f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
-        )
-    gpu = request.placement.device
-    slower = None if gpu is None else recomputes_from(prepared.description.footprints, gpu.total_bytes)
-    if slower is not None:
-        yield Notice(
-            f"from a batch of about {slower:,} on, XLA computes values again instead of keeping them, because the memory "
-            "of the GPU would not suffice: larger batches take no more memory and are slower"
         )
     if prepared.description.fixed_batch_size is not None:
         yield one_size_notice(prepared.description)

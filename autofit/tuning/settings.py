@@ -166,8 +166,3 @@ class TuneSettings(BaseModel):
     )
 
     _explained = EXPLAINED
-
-    @property
-    def device_count(self) -> int:
-        """How many devices share each batch."""
-        return gpus.requested(self.device)[1]

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.description import Estimate, EstimateRow, Footprint
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.records.trial import Limits
 from autofit.report.html import page as html
 from autofit.tuning.tuner import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request
@@ -78,23 +76,6 @@ def test_every_plot_is_drawn_and_the_page_is_no_wider_than_the_screen(opened, wi
         drawn = plot.query_selector_all(".main-svg .trace, .main-svg .points path")
         assert drawn, plot.get_attribute("data-plot")
         assert plot.bounding_box()["width"] <= width
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_an_estimate_is_drawn_in_two_plots(opened, record, width):
-    footprint = Footprint(8, {"weights": 20 * MIB}, "liveness of the traced step", 0.12)
-    rows = tuple(
-        EstimateRow(
-            b, {"weights": 20 * MIB, "activations": b * MIB}, {"process": 500 * MIB}, 30 * b * MIB, 2**30, fits=b < 9
-        )
-        for b in (1, 2, 4, 8, 512)
-    )
-    description = replace(record.description, footprints=(footprint,))
-    limits = Limits(300 * MIB, 2**33)
-    page = opened(width, Estimate(description, record.config, limits, MACHINE, "GPU 0", rows, largest_batch_size=8))
-    for name in ("memory-device", "memory-host"):
-        assert len(page.query_selector_all(f"#{name} .main-svg .points path")) >= len(rows)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

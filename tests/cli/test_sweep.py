@@ -14,7 +14,7 @@ SWEEP = (
     WORKLOAD + "Cases\n"
     "data_kwargs: {seconds: 0.01, length: 40}\nstorage: trials.db\nmax_trials: 1\nbaseline: {batch_size: 32}\n"
     "space: {batch_size: [32], workers: [1], max_queue_size: [4], use_multiprocessing: [false]}\n"
-    "matrix: {model_kwargs.filters: [4, 8], exclude: [{model_kwargs.filters: 4}], include: [{model_kwargs.fail: true}]}\n"
+    "matrix: {model_kwargs.filters: [8], model_kwargs.fail: [false, true]}\n"
 )
 
 
@@ -54,7 +54,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     assert told.count("chosen: batch 32") == 2  # the one that had run before the kill is taken over
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     cells = [(row["model_kwargs.filters"], row["outcome"], row["trials"]) for row in rows]
-    assert cells == [("8", "ok", "1"), ("", "failed", "0")]
+    assert cells == [("8", "ok", "1"), ("8", "failed", "0")]
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
     assert "2 cells: 1 ok, 1 failed" in told
     again = start(tmp_path, "--quiet", "--output", "again.json")

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SWEEP = (
     "build_model: job.py:build_model\ndata: job.py:Cases\nbaseline: {batch_size: 32}\n"
     + SMALL.replace("max_trials: 3", "max_trials: 1")
-    + "matrix: {model_kwargs.filters: [4], include: [{model_kwargs.fail: true}]}\n"
+    + "matrix: {model_kwargs.filters: [4], model_kwargs.fail: [false, true]}\n"
 )
 
 

@@ -113,7 +113,6 @@ def test_the_public_names():
         "SweepResult",
         "Trial",
         "TrialProcessError",
-        "UnsupportedInputError",
         "UsageError",
         "UserCodeError",
         "estimate",
@@ -132,6 +131,6 @@ def test_the_exit_codes_of_errors():
         for name in dir(autofit)
         if isinstance(getattr(autofit, name), type) and issubclass(getattr(autofit, name), autofit.AutofitError)
     }
-    wrong_call = {"ConfigError", "StorageError", "UnsupportedInputError", "UsageError"}
+    wrong_call = {"ConfigError", "StorageError", "UsageError"}
     assert {name for name, code in codes.items() if code == 2} == wrong_call
     assert {code for name, code in codes.items() if name not in wrong_call} == {1}

@@ -7,7 +7,7 @@ the witnesses write down what came of it.
 import numpy as np
 import pytest
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UsageError
 from autofit.records.result import Recommendation, Speedup, TuneLog
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
@@ -207,9 +207,9 @@ def test_an_effective_batch_size_is_kept_by_accumulating(tuned, build):
 
 
 def test_ready_made_data_whose_batch_size_cannot_be_set_is_refused_at_once():
-    with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size, \*\*knobs\):"):
+    with pytest.raises(UsageError, match=r"def make_data\(batch_size, \*\*knobs\):"):
         refuse_unsupported(ReadOnly())
-    with pytest.raises(UnsupportedInputError, match=r"\.batch\(batch_size\)"):
+    with pytest.raises(UsageError, match=r"\.batch\(batch_size\)"):
         refuse_unsupported(w.make_tfdata(8, 1, 1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from autofit.api.config.document import Document, read
-from autofit.api.config.matrix import INCLUDE, MatrixError, apply, paths, unfold
+from autofit.api.config.matrix import MatrixError, apply, paths, unfold
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fit_options
@@ -109,10 +109,7 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         key = caught.key or ""
         for axis in cell or ():  # if the value comes from an axis, the error is there
             if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in paths(axis)):
-                included = document.value[MATRIX].get(INCLUDE) or []
-                parents = (INCLUDE, included.index(cell)) if cell in included else ()
-                name = ".".join((MATRIX, *parents[:1], axis))
-                raise document.error((MATRIX, *parents, axis), caught.problem, name) from None
+                raise document.error((MATRIX, axis), caught.problem, f"{MATRIX}.{axis}") from None
         raise document.error(tuple(key.split(".")), caught.problem, key) from None
     if not arguments[HOST_LABELS]:
         del arguments[HOST_LABELS]

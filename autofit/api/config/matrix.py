@@ -5,10 +5,6 @@ In a file:
     matrix:
       model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
       model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
-      exclude:      # drops the cells that have all of these values
-        - {model_kwargs.width: 32, "model_kwargs.pixels, data_kwargs.pixels": 128}
-      include:      # adds a cell, which takes its other arguments from the file
-        - {model_kwargs.width: 64, device_memory: 8GiB}
 """
 
 from __future__ import annotations
@@ -18,9 +14,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autofit.workload.arguments import did_you_mean
-
-INCLUDE, _EXCLUDE = "include", "exclude"
 _MOST_CELLS = 10_000
 
 Values = dict[str, Any]
@@ -41,10 +34,10 @@ def paths(axis: str) -> tuple[str, ...]:
 
 
 def unfold(matrix: Any) -> list[Values]:
-    """Return the cells of a matrix in order: the last axis varies fastest, and included cells come last."""
+    """Return the cells of a matrix in order: the last axis varies fastest."""
     if not isinstance(matrix, Mapping):
         raise MatrixError((), "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]")
-    axes = {str(axis): values for axis, values in matrix.items() if axis not in (INCLUDE, _EXCLUDE)}
+    axes = {str(axis): values for axis, values in matrix.items()}
     for axis, values in axes.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]")
@@ -53,22 +46,9 @@ def unfold(matrix: Any) -> list[Values]:
     count = math.prod(len(values) for values in axes.values())
     if count > _MOST_CELLS:
         raise MatrixError((), f"has {count:,} cells, but the limit is {_MOST_CELLS:,}; list fewer values")
-    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())] if axes else []
-    for number, excluded in enumerate(_cells(matrix, _EXCLUDE)):
-        for axis in (axis for axis in excluded if axis not in axes):
-            problem = f"{axis} is not an axis{did_you_mean(axis, axes)} The axes are {', '.join(axes)}"
-            raise MatrixError((_EXCLUDE, number), problem)
-        kept = [cell for cell in cells if not excluded.items() <= cell.items()]
-        if len(kept) == len(cells):
-            raise MatrixError((_EXCLUDE, number), f"no cell has {_described(excluded)}; the axes are {', '.join(axes)}")
-        cells = kept
-    for number, included in enumerate(_cells(matrix, INCLUDE)):
-        if included in cells:
-            raise MatrixError((INCLUDE, number), f"duplicate cell {_described(included)}; remove it")
-        cells.append(included)
-    if not cells:
+    if not axes:
         raise MatrixError((), "has no cells; name an axis, such as model_kwargs.width: [8, 16, 32]")
-    return cells
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def apply(values: Values, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,15 +68,3 @@ def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: s
     if not isinstance(inner, Mapping):
         raise MatrixError((axis,), f"{first} is {inner!r}, so {rest[0]} cannot be set in it; make {first} a mapping")
     return {**arguments, first: _with(inner, rest, value, axis)}
-
-
-def _cells(matrix: Mapping[str, Any], key: str) -> list[Values]:
-    """Return the cells listed under `exclude` or `include`."""
-    cells = matrix.get(key, [])
-    if not isinstance(cells, list) or not all(isinstance(cell, Mapping) and cell for cell in cells):
-        raise MatrixError((key,), "must be a list of cells, such as - {model_kwargs.width: 8}")
-    return [dict(cell) for cell in cells]
-
-
-def _described(cell: Values) -> str:
-    return ", ".join(f"{axis} = {value!r}" for axis, value in cell.items())

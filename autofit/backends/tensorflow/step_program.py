@@ -30,9 +30,7 @@ _PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # the index of the 
 _BORROWED = ("Const", "Placeholder", "ReadVariableOp", "TensorListGetItem", "TensorListPopBack")  # held by something else
 _UNSIZED = ("resource", "variant", "string")
 _RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}  # what cuDNN keeps for the gradient: its outputs (assumed)
-_ITERATIONS_AHEAD = 8  # loop iterations that may overlap; TensorFlow allows 32, but the walk takes longer with each
-_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
-_BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 5e9, 2e10
+_OVERHEAD_SECONDS, _BYTES_PER_SECOND = 5e-6, 5e9  # rough rates, which only decide which operations overlap (assumed)
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
 
@@ -135,7 +133,8 @@ class _Program:
         reads = [] if op.type in kernels.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
         reuses = reads if op.type in kernels.OVERWRITES and not self.setting.is_eager else []
         self._numbers[op] = (number,)
-        self.operations.append(Operation(reads, makes, after, reuses, self._workspace(op), self._seconds(op)))
+        seconds = _OVERHEAD_SECONDS + sum(map(self.setting.tensor_bytes, (*op.inputs, *op.outputs))) / _BYTES_PER_SECOND
+        self.operations.append(Operation(reads, makes, after, reuses, self._workspace(op), seconds))
 
     def _part(self, name: str) -> str:
         if any(f"{optimizer}/" in name for optimizer in self.setting.optimizer_names):
@@ -143,10 +142,9 @@ class _Program:
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
 
     def _workspace(self, op: Any) -> int:
-        if op.type in _LOOPS:
-            return self._body_bytes(_body_of(op), min(_iterations(op), _ITERATIONS_AHEAD))
-        if op.type in _BRANCHES:
-            return max(self._body_bytes(branch) for branch in cond_v2.get_func_graphs(op))
+        if op.type in (*_LOOPS, *_BRANCHES):
+            bodies = [_body_of(op)] if op.type in _LOOPS else cond_v2.get_func_graphs(op)
+            return max(sum(peak(body, self.setting).values()) for body in bodies)
         shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self.setting.shape(t)) is not None]
         if not self.setting.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return 0
@@ -154,14 +152,6 @@ class _Program:
         onednn = self.setting.onednn and op.outputs[0].dtype.name in kernels.ONEDNN_TYPES
         sizes = kernels.workspace_bytes(op.type, shapes[:count], shapes[count:], item_bytes, onednn=onednn)
         return sum(map(self.setting.counted, sizes))
-
-    def _body_bytes(self, body: Any, iterations: int = 1) -> int:
-        """Return the peak of a loop's iterations, in bytes. Iterations that do not need each other's results overlap."""
-        program = _Program(self.setting)
-        carried = [_OUTSIDE for _ in body.inputs]
-        for _ in range(iterations):
-            carried = program.read(body, given=carried)
-        return sum(program.peak(body.outputs).values())
 
     def _list_bytes(self, listed: Any) -> int:
         """Return the bytes that a list of tensors holds after the operation that produces it."""
@@ -189,18 +179,6 @@ class _Program:
                 op = _behind(op.inputs[0]).op
             filled[output.ref()] = size * _iterations(loop)
         return filled
-
-    def _seconds(self, op: Any) -> float:
-        """Return the rough duration of an operation on two cores, in seconds: of its bytes and its multiplications."""
-        tensors = (*op.inputs, *op.outputs)
-        shapes, multiplied = [self.setting.shape(t) or () for t in tensors], 0.0
-        images = [shape for shape in shapes if len(shape) > 3]
-        if op.type.startswith(("Conv2D", "Conv3D")) and images:
-            multiplied = 2.0 * max(math.prod(s[:-1]) for s in images) * min(math.prod(s) for s in images)
-        elif "MatMul" in op.type and len(shapes) > 2:
-            multiplied = 2.0 * math.sqrt(math.prod(math.prod(shape) for shape in shapes[:3]))
-        moved = sum(map(self.setting.tensor_bytes, tensors))
-        return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _OPERATIONS_PER_SECOND
 
 
 def _body_of(loop: Any) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.description import Estimate
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
@@ -24,22 +23,18 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
 _MARKS = {Outcome.OK: "ok", Outcome.DEVICE_OOM: "oom", Outcome.HOST_OOM: "oom"}
 
-Record = TuneRecord | FailedTune | SweepRecord | Estimate
+Record = TuneRecord | FailedTune | SweepRecord
 
 
 def render(record: Record) -> str:
-    """Return the page of a tune, a sweep or an estimate; it opens from disk and loads no other file."""
+    """Return the page of a tune or a sweep; it opens from disk and loads no other file."""
     from plotly.io.json import to_json_plotly  # plotly loads slowly: only when a report is drawn
     from plotly.offline import get_plotlyjs
 
-    shown: dict[str, Any]
-    if isinstance(record, Estimate):
-        template, shown = "estimate.html", _estimate(record)
-    else:
-        template, shown = "report.html", _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
+    shown = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     figures = {plot.name: plot.figure for plot in shown["plots"]}
     return _fill(
-        template,
+        "report.html",
         **shown,
         script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
         style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
@@ -109,18 +104,6 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
             }
             for cell in record.cells
         ],
-    }
-
-
-def _estimate(record: Estimate) -> dict[str, Any]:
-    largest = record.largest_batch_size
-    up_to = "Not even a batch of 1 is" if largest is None else f"Batch sizes up to {largest:,} are"
-    return {
-        "headline": f"{up_to} expected to fit",
-        "origin": f"For {record.machine.host or 'this machine'} ({record.device})",
-        "facts": wording.estimate_facts(record),
-        "plots": [plots.estimated_memory(record, memory) for memory in ("device", "host")],
-        "machine": machine(record),
     }
 
 

@@ -1,22 +1,21 @@
-"""Plots: throughput and memory of a tune, expected memory of an estimate, and the rates of the cells of a sweep."""
+"""Plots: throughput and memory of a tune, and the rates of the cells of a sweep."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from autofit.records.description import Estimate
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Trial
-from autofit.records.units import format_bytes, format_rate, format_spread
+from autofit.records.units import format_rate, format_spread
 from autofit.report.html import style
-from autofit.report.html.style import BAR_LOOKS, BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
-from autofit.report.wording import cell_label, part_name
+from autofit.report.html.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
+from autofit.report.wording import cell_label
 
 _RATE_CAPTION = (
     "Every point is measured. The rate of {} cannot exceed the lower of two rates: that of the model alone, which runs on "
@@ -160,41 +159,6 @@ def _edges(log: TuneLog) -> tuple[float, float]:
     return min(sizes) / _EDGE, max(sizes) * _EDGE
 
 
-def estimated_memory(estimate: Estimate, which: str) -> Plot:
-    """Plot the parts of "device" or "host" memory as a stack for each batch size, with its upper bound and the limit.
-
-    The plot answers "which batch sizes fit, and what takes the memory?".
-    """
-    limit: int | None = getattr(estimate.limits, f"{which}_bytes")
-    stacks: list[Mapping[str, int]] = [getattr(row, f"{which}_bytes_by_part") for row in estimate.rows]
-    totals = [sum(stack.values()) for stack in stacks]
-    bounds: list[int] = [getattr(row, f"{which}_upper_bytes") for row in estimate.rows]
-    verdicts = [
-        "fits" if limit is None or bound <= limit else "may fit" if total <= limit else "too large"
-        for total, bound in zip(totals, bounds, strict=True)
-    ]
-    scale, positions = MemoryScale.of(max(*totals, *bounds), limit), range(len(stacks))
-    traces = []
-    parts = [part for part in stacks[0] if any(stack[part] for stack in stacks)]
-    for part, look in zip(parts, BAR_LOOKS, strict=False):
-        name, sizes = part_name(part), [stack[part] for stack in stacks]
-        hover = [style.hover(f"{name}: {format_bytes(size)}", []) for size in sizes]
-        traces.append(style.bars(name, positions, [size / scale.unit_bytes for size in sizes], hover, look))
-    for name, is_within, color in (("upper bound", True, BLACK), ("upper bound, above the limit", False, VERMILION)):
-        members = [i for i in positions if (verdicts[i] == "fits") is is_within]
-        hover = [style.hover(f"at most {format_bytes(bounds[i])}", []) for i in members]
-        traces.append(style.marks(name, members, [bounds[i] / scale.unit_bytes for i in members], hover, "line-ew", color))
-    ends = [-0.6, len(stacks) - 0.4]
-    traces.append(scale.limit_line(ends))
-    sizes_and_totals = zip(estimate.rows, totals, verdicts, strict=True)
-    ticks = [f"{row.batch_size:,}<br>{format_bytes(total)}<br>{verdict}" for row, total, verdict in sizes_and_totals]
-    labels = {"tickvals": list(positions), "ticktext": ticks, "tickangle": 0}
-    x_axis = {"title": "batch size, expected total", "range": ends, "showgrid": False, **labels}
-    drawn = style.figure(traces, barmode="stack", bargap=0.35, xaxis=x_axis, yaxis=scale.axis(f"{which} memory"))
-    caption = f"{scale.sentence()} Memory stays below the upper bound with 99% probability."
-    return Plot(f"memory-{which}", f"{which.capitalize()} memory", caption, drawn)
-
-
 def cell_rates(record: SweepRecord) -> Plot | None:
     """Plot the rate of each cell as a bar, in samples per second; return None if no cell has a result.
 
@@ -217,7 +181,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for cell in failed.values()]
     look = {"orientation": "h", "error_x": error_bars, "showlegend": False}
     traces = [
-        style.bars("rate", heights, [*rated], hover, BAR_LOOKS[0], **look),
+        style.bars("rate", heights, [*rated], hover, **look),
         style.marks("no result", [0.0] * len(failed), [*failed], crosses, "x", VERMILION),
     ]
     highest = max(rate + spread for rate, spread in zip(heights, spreads, strict=True))

@@ -19,10 +19,6 @@ from autofit.report.columns import Output, trial_columns, trial_rows
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
-SOFT = "#616e7c"
-
-BAR_LOOKS = ((BLUE, ""), (ORANGE, "/"), (GREEN, "\\"), (PURPLE, "."), (SKY, "-"), (VERMILION, "+"), (SOFT, "x"))
-"""Looks of bars: pairs of a colour and a pattern."""
 
 FAR = 3.0
 """Multiple of the highest reading up to which a limit or ceiling is drawn.
@@ -39,7 +35,7 @@ _ROW_PIXELS = 30
 _HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
-_SYMBOL_PIXELS = {"star": 18, "line-ew": 30, "x": 12}
+_SYMBOL_PIXELS = {"star": 18, "x": 12}
 _OUTLINED = ("star", "x")
 _IN_TITLE = ("trial", "batch_size", "workers", "queue")  # columns whose values are in the title of a hover text
 
@@ -141,13 +137,10 @@ def trial_marks(
     return marks(name, sizes, [y(trial) for trial in trials], [*map(trial_hover, trials)], symbol, color, **more)
 
 
-def bars(
-    name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], look: tuple[str, str], **more: Any
-) -> dict[str, Any]:
-    """Return a trace of bars of one colour and pattern; they are horizontal if `orientation="h"` is passed."""
-    color, shape = look
+def bars(name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Return a trace of bars, which are horizontal if `orientation="h"` is passed."""
     points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
-    return {**points, "marker": {"color": color, "pattern": {"shape": shape}}, **more}
+    return {**points, "marker": {"color": BLUE}, **more}
 
 
 def hover(title: str, lines: Sequence[str]) -> str:

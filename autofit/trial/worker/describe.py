@@ -10,7 +10,6 @@ uses. A step that cannot be traced is run once.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import Any
 from autofit import backends
 from autofit.backends import absent_gpu, variables
 from autofit.errors import UsageError
-from autofit.records.description import Description, Footprint
+from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
@@ -150,9 +149,7 @@ def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequen
             for estimate in traced.on_gpus(absent_gpu.find(context.spec.gpus), sizes, samples):
                 context.send(Message(gpus=(estimate,)))
         else:
-            known: list[Footprint] = []
-            for footprint in itertools.chain(traced.footprints(sizes), traced.at_limit(known, samples)):
-                known.append(footprint)
+            for footprint in traced.footprints(sizes):
                 context.send(Message(footprints=(footprint,)))
     except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
         problem = first_line(error)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autofit import backends
 from autofit.backends.protocol import StepEstimator
-from autofit.records.description import XLA, Footprint, GpuEstimate, line_of, recomputes_from
+from autofit.records.description import Footprint, GpuEstimate, recomputes_from
 from autofit.records.machine import Device
 from autofit.trial.worker.job import first_line
 
@@ -79,19 +79,3 @@ def _nearer(found: Mapping[int, Footprint], usable: int, multiple: int, most: in
     size = min(math.floor(largest + room / slope if slope > 0 else 2 * largest), most)
     unit = multiple << max(0, (size // multiple).bit_length() - _DIGITS)
     return max(largest, size // unit * unit)
-
-
-def size_at_limit(
-    known: Sequence[Footprint], limit_bytes: int | None, multiple_of: int | None, most: int | None
-) -> int | None:
-    """Return the batch size that reaches the limit along the line through two compiled sizes, at most `most`.
-
-    Near the end of a GPU's memory, XLA computes values again instead of keeping them: there, the memory is not on the line.
-    Return None without a limit, without a line, or if that size is not above the known ones.
-    """
-    compiled = [footprint for footprint in known if footprint.method.startswith(XLA)]
-    if limit_bytes is None or multiple_of is None or len(compiled) < len(_FIRST_SIZES):
-        return None
-    level, slope = line_of(compiled)
-    size = min(int((limit_bytes - level) / slope), most or _LARGEST_BATCH) // multiple_of * multiple_of if slope > 0 else 0
-    return size if size > compiled[-1].batch_size else None

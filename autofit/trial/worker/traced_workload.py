@@ -104,13 +104,6 @@ class TracedWorkload:
         if self._step is not None and self.problem is None:
             yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
 
-    def at_limit(self, known: Sequence[Footprint], most: int | None) -> Iterator[Footprint]:
-        """Yield the estimate of the batch that reaches the limit of a GPU; see `gpu_estimates.size_at_limit`."""
-        limit_bytes = None if self._context.placement.device is None else self._context.spec.limits.device_bytes
-        size = gpu_estimates.size_at_limit(known, limit_bytes, self._multiple_of, most)
-        if self._step is not None and size is not None:
-            yield from self._step.estimates((size,), compile_all=True)
-
     def on_gpus(self, gpus: Sequence[Device], sizes: Sequence[int], most: int | None) -> Iterator[GpuEstimate]:
         """Yield the memory on each GPU, as in `gpu_estimates.estimate`; yield none if there is a `problem`."""
         if self._step is not None and self.problem is None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UsageError
 
 
 def checked(batch: Any, source: str) -> Any:
-    """Return a batch; raise UnsupportedInputError, naming its `source`, unless it is a nest of arrays with samples."""
+    """Return a batch; raise UsageError, naming its `source`, unless it is a nest of arrays with samples."""
     arrays = leaves(batch)
     wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
     if wrong is not None:
-        raise UnsupportedInputError(
+        raise UsageError(
             f"{source} returned a batch that contains a {type(wrong).__name__}. Return what Keras takes: arrays or "
             "tensors, or tuples, lists or dicts of them"
         )
     if not any(length_of(leaf) for leaf in arrays):
-        raise UnsupportedInputError(
+        raise UsageError(
             f"{source} returned a batch without samples. Return arrays with at least one sample on the first axis"
         )
     return batch

@@ -33,7 +33,7 @@ KINDS: dict[str, type[FitInput]] = {
 def open_input(
     data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: Callable[[BaseException], None]
 ) -> FitInput:
-    """Make the user's data for a config; raise UnsupportedInputError or UsageError if the data or a knob is wrong."""
+    """Make the user's data for a config; raise UsageError if the data or a knob is wrong."""
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
     reopen = functools.partial(data, **kwargs, **given) if callable(data) else None

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, DATA_KNOBS, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.reference import Reference
@@ -98,7 +98,7 @@ def refuse_unsupported(data: Any) -> None:
         return
     for recognises, name, parameters, returned in _READY_MADE:
         if recognises(data):
-            raise UnsupportedInputError(
+            raise UsageError(
                 f"autofit cannot set the batch size of a ready-made {name}. Pass a function that makes it; the knobs among "
                 f"its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
             )
@@ -107,15 +107,15 @@ def refuse_unsupported(data: Any) -> None:
         if wrong is not None and wrong is part:
             raise unsupported(part)
         if wrong is not None:
-            raise UnsupportedInputError(
+            raise UsageError(
                 f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays: "
                 "numpy.array(...) makes one from a list"
             )
 
 
-def unsupported(data: Any) -> UnsupportedInputError:
+def unsupported(data: Any) -> UsageError:
     """Return the error for data of a type that autofit does not take."""
-    return UnsupportedInputError(f"the data is a {type(data).__module__}.{type(data).__qualname__}; give {SUPPORTED}")
+    return UsageError(f"the data is a {type(data).__module__}.{type(data).__qualname__}; give {SUPPORTED}")
 
 
 def _can_set(data: Any, name: str) -> bool:

@@ -13,7 +13,6 @@ Both act where the user's code calls these methods: the dataset may be made, or 
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -129,11 +128,8 @@ def _in_part(elements: Any, cached: Callable[[Any], Any]) -> Any:
 
 
 def _element_bytes(elements: Any) -> int:
-    """Return the size of an element: that of its specification, or else that of the first."""
+    """Return the size of the first element."""
     import tensorflow as tf  # heavy: must stay out of the parent
 
-    specs = tf.nest.flatten(elements.element_spec)
-    if all(isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype.size > 0 for spec in specs):
-        return sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)
     return sum(len(b"".join(part.numpy().ravel())) if part.dtype == tf.string else part.numpy().nbytes for part in first)

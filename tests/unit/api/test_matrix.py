@@ -8,18 +8,16 @@ from autofit.errors import ConfigError
 from tests.unit.api.conftest import GOOD
 
 
-def test_the_last_axis_varies_fastest_and_what_is_included_comes_last():
+def test_the_last_axis_varies_fastest():
     matrix = {
         "model_kwargs.width": [8, 16],
         "device_memory": ["1GiB", "2GiB"],
-        "exclude": [{"model_kwargs.width": 16, "device_memory": "1GiB"}],
-        "include": [{"model_kwargs.width": 64}],
     }
     assert unfold(matrix) == [
         {"model_kwargs.width": 8, "device_memory": "1GiB"},
         {"model_kwargs.width": 8, "device_memory": "2GiB"},
+        {"model_kwargs.width": 16, "device_memory": "1GiB"},
         {"model_kwargs.width": 16, "device_memory": "2GiB"},
-        {"model_kwargs.width": 64},
     ]
 
 
@@ -44,11 +42,6 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ({"a": "xyz"}, ("a",), "write a list of values"),
         ({"a": []}, ("a",), "write a list of values"),
         ({"a": [1, 1]}, ("a",), "duplicate value"),
-        ({"a": [1], "exclude": {"a": 1}}, ("exclude",), "must be a list of cells"),
-        ({"abc": [1], "exclude": [{"abd": 1}]}, ("exclude", 0), "abd is not an axis; did you mean abc?"),
-        ({"a": [1], "exclude": [{"a": 2}]}, ("exclude", 0), "no cell has a = 2"),
-        ({"a": [1], "exclude": [{"a": 1}]}, (), "no cells"),
-        ({"a": [1], "include": [{"a": 1}]}, ("include", 0), "a = 1"),
         ({"a": list(range(200)), "b": list(range(200))}, (), "40,000"),
         ({letter: list(range(100)) for letter in "abcdefgh"}, (), "10,000,000,000,000,000"),
     ],
@@ -85,13 +78,6 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
         ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder", "folder"),
         ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model", "does not define f"),
         ("matrix:\n  space.wrokers: [[1], [2]]\n", 4, "matrix.space.wrokers", "did you mean workers"),
-        (
-            "matrix:\n  max_trials: [2]\n  include:\n    - {max_trials: 3}\n    - {max_trials: none}\n",
-            7,
-            "matrix.include.max_trials",
-            "'none' is not allowed",
-        ),
-        ("matrix:\n  a: [1]\n  exclude:\n    - {a: 2}\n", 6, "matrix.exclude.0", "no cell has a = 2"),
     ],
 )
 def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):

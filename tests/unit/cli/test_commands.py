@@ -171,8 +171,6 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         (["tune", "tune.yaml", "--output", "no/such/result.json"], "--output: there is no folder no"),
         (["estimate", "tune.yaml", "--batch-size", "32,many"], "--batch-size: '32,many'"),
         (["estimate", "tune.yaml", "--batch-size", "0"], "batch_size: [0]"),
-        (["estimate", "tune.yaml", "--plot", "memory.pdf"], "--plot: memory.pdf"),
-        (["estimate", "tune.yaml", "--plot", "no/such/memory.html"], "--plot: there is no folder no"),
     ],
 )
 def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):

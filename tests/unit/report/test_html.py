@@ -109,9 +109,9 @@ def test_the_answer_stands_on_top_with_its_figures_and_the_lines_to_paste(record
     assert "2001-09-09" in page.words
 
 
-@pytest.mark.parametrize("name", ["tune", "failed", "sweep", "estimate"])
-def test_the_words_of_a_page(name, record, failed_tune, sweep, estimate):
-    shown = {"tune": record, "failed": failed_tune, "sweep": sweep, "estimate": estimate}[name]
+@pytest.mark.parametrize("name", ["tune", "failed", "sweep"])
+def test_the_words_of_a_page(name, record, failed_tune, sweep):
+    shown = {"tune": record, "failed": failed_tune, "sweep": sweep}[name]
     assert matches_snapshot(Page(html.render(shown)).lines, f"{name}_page.txt")
 
 
@@ -295,19 +295,6 @@ def test_a_sweep_without_an_answer_draws_nothing():
     cells = (Cell({"model_kwargs.width": 8}, None, "ValueError: no"),)
     page = Page(html.render(SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=6.0, started_at=0.0)))
     assert page.figures == {}
-
-
-@pytest.mark.parametrize("limit", [50 * MIB, 60 * MIB, 1000 * MIB, None])
-def test_an_estimate_is_drawn_by_part_with_bounds_and_limit(estimate, limit):
-    limited = replace(estimate, limits=replace(estimate.limits, device_bytes=limit))
-    device, host = (plots.estimated_memory(limited, which) for which in ("device", "host"))
-    drawn = traces(device)
-    assert [drawn["activations"].y[i] for i in range(2)] == [8.0, 32.0]
-    assert ("upper bound, above the limit" in drawn) == (limit is not None and limit < 70 * MIB)
-    assert any(name.startswith("limit") for name in drawn) == (limit is not None and limit < 100 * MIB)
-    verdicts = [text.rpartition("<br>")[2] for text in device.figure.layout.xaxis.ticktext]
-    assert verdicts == ["fits", {50: "too large", 60: "may fit"}.get(limit and limit // MIB, "fits")]
-    assert "queue" in traces(host)
 
 
 def test_readings_that_are_no_numbers_do_not_break_the_page(record):

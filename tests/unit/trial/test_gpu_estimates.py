@@ -122,13 +122,3 @@ def test_the_table_describes_every_gpu_to_the_compiler(gpu, monkeypatch):
     assert 0.6 * gpu.total_bytes < found.usable_bytes < gpu.total_bytes
     assert f"device_memory_size: {gpu.total_bytes}\n" in spec(gpu)
     assert "$" not in spec(gpu)
-
-
-def test_the_batch_at_the_limit_of_a_gpu_is_compiled_as_well():
-    known = [Footprint(size, {"temporaries": int((0.5 + 0.1 * size) * GIB)}, "XLA", 0.1) for size in (8, 32)]
-    assert gpu_estimates.size_at_limit(known, 30 * GIB, 4, None) == 292  # 0.5 + 0.1 · 295 = 30, rounded down
-    assert gpu_estimates.size_at_limit(known, 30 * GIB, 1, 100) == 100
-    assert gpu_estimates.size_at_limit(known, None, 1, None) is None
-    assert gpu_estimates.size_at_limit(known, 30 * GIB, None, None) is None
-    assert gpu_estimates.size_at_limit(known[:1], 30 * GIB, 1, None) is None
-    assert gpu_estimates.size_at_limit(known, 3 * GIB, 1, None) is None

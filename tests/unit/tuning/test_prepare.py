@@ -7,7 +7,7 @@ import pytest
 from autofit.errors import NothingFitsError, UsageError, UserCodeError
 from autofit.records.description import Description, Footprint
 from autofit.records.events import Described, Notice
-from autofit.records.machine import Device, Placement
+from autofit.records.machine import Placement
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report.columns import Output
@@ -68,17 +68,6 @@ class Autotuned(FakeLauncher):
         threads = 4 if config.workers == -1 else min(config.workers, 2)
         queue = 4 if config.max_queue_size == -1 else config.max_queue_size
         return super().measure(replace(spec, config=FitConfig(config.batch_size, threads, queue, False)))
-
-
-def test_where_xla_computes_values_again_is_said(tmp_path):
-    sizes = {8: 18, 32: 42, 512: 250}  # MiB; the line reaches 250 at 240
-    made = (Footprint(size, {"temporaries": mib * MIB}, "XLA buffer assignment", 0.1) for size, mib in sizes.items())
-    launcher = FakeLauncher({"describe": replace(DESCRIPTION, footprints=tuple(made), jit_compile=True)})
-    for total, said in ((320, ["from a batch of about 240 on"]), (3200, [])):  # MiB; only near the end of the memory
-        gpu = Placement.on(Device(0, "A100", "GPU-1", total * MIB, total * MIB))
-        events, _ = collect(tune, make_request(tmp_path / str(total), placement=gpu), launcher)
-        texts = [event.text for event in events if isinstance(event, Notice) and "XLA computes" in event.text]
-        assert [text.partition(",")[0] for text in texts] == said
 
 
 def test_what_the_data_uses_now_is_the_baseline(tmp_path):

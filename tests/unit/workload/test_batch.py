@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UsageError
 from autofit.workload.inputs import batch
 
 
@@ -21,7 +21,7 @@ def test_missing_parts_are_no_leaves():
 
 @pytest.mark.parametrize("wrong", [["text"], (1, 2), (np.ones(()),), (np.ones((0, 3)),)])
 def test_what_holds_no_samples_is_refused(wrong):
-    with pytest.raises(UnsupportedInputError, match="the data"):
+    with pytest.raises(UsageError, match="the data"):
         batch.checked(wrong, "the data")
 
 

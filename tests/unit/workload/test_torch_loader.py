@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.errors import UnsupportedInputError
+from autofit.errors import UsageError
 from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.config_arrays import ConfigArrays
@@ -77,7 +77,7 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried():
 
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
-    with pytest.raises(UnsupportedInputError) as caught:
+    with pytest.raises(UsageError) as caught:
         knobs.refuse_unsupported(DataLoader())
     assert "def make_data(batch_size, num_workers, prefetch_factor, persistent_workers):" in str(caught.value)
     assert "return DataLoader(dataset, batch_size, num_workers=num_workers, " in str(caught.value)

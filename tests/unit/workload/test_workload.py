@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from autofit.errors import UnsupportedInputError, UsageError
+from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs.knobs import (
@@ -178,7 +178,7 @@ def test_data_is_described_as_it_is_written():
 
 @pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])
 def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory(data):
-    with pytest.raises(UnsupportedInputError, match=r"def make_data\(batch_size\):"):
+    with pytest.raises(UsageError, match=r"def make_data\(batch_size\):"):
         refuse_unsupported(data)
 
 
@@ -192,7 +192,7 @@ def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_facto
     ],
 )
 def test_what_is_no_array_is_named(data, named):
-    with pytest.raises(UnsupportedInputError, match=named):
+    with pytest.raises(UsageError, match=named):
         refuse_unsupported(data)
 
 
