@@ -157,8 +157,8 @@ class CallSource:
     attributes, or arrays. A factory is called with the kwargs given here and with the knobs that it takes. `fit_kwargs` are
     further arguments of `fit`, `fit_expressions` those whose value is computed, such as callbacks, with the code that
     computes it. Values with environment variables are as the YAML file has them: `${NAME}`. `settings` are lines that
-    set Keras and its backend as the calling program has; `unread_settings` are those that could not be read. `elided` names
-    the parts (`model`, `data`, `validation`, `fit`) that only the user's program can write, such as arrays and lambdas.
+    set Keras and its backend as the calling program has. `elided` names the parts (model, data, validation, fit) that only
+    the user's program can write, such as arrays and lambdas.
     """
 
     imports: tuple[str, ...] = ()
@@ -177,7 +177,6 @@ class CallSource:
     call: str = "fit"
     distribution: str | None = None
     settings: tuple[str, ...] = ()
-    unread_settings: tuple[str, ...] = ()
     elided: tuple[str, ...] = ()
 
     @property

@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from autofit.errors import StorageError
 from autofit.records.distribution import install_command
-from autofit.storage.urls import JOURNAL, SQLITE, file_of, shown, url_of
+from autofit.storage.urls import JOURNAL, SQLITE, exists, file_of, shown, url_of
 
 _ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
 _REMEDIES = {  # by a phrase in the cause of the error
@@ -101,6 +101,8 @@ def close(backend: BaseStorage) -> None:
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
     """Read the system attributes of a study; return None if there is no such study."""
+    if not exists(storage):
+        return None
     with opened(storage) as backend:
         try:
             return backend.get_study_system_attrs(backend.get_study_id_from_name(name))

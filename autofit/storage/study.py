@@ -181,7 +181,7 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     """
     if memory not in ("device", "host"):
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
-    stored = connection.attributes_of(storage, record.study) if urls.exists(storage) else None
+    stored = connection.attributes_of(storage, record.study)
     if stored is None:
         raise UsageError(
             f"{urls.shown(storage)} does not have the tune {record.study or 'of this result'}: it was deleted, or it ran "

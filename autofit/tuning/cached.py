@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autofit.errors import NothingFitsError
 from autofit.records.events import Emit, Notice
 from autofit.records.result import FailedTune, TuneRecord
-from autofit.storage import attributes, result_files, urls, validity
+from autofit.storage import attributes, result_files, validity
 from autofit.tuning.request import TuneRequest
 
 _NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
@@ -35,12 +35,9 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
 
 def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
     """Read the attributes of the request's study; None if there is no such study."""
-    storage, name = request.settings.storage, request.fingerprint()
-    if not urls.exists(storage):
-        return None
     from autofit.storage import connection  # imported late: it imports Optuna
 
-    return connection.attributes_of(storage, name)
+    return connection.attributes_of(request.settings.storage, request.fingerprint())
 
 
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:

@@ -129,9 +129,6 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
         yield Notice(f"starting from {trials} of similar tunes (other limits or versions); the choice is confirmed again")
     if stale:
         yield Notice(f"not reused: {counted(stale, 'trial')} of an earlier tune with less memory or time than this one")
-    if unread := request.call_source.unread_settings:
-        names = ", ".join(unread)
-        yield Notice(f"trials use the defaults of {names}: autofit cannot read whether your program has set them")
     sizes = request.settings.space.batch_size
     if isinstance(sizes, list) and len(sizes) == 2 and _LIKE_A_RANGE * min(sizes) <= max(sizes):
         yield Notice(

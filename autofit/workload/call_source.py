@@ -57,7 +57,6 @@ def call_source_of(workload: Workload) -> CallSource:
         call=workload.call,
         distribution=workload.distribution,
         settings=workload.program.lines,
-        unread_settings=workload.program.unread,
         elided=tuple(elided),
     )
 

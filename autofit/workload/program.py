@@ -8,6 +8,7 @@ YAML file set is in force once a trial imports them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -42,12 +43,10 @@ class Program:
 
     Attributes:
         lines: lines of Python that make the settings.
-        unread: settings that this version of Keras or its backend does not let autofit read.
         custom_objects: the objects that `keras.saving` knows by name, except those of installed packages.
     """
 
     lines: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
     custom_objects: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,11 +97,7 @@ def _state(name: str) -> Any:
 def _dtype_policy(config: Any) -> str | None:
     """Return the name of the default dtype policy; None if it follows `floatx`."""
     policy = _state("dtype_policy")
-    if policy is None or policy.name == config.floatx():
-        return None
-    if sys.modules["keras"].dtype_policies.get(policy.name).get_config() != policy.get_config():
-        raise AttributeError("a policy that its name does not determine")
-    return str(policy.name)
+    return None if policy is None or policy.name == config.floatx() else str(policy.name)
 
 
 def _of_tensorflow(attribute: str) -> Callable[[Any], Any]:
@@ -133,15 +128,9 @@ _SETTINGS = (
     _Setting("keras.config.set_dtype_policy({!r})", _KERAS, _dtype_policy),
     _Setting("keras.config.enable_flash_attention()", _KERAS, lambda _: _state("flash_attention") or None),
     _Setting("keras.config.disable_flash_attention()", _KERAS, lambda _: _state("flash_attention") is False, False),
-    _Setting(
-        "tf.config.threading.set_intra_op_parallelism_threads({!r})",
-        _CONTEXT,
-        _of_tensorflow("_intra_op_parallelism_threads"),
-    ),
-    _Setting(
-        "tf.config.threading.set_inter_op_parallelism_threads({!r})",
-        _CONTEXT,
-        _of_tensorflow("_inter_op_parallelism_threads"),
+    *(
+        _Setting(f"tf.config.threading.set_{name}({{!r}})", _CONTEXT, _of_tensorflow(f"_{name}"))
+        for name in ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
     ),
     _Setting(
         "tf.config.experimental.enable_tensor_float_32_execution({!r})",
@@ -160,19 +149,13 @@ _SETTINGS = (
 
 def read_program() -> Program:
     """Return what this process has set."""
-    lines, unread = [], []
+    lines = []
     for setting in _SETTINGS:
-        module = sys.modules.get(setting.module)
-        if module is None:
-            continue
-        try:
-            value = setting.read(module)
-        except (AttributeError, KeyError):  # private names, which another version may lack
-            unread.append(setting.line.partition("(")[0])
-        else:
-            if value != setting.default:
+        with contextlib.suppress(AttributeError, KeyError):  # private names, which another version may lack
+            module = sys.modules.get(setting.module)
+            if module is not None and (value := setting.read(module)) != setting.default:
                 lines.append(setting.line.format(value))
-    return Program(tuple(lines), tuple(unread), _custom_objects())
+    return Program(tuple(lines), _custom_objects())
 
 
 def _custom_objects() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from autofit.records.states import FailureKind
 _MIB = 2**20
 _ONEDNN_LEAST_BYTES = 256 * 2**10  # the smallest buffer that oneDNN's allocator requests from BFC (mkl_cpu_allocator.h)
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
-_BFC_SWITCH = "TF_CPU_ALLOCATOR_USE_BFC"
+_BFC_SWITCH, _THREADS = "TF_CPU_ALLOCATOR_USE_BFC", "TF_NUM_INTEROP_THREADS"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 
 
@@ -122,10 +122,11 @@ class TensorFlow(Backend):
         uses_bfc = os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
         if on_cpu and onednn is None:
             raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
+        threads = self._library.config.threading.get_inter_op_parallelism_threads() or os.environ.get(_THREADS)
         return StepFootprint(
             step,
             onednn=bool(onednn),
-            threads=self._library.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1,
+            threads=int(threads or os.cpu_count() or 1),
             least_bytes=_ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
         )
 

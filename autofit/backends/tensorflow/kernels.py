@@ -54,10 +54,8 @@ def workspace_bytes(
     match kind:
         case _ if onednn:
             pass
-        case "Conv2DBackpropFilter":
-            sizes = (_patch_bytes(inputs[2], outputs[0], item_bytes),)
-        case "Conv2DBackpropInput":
-            sizes = (_patch_bytes(inputs[2], inputs[1], item_bytes),)
+        case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
+            sizes = (_patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes),)
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
             image, kernel = (inputs[0], outputs[0]) if "Filter" in kind else (outputs[0], inputs[1])
             patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())

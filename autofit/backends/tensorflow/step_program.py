@@ -30,7 +30,8 @@ _PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # the index of the 
 _BORROWED = ("Const", "Placeholder", "ReadVariableOp", "TensorListGetItem", "TensorListPopBack")  # held by something else
 _UNSIZED = ("resource", "variant", "string")
 _RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}  # what cuDNN keeps for the gradient: its outputs (assumed)
-_OVERHEAD_SECONDS, _BYTES_PER_SECOND = 5e-6, 5e9  # rough rates, which only decide which operations overlap (assumed)
+_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
+_BYTES_PER_SECOND, _MULTIPLICATIONS_PER_SECOND = 5e9, 1e10
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
 
@@ -133,8 +134,7 @@ class _Program:
         reads = [] if op.type in kernels.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
         reuses = reads if op.type in kernels.OVERWRITES and not self.setting.is_eager else []
         self._numbers[op] = (number,)
-        seconds = _OVERHEAD_SECONDS + sum(map(self.setting.tensor_bytes, (*op.inputs, *op.outputs))) / _BYTES_PER_SECOND
-        self.operations.append(Operation(reads, makes, after, reuses, self._workspace(op), seconds))
+        self.operations.append(Operation(reads, makes, after, reuses, self._workspace(op), self._seconds(op)))
 
     def _part(self, name: str) -> str:
         if any(f"{optimizer}/" in name for optimizer in self.setting.optimizer_names):
@@ -179,6 +179,18 @@ class _Program:
                 op = _behind(op.inputs[0]).op
             filled[output.ref()] = size * _iterations(loop)
         return filled
+
+    def _seconds(self, op: Any) -> float:
+        """Return the rough duration of an operation, in seconds: of its bytes, and of its multiplications."""
+        tensors, multiplied = (*op.inputs, *op.outputs), 0.0
+        shapes = [self.setting.shape(t) or () for t in tensors]
+        images = [shape for shape in shapes if len(shape) > 3]
+        if op.type.startswith(("Conv2D", "Conv3D")) and images:
+            multiplied = max(math.prod(shape[:-1]) for shape in images) * min(map(math.prod, images))
+        elif "MatMul" in op.type:
+            multiplied = math.sqrt(math.prod(map(math.prod, shapes[:3])))
+        moved = sum(map(self.setting.tensor_bytes, tensors))
+        return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _MULTIPLICATIONS_PER_SECOND
 
 
 def _body_of(loop: Any) -> Any:
