@@ -26,8 +26,8 @@ from autofit.records.machine import Device
 
 LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 
-# relative errors that 95% do not exceed (measured: plain fits of 38 programs of Keras's gallery; for XLA, of the cases in
-# tests/benchmarks/memory.py)
+# relative errors that 95% do not exceed (measured: nine models and twelve programs, part 8 of
+# tests/benchmarks/memory-parts.txt; for XLA, the cases in tests/benchmarks/memory.py)
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20  # the error that 95% of small programs do not exceed (measured: likewise)
 _FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)

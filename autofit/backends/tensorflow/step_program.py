@@ -5,7 +5,7 @@
 
 Steps on small batches, as on torch, cannot replace this: TensorFlow reports only the highest peak of a step, and as the
 batch grows, the peak moves from one operation to another. A line through the peaks of two real trials is off by 16 % in the
-median and 79 % at the 90th percentile; this walk by FIGURES (measured: tests/benchmarks/memory-parts.txt).
+median and 79 % at the 90th percentile; this walk by 5 and 17 % (measured: tests/benchmarks/memory-parts.txt).
 """
 
 from __future__ import annotations
