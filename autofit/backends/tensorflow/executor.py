@@ -1,7 +1,7 @@
 """Find the highest sum of live buffers as TensorFlow's executor runs operations: threads, and a stack of what is ready.
 
 Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With two
-threads a single run would do, with eight it is a third too low (measured: tests/benchmarks/memory-parts.txt).
+threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
 """
 
 from __future__ import annotations
