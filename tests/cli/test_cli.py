@@ -177,11 +177,11 @@ def test_a_tune_that_is_ended_leaves_no_process_and_keeps_its_trials(tmp_path, s
     process, below = start_slow_tune(tmp_path)
     assert len(below) >= 2
     process.send_signal(signal_number)
-    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in below))
     _, message = process.communicate(timeout=10)
     assert process.returncode == 128 + signal_number
     assert re.search(r"\b1 finished trial\b", message)
-    wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"], seconds=2)
+    wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"])
 
 
 @pytest.mark.slow

@@ -116,8 +116,8 @@ def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver)
     folder = next(arg for arg in psutil.Process(below[0].pid).cmdline() if "autofit-" in arg)
     assert Path(folder).is_dir()
     process.kill()
-    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
-    wait_for(lambda: not Path(folder).exists(), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in below))
+    wait_for(lambda: not Path(folder).exists())
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
@@ -131,8 +131,8 @@ def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_t
     below = driver.children(recursive=True)
     process.kill()
     process.wait()
-    wait_for(lambda: not any(alive(one) for one in below), seconds=2)
-    wait_for(lambda: not Path(folder).exists(), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in below))
+    wait_for(lambda: not Path(folder).exists())
 
 
 def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
@@ -142,7 +142,7 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
     process.send_signal(signal.SIGSTOP)
     server.kill()
-    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in trials))
     process.kill()
     process.wait()
     wait_for(lambda: not Path(folder).exists(), seconds=3)
@@ -167,7 +167,7 @@ def test_a_lost_trial_server_is_noticed_and_replaced(launcher, play):
     _, measurement = drain(running)
     assert measurement.outcome is Outcome.CRASHED
     assert measurement.evidence.server_lost
-    wait_for(lambda: not any(alive(one) for one in trials), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in trials))
     assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
 
 
@@ -264,7 +264,7 @@ def test_what_the_users_code_left_in_a_session_of_its_own_ends_with_a_server_tha
     assert len(daemons) == 1
     os.kill(launcher._server.pid, signal.SIGKILL)
     drain(running)
-    wait_for(lambda: not any(alive(one) for one in daemons), seconds=2)
+    wait_for(lambda: not any(alive(one) for one in daemons))
 
 
 def test_a_server_that_is_killed_as_it_starts_is_said_to_be(start):
