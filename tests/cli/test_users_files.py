@@ -43,7 +43,7 @@ if __name__ == "__main__":
         import autofit
 
         callbacks = [SaveBest(), keras.callbacks.CSVLogger("epochs.csv")]
-        asked = {"max_trials": 2, "min_updates": 1, "fit_kwargs": {"callbacks": callbacks}}
+        asked = {"max_trials": 2, "min_updates": 1, "fresh": True, "fit_kwargs": {"callbacks": callbacks}}
         result = autofit.tune(build_model, data, model_kwargs={"fails": sys.argv[1] == "fails"}, **asked)
 """
 UNGUARDED = (
@@ -137,5 +137,5 @@ def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
     before = hashes(folder)
     output, status = run(folder, AUTOFIT, command, "tune.yaml")
     assert status == 2
-    assert "train.py:4 saves a model when the file is imported" in output
+    assert "train.py:3 saves a model when the file is imported" in output
     assert hashes(folder) == before

@@ -71,8 +71,8 @@ class StandsStill(keras.callbacks.Callback):
 class Witness(keras.Sequential):
     """A network that stands still in its fit."""
 
-    def fit(self, *args, **kwargs):
-        return super().fit(*args, **kwargs, callbacks=[*kwargs.pop("callbacks", []), StandsStill()])
+    def fit(self, *args, callbacks=(), **kwargs):
+        return super().fit(*args, **kwargs, callbacks=[*callbacks, StandsStill()])
 
 
 def build_model(optimizer="sgd"):

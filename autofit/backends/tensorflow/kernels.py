@@ -11,8 +11,6 @@ import math
 import os
 from collections.abc import Sequence
 
-Shape = Sequence[int]
-
 _CACHE_BYTES = 30 * 2**20  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
 _LEVEL3_CACHE_SIZE = 194  # of sysconf in the GNU C library; Python has no name for it
 _MOST_OVERHEAD = 25  # 3-D patches are not gathered if they exceed this multiple of the operation's tensors
@@ -43,7 +41,7 @@ OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "Sh
 
 
 def workspace_bytes(
-    kind: str, inputs: Sequence[Shape], outputs: Sequence[Shape], item_bytes: int, *, onednn: bool = False
+    kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], item_bytes: int, *, onednn: bool = False
 ) -> tuple[int, ...]:
     """Return the sizes in bytes of the buffers that a kernel allocates and frees while it runs on a CPU.
 
@@ -52,6 +50,9 @@ def workspace_bytes(
     """
     sizes: tuple[int, ...] = ()
     match kind:
+        # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
+        case "Einsum":
+            sizes = tuple(item_bytes * math.prod(shape) for shape in (*inputs, *outputs))
         case _ if onednn:
             pass
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
@@ -70,7 +71,7 @@ def workspace_bytes(
     return sizes
 
 
-def _patch_bytes(gradient: Shape, kernel: Shape, item_bytes: int, cache_bytes: int = _CACHE_BYTES) -> int:
+def _patch_bytes(gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES) -> int:
     """Return the size in bytes of the patch matrix (im2col) for as many images as fill the cache."""
     image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
     one = image * taps + image * depth + taps * depth
