@@ -23,6 +23,7 @@ from autofit.records.machine import Device, Machine, Placement
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Measurement
 from autofit.storage import connection
+from tests.installed import needs
 
 doctor, verify = (importlib.import_module(f"autofit.cli.{name}") for name in ("doctor", "verify"))
 RUN = CliRunner()
@@ -161,6 +162,7 @@ STARTED = TrialProcessError("could not be:\n\nTraceback\nline\nboom")
     ],
 )
 def test_a_trial(end, reason, backend, gpu, text, monkeypatch):
+    needs(backend)
     monkeypatch.setattr(doctor.sys, "platform", "linux")
     monkeypatch.setattr(doctor, "ProcessLauncher", launcher_of(end, reason))
     status, found_text = found(doctor.trial(named(backend), HERE, Placement.on(*[gpu] if gpu else [])))
@@ -173,6 +175,8 @@ def test_a_trial(end, reason, backend, gpu, text, monkeypatch):
     [((), "tensorflow", "the CPU"), ((SLOW, FAST), "jax", "the NVIDIA A100"), ((), "openvino", None)],
 )
 def test_one_trial_runs_where_a_tune_would(devices, backend, device, monkeypatch):
+    if backend != "openvino":  # which nobody needs
+        needs(backend)
     monkeypatch.setenv("KERAS_BACKEND", backend)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(doctor.gpus, "nvidia_devices", lambda: devices)
