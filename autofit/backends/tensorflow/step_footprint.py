@@ -91,9 +91,11 @@ class StepFootprint:
                 total = compiled_bytes(self._model, self._batch, size)
                 if total is None:
                     return
-                temporaries = {"temporaries": _chunk_bytes(self._beyond_arguments(total, size))}
-                error = self._relative_error(XLA), _ABSOLUTE_ERROR_BYTES
-                yield self._footprint(replace(self._setting, batch_size=size), temporaries, XLA, *error)
+                beyond, weights = self._beyond_arguments(total, size), self._variables["weights"]
+                if self._setting.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
+                    beyond = _chunk_bytes(beyond, sum(map(sum, self._variables.values())) + 2 * max(weights, default=0))
+                method = XLA, self._relative_error(XLA), _ABSOLUTE_ERROR_BYTES
+                yield self._footprint(replace(self._setting, batch_size=size), {"temporaries": beyond}, *method)
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
@@ -111,18 +113,16 @@ class StepFootprint:
 
     def _walked(self, setting: Setting) -> Footprint:
         of_step = step_program.peak(self._graph, setting)
-        error = self._relative_error(LIVENESS), _ABSOLUTE_ERROR_BYTES
-        return self._footprint(setting, of_step, LIVENESS, *error, chunk_factor=_CHUNK_FACTOR)
+        method = LIVENESS, self._relative_error(LIVENESS), _ABSOLUTE_ERROR_BYTES
+        return self._footprint(setting, of_step, *method, factor=_CHUNK_FACTOR)
 
-    def _footprint(
-        self, setting: Setting, of_step: Mapping[str, int], *method: Any, chunk_factor: float = 1.0
-    ) -> Footprint:
+    def _footprint(self, setting: Setting, of_step: Mapping[str, int], *method: Any, factor: float = 1.0) -> Footprint:
         """Return the estimate for what a step holds, with what outlives it: data, variables and the input."""
         inputs = _batch_bytes(self._batch, setting.batch_size) * (_BATCHES_ON_CPU if setting.on_cpu else 1)
         outlives = {**self._variables, "input_batch": inputs}
         held = {part: sum(size for size in sizes if size >= setting.least_bytes) for part, sizes in outlives.items()}
         data = (_chunk_bytes(size) if setting.on_cpu else size for size in self._step.data_tensors)
-        parts = {part: round(chunk_factor * size) for part, size in {**held, **of_step}.items()}
+        parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
         return Footprint(setting.batch_size, {DATA_PART: sum(data), **parts}, *method)
 
     def _trace(self) -> tuple[int, Any]:
@@ -148,13 +148,13 @@ def _tensorflow_variable(variable: Any) -> Any:
     return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
 
 
-def _chunk_bytes(size_bytes: int) -> int:
-    """Return what the allocator of a CPU takes for one large buffer, in bytes: a new region, of a power of two.
+def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
+    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region, larger than those before.
 
     It does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc).
     """
     region = _FIRST_REGION_BYTES
-    while region < size_bytes:
+    while region < max(size_bytes, earlier_bytes):
         region *= 2
     return region if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES) else size_bytes
 
