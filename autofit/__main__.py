@@ -18,11 +18,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "?" for other characters
             stream.reconfigure(errors="replace")
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
     for number in (signal.SIGINT, *_ENDING):
-        if signal.getsignal(number) in (
-            signal.SIG_DFL,
-            signal.default_int_handler,
-        ):  # nohup makes us ignore SIGHUP: keep that
+        if signal.getsignal(number) in defaults:  # nohup makes us ignore SIGHUP: keep that
             signal.signal(number, _interrupt)
     try:
         from autofit.cli import app  # slow; Ctrl-C must work during this import

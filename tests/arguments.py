@@ -26,6 +26,7 @@ POSITIONAL = ("build_model", "data")
 EVERYDAY = (
     "validation",
     "fit_kwargs",
+    "batch_size",
     "space",
     "baseline",
     "device",
@@ -33,7 +34,6 @@ EVERYDAY = (
     "host_memory",
     "max_trials",
     "max_seconds",
-    "storage",
 )
 """What most users need; these come first."""
 
@@ -106,7 +106,7 @@ def uncapitalised(text) -> str:
 def written(source, function) -> str:
     """A module's source with a function's parameters and documentation written from the models."""
     names = FUNCTIONS[function]
-    own = "|".join((*POSITIONAL, *FIELDS))
+    own = "|".join((*POSITIONAL, *(FIELDS if function == "tune" else names)))  # `estimate` has a batch_size of its own
     start = source.index(f"def {function}(\n")
     end = (re.compile(r"^(?:def|class) |\Z", re.MULTILINE).search(source, start + 1) or sys.exit(function)).start()
     before, text, after = source[:start], source[start:end], source[end:]

@@ -5,9 +5,10 @@ from dataclasses import fields, replace
 from autofit.records.description import Description
 from autofit.records.events import TrialEnded
 from autofit.records.machine import ON_CPU, Machine
-from autofit.records.result import Recommendation
+from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.search.config_arrays import ConfigArrays
 from autofit.tuning import cached, tuner
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
@@ -124,10 +125,10 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
 
 
 def with_fields(record, **changes):
-    """A copy of a record with some fields changed, its own or those of its choice."""
-    of_choice = {field.name for field in fields(Recommendation)} & set(changes)
-    choice = replace(record.choice, **{name: changes.pop(name) for name in of_choice}) if of_choice else None
-    return replace(record, **changes) if choice is None else replace(record, choice=choice, **changes)
+    """A copy of a record with some fields changed, its own or those of its fastest config."""
+    of_answer = {field.name for field in fields(Answer)} & set(changes)
+    fastest = replace(record.fastest, **{name: changes.pop(name) for name in of_answer})
+    return replace(record, **{"fastest": fastest, **changes})
 
 
 def drain(running):
@@ -145,6 +146,11 @@ def collect(engine, *args, **kwargs):
     """The events that a part of the engine emits, and the value that it returns."""
     events = []
     return events, engine(*args, emit=events.append, **kwargs)
+
+
+def arrays(*configs, cores=8):
+    """Configs as the search's models take them."""
+    return ConfigArrays.of(configs, cores)
 
 
 def searched(events):

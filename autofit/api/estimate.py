@@ -17,12 +17,11 @@ from autofit.errors import UsageError
 from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.settings import TUNE, TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.workload import Workload
 
-BATCH_SIZES = (1, 8, 32, 128, 512)
-"""The batch sizes for which `estimate` estimates memory by default, in samples."""
+BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
 
 def estimate(
@@ -80,7 +79,8 @@ def estimate(
         >>> [row.batch_size for row in estimate.rows if row.fits]
         [32, 64]
     """
-    return _estimate(*parse(arguments_of(locals())), batch_size, gpu, progress)
+    arguments = {**arguments_of(locals()), "batch_size": TUNE}  # its own are the sizes to estimate
+    return _estimate(*parse(arguments), batch_size, gpu, progress)
 
 
 def estimate_file(

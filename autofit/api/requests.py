@@ -52,11 +52,8 @@ def build_request(
 ) -> TuneRequest:
     """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload.
 
-    `machine` is as `detect` returns it, with the memory that is free now.
-
-    Raises:
-        UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
+    `machine` is as `detect` returns it, with the memory that is free now. Raises UsageError, and DeviceBusyError if the
+    calling process itself holds memory of the GPU.
     """
     for gpu in placement.gpus:
         gpus.require_free(gpu)
@@ -97,6 +94,7 @@ def build_request(
         settings=settings,
         fresh=fresh,
         call_source=call_source_of(workload),
+        sampler_key="" if settings.sampler is None else fingerprint.identity_of(settings.sampler),
     )
 
 

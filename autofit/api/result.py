@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, Literal
 
 from autofit.records.result import TuneRecord
@@ -35,7 +36,8 @@ class Result(_Reportable, TuneRecord):
 
     `TuneRecord` describes the fields.
 
-    `print(result)` shows the key figures and the code to paste.
+    `print(result)` shows the key figures and the code to paste. `result.same_batch` and `result.fastest` are the two
+    answers, each an `Answer`; the attributes of the result itself, such as `fit_kwargs`, are those of the fastest.
 
     Example:
         >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
@@ -45,12 +47,21 @@ class Result(_Reportable, TuneRecord):
         True
     """
 
+    @classmethod
+    def of(cls, record: TuneRecord) -> Result:
+        """Make the result of a record, with the code of each answer."""
+        fastest, own = (
+            None if answer is None else replace(answer, code=snippet.render(record, answer))
+            for answer in (record.fastest, record.same_batch)
+        )
+        return cls(**{**vars(record), "fastest": fastest, "same_batch": own})
+
     def __repr__(self) -> str:
         return plain_text(summary(self))
 
     def snippet(self) -> str:
-        """Return Python code that trains the model with the chosen config."""
-        return snippet.render(self)
+        """Return Python code that trains the model with the fastest config."""
+        return self.fastest.snippet()
 
     def advice(self) -> dict[str, str]:
         """Return a few sentences of advice on each subject, such as the bottleneck and the learning rate."""

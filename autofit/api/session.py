@@ -53,9 +53,6 @@ def run(
         engine: the part of the engine; called with the request, a launcher, and a function that receives events.
         known: function that returns a stored result, or None if there is none. A stored result is returned at once,
             without measuring or waiting.
-
-    Raises:
-        AutofitError: an argument is wrong, the device cannot be used, or `engine` raised this error.
     """
     refuse_unsupported(workload)
     backend, (machine, placement) = backends.named(workload.backend), detect(settings)
@@ -103,7 +100,6 @@ def run_tune(
 
 
 def _other_work(placement: Placement) -> Iterator[str]:
-    """Describe other work on the devices and the machine that would disturb the measurement."""
     for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
         yield (
             f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
@@ -129,7 +125,6 @@ def run_beside(
 
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
-    """Wait until the lock is acquired."""
     began = time.monotonic()
     emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
     while not lock.acquire():

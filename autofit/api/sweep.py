@@ -134,7 +134,6 @@ def sweep_file(
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
-    """Make the request for a cell from its `values` by axis and its `arguments`: those of `tune`, and `host_labels`."""
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
@@ -191,7 +190,6 @@ def part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]
 def _tuned(
     requests: Sequence[CellRequest], executor: str, ship: str | os.PathLike[str] | None, shown: Progress, *, wait: bool
 ) -> Generator[tuple[int, Cell]]:
-    """Tune the cells where the arguments say; show and yield each with its index when it has ended."""
     is_ray = executor == RAY or executor.startswith(f"{RAY}://")
     if executor != LOCAL and not is_ray:
         raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")

@@ -21,6 +21,7 @@ def tune(
     *,
     validation: Any = None,
     fit_kwargs: Mapping[str, Any] = {},
+    batch_size: Literal["tune", "keep", "largest"] | int = "tune",
     space: Mapping[str, Any] = {},
     baseline: Mapping[str, Any] = {},
     device: str = "auto",
@@ -28,7 +29,6 @@ def tune(
     host_memory: str | int = "80%",
     max_trials: int = 12,
     max_seconds: float | None = None,
-    storage: str | None = None,
     model_kwargs: Mapping[str, Any] = {},
     data_kwargs: Mapping[str, Any] = {},
     validation_kwargs: Mapping[str, Any] = {},
@@ -38,14 +38,15 @@ def tune(
     backend: Literal["tensorflow", "jax", "torch"] | None = None,
     distribution: Literal["data_parallel"] | None = None,
     max_trial_seconds: float = 180.0,
-    max_batch_size: int | None = None,
     effective_batch_size: int | None = None,
     tolerance: float = 0.02,
     headroom: float = 0.03,
     max_oom: int = 2,
     min_updates: int = 10,
     sample_count: int | None = None,
+    storage: str | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
+    sampler: Any = None,
     fresh: bool = False,
     wait: bool = True,
     progress: bool | Progress = True,
@@ -72,6 +73,9 @@ def tune(
             list, or a function that returns one. Trials leave out your own callbacks, and those of Keras that write files
             or end a training; a function `callbacks(folder)` is called in each trial with an empty folder, and all that it
             returns runs.
+        batch_size: what to do with the batch size. tune: find the fastest configuration at your own batch size, which
+            trains with the same updates, and the fastest of all. keep: only the first. A number: the same, and this is your
+            own batch size. largest: the largest batch that fits. Your own batch size is that of `baseline`.
         space: values to try for each knob: a range, `{"min": 8, "max": 1024}`, or a list of choices, `[8, 16, 1024]`. Knobs
             left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.
         baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of
@@ -85,12 +89,11 @@ def tune(
             allocator.
         host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
-        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count.
+        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count,
+            nor do at most two trials at your own batch size after the search.
         max_seconds: time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it is
-            reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is reserved (two
-            while there are few trials and little time); fewer than two cannot show a gain.
-        storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
-            file in your data folder.
+            reached is ended. Once three trials have finished, time for three rounds of confirming runs is reserved; fewer
+            cannot show a gain.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory. A knob given here is fixed instead of tuned.
         validation_kwargs: arguments of the validation factory.
@@ -103,7 +106,6 @@ def tune(
             a `keras.distribution.DataParallel`); None if `build_model` does that itself.
         max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
             is 300 seconds longer if torch.compile compiles the train step.
-        max_batch_size: largest batch size to try, in samples, even if `space` has larger ones; None for no limit.
         effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
             (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
         tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
@@ -116,7 +118,12 @@ def tune(
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
             tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
         sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
+        storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
+            file in your data folder.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
+        sampler: sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of autofit's
+            own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried and is
+            predicted to fit.
 
         fresh: whether to delete the stored trials of the same request first.
         wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
@@ -177,9 +184,8 @@ def tune_file(
 
 
 def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
-    """Tune; unless the caller passed a `Progress`, print a summary of the result at the end."""
     shown = progress_of(progress)
-    result = Result(**vars(run_tune(workload, settings, shown, fresh=fresh, wait=wait)))
+    result = Result.of(run_tune(workload, settings, shown, fresh=fresh, wait=wait))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

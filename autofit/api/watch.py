@@ -26,7 +26,7 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
 
     Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says when the epoch was slower
     than promised, and whether other processes used the cores; and when memory grows from epoch to epoch. Rates leave out
-    the first call of an epoch, which compiles the step, and the validation.
+    the validation, and the first call of the first epoch, which compiles the step.
 
     Args:
         result: the result of the tune whose configuration is trained, or the path of a saved result.
@@ -68,7 +68,7 @@ class EpochWatch:
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # unlike a hook at the end of a batch, this one does not make fit wait for the step
         self._calls, self._last_batch = self._calls + 1, batch
-        if self._calls == 2:
+        if self._calls == 2 and not self._readings:
             self._began_at, self._first_batch = time.perf_counter(), batch
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -88,13 +88,12 @@ class EpochWatch:
         print(f"{start}{line}; host memory {self._memory(children)}", flush=True)
 
     def _samples(self) -> int:
-        """Return the samples of the epoch after its first call; the last batch may be short."""
+        """Return the samples of the epoch from when it is timed; the last batch may be short."""
         size, count = self._result.config.batch_size or 1, self._result.description.sample_count or 0
         samples = size * (self.params.get("steps") or self._last_batch + self.model.steps_per_execution)
         return (count if samples - size < count <= samples else samples) - size * self._first_batch
 
     def _memory(self, children: Sequence[psutil.Process]) -> str:
-        """Read the host memory of this process and its children, and describe it."""
         total = 0
         for process in (psutil.Process(), *children):
             with contextlib.suppress(psutil.Error, OSError):

@@ -19,9 +19,7 @@ from autofit.records.distribution import install_command
 __all__ = ["NAMES", "Backend", "current", "named", "remedy_for_missing"]
 
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
-
-NAMES = tuple(_BACKENDS)
-"""The supported backends, by the names that Keras gives them."""
+NAMES = tuple(_BACKENDS)  # the supported backends, by the names that Keras gives them
 
 
 def current() -> Backend:

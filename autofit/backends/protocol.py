@@ -22,9 +22,7 @@ from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
-TENSORFLOW = "tensorflow"
-"""The name of Keras's default backend."""
-
+TENSORFLOW = "tensorflow"  # the name of Keras's default backend
 JAX = "jax"
 
 # the defaults that Keras writes to its file when it is first imported
@@ -33,20 +31,13 @@ _DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "imag
 
 @dataclass(frozen=True)
 class TrainStep:
-    """A train step whose memory is to be estimated.
+    """A train step whose memory is to be estimated."""
 
-    `model` is compiled; the estimator may train it, because it is discarded afterwards. `batch` holds arrays in the
-    structure that Keras passes to `train_step`. `device` is the accelerator, None for the CPU. Batch sizes are multiples of
-    `multiple_of`; None allows only the batch's own size. `data_tensors` are the sizes, in bytes, of the data's tensors that
-    the device holds in addition to the step's memory.
-    """
-
-    model: Any
-    batch: Any
-    device: Device | None
-    limit_bytes: int | None
-    multiple_of: int | None = 1
-    data_tensors: Sequence[int] = ()
+    model: Any  # compiled; the estimator may train it, because it is discarded afterwards
+    batch: Any  # arrays in the structure that Keras passes to `train_step`
+    device: Device | None  # the accelerator, None for the CPU
+    multiple_of: int | None = 1  # of which batch sizes are multiples; None allows only the batch's own size
+    data_tensors: Sequence[int] = ()  # bytes of the data's tensors that the device holds in addition to the step's memory
 
 
 class StepEstimator(Protocol):

@@ -197,7 +197,6 @@ def trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
 
 
 def _remedy(failed: Measurement, backend: Backend, *, on_gpu: bool) -> str:
-    """Return what to do about a failed trial."""
     if failed.outcome.is_oom:
         return "End the processes that hold the memory."
     if failed.outcome is Outcome.TIMEOUT and on_gpu:

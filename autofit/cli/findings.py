@@ -20,16 +20,12 @@ from autofit.report.console.terminal import Terminal
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check."""
 
-    `status` is "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it does not work). `remedy` is
-    None if and only if it is "ok".
-    """
-
-    status: str
+    status: str  # "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it does not work)
     subject: str
     detail: str
-    remedy: str | None = None
+    remedy: str | None = None  # None if and only if the status is "ok"
 
 
 ok, warning, problem = (partial(Finding, status) for status in ("ok", "warning", "problem"))

@@ -13,10 +13,7 @@ from autofit.workload.workload import Workload
 
 BATCH, WIDTH = 32, 8
 _LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
-_GROWTH_BYTES, _RISE_SECONDS = (
-    32 * 2**20,
-    0.02,
-)  # of a leak for each batch; slowly, so that the watcher sees the memory rise
+_GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02  # of a leak for each batch; slowly, so that the watcher sees it
 
 
 def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None) -> Workload:

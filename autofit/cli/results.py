@@ -56,10 +56,18 @@ def show(
 def kwargs(
     result: Result,
     output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
+    same_batch: Annotated[
+        bool, typer.Option("--same-batch", help="Print those of the answer at your own batch size.")
+    ] = False,
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
-        record = result_files.answered(result_files.load(result), result)
+        answered = result_files.answered(result_files.load(result), result)
+        record = answered.same_batch if same_batch else answered.fastest
+        if record is None:
+            raise UsageError(
+                f"{result} has no answer at your own batch size: no configuration of it fits", key="--same-batch"
+            )
         if output_format == "python":
             typer.echo(snippet.kwargs_as_python(record))
         elif output_format == "json":

@@ -156,7 +156,7 @@ def _same_twice(bench: Bench) -> str:
     bench.launcher.change(known({"seconds": _BATCH_SECONDS}))
     runs = [bench.run(None, input_samples_per_second=1e9, compute_samples_per_second=1e9) for _ in range(2 * _PAIRS)]
     logs = [math.log(run.samples_per_second or 1.0) for run in runs]
-    mean, half_width = sequential_interval(logs[::2], logs[1::2])
+    mean, half_width = sequential_interval(logs[::2], logs[1::2], 0.975)
     text = f"{math.exp(mean - half_width):.2f} to {math.exp(mean + half_width):.2f}: a configuration against itself"
     if abs(mean) - half_width > _SAME_ERROR:
         raise _WrongError(text)

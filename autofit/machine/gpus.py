@@ -54,10 +54,7 @@ def requested(device: str) -> tuple[str, int, tuple[int, ...]]:
 
 
 def choose_placement(machine: Machine, device: str) -> Placement:
-    """Return the devices that `device` selects; several GPUs must be of one model, because the slowest sets the pace.
-
-    With auto, raise UsageError if the only GPU is unusable: nobody should tune on the CPU by accident.
-    """
+    """Return the devices that `device` selects; several GPUs must be of one model, because the slowest sets the pace."""
     kind, count, indices = requested(device)
     if kind == "cpu":
         return Placement(count=count)
@@ -67,6 +64,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
         chosen = [first, *(gpu for gpu in machine.devices if gpu.name == first.name and gpu != first)][:count]
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
+    # also with auto: nobody should tune on the CPU by accident
     if not machine.devices and (reason := unusable_gpu()) is not None:
         raise UsageError(f"{reason}; to tune on the CPU, write cpu", key="device")
     if device == "auto":
@@ -117,11 +115,9 @@ def require_free(device: Device) -> None:
 
 
 def _is_framework_on_gpu() -> bool:
-    """Return whether an imported framework reports memory on a GPU; imports and initializes nothing.
-
-    The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
-    with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
-    """
+    """Return whether an imported framework reports memory on a GPU; imports and initializes nothing."""
+    # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
+    # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
     for module, is_on_gpu in _FRAMEWORKS.items():
         with contextlib.suppress(Exception):  # private names, which another version may lack
             if module in sys.modules and is_on_gpu(sys.modules[module]):
@@ -178,13 +174,11 @@ def survey(*, hidden: bool = False) -> tuple[Device | UnreadDevice, ...]:
 
 
 def _selected(devices: tuple[Device | UnreadDevice, ...], selection: str) -> tuple[Device | UnreadDevice, ...]:
-    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that matches no device.
-
-    Numbers follow the PCI bus. CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model.
-    """
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, up to the first entry that matches no device."""
     chosen: list[Device | UnreadDevice] = []
     for entry in (part.strip() for part in selection.split(",")):
         is_name = entry.startswith(("GPU-", "MIG-"))
+        # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model
         matches = [d for d in devices if str(d.index) == entry or (is_name and d.uuid.startswith(entry))]
         if not matches:
             break
@@ -210,11 +204,9 @@ def _read(index: int, handle: Any, driver: str) -> Device | UnreadDevice:
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Open NVML for the block and yield whether it is available. Blocks may be nested. Outside a block, readings are empty.
-
-    Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
-    seconds. One block around many readings avoids this.
-    """
+    """Open NVML for the block and yield whether it is available. Blocks may be nested; outside, readings are empty."""
+    # Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
+    # seconds. One block around many readings avoids this.
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -95,25 +95,15 @@ def oom_kills() -> int:
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Host memory of a process in bytes, as the kernel counts it.
+    """Host memory of a process in bytes, as the kernel counts it."""
 
-    Attributes:
-        proportional: all pages, each divided by the number of processes that map it (PSS).
-        proportional_files: the part of `proportional` that belongs to files, mostly a backend's libraries.
-        written: private pages written since this process or its parent was forked; no other process maps them.
-        own_files: pages of files that no other process maps.
-        resident: all pages (RSS).
-        resident_files: the part of `resident` that belongs to files.
-        highest_resident: the peak of `resident`, even if it was short.
-    """
-
-    proportional: int
-    proportional_files: int
-    written: int
-    own_files: int
-    resident: int
-    resident_files: int
-    highest_resident: int
+    proportional: int  # all pages, each divided by the number of processes that map it (PSS)
+    proportional_files: int  # the part of `proportional` that belongs to files, mostly a backend's libraries
+    written: int  # private pages written since this process or its parent was forked; no other process maps them
+    own_files: int  # pages of files that no other process maps
+    resident: int  # all pages (RSS)
+    resident_files: int  # the part of `resident` that belongs to files
+    highest_resident: int  # the peak of `resident`, even if it was short
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
@@ -192,12 +182,10 @@ def _read_int(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class CoreSeconds:
-    """Cumulative seconds of the cores that this process may use: idle seconds, and those that our own processes used.
+    """Cumulative seconds of the cores that this process may use: idle seconds, and those that our own processes used."""
 
-    All other seconds went to other work, or to the host of a virtual machine ("steal"). `idle` is None if the kernel counts
-    nothing, as in some sandboxes (gVisor until June 2026): from zeros, other work would seem to use every core.
-    """
-
+    # All other seconds went to other work, or to the host of a virtual machine ("steal"). `idle` is None if the kernel
+    # counts nothing, as in some sandboxes (gVisor until June 2026): from zeros, other work would seem to use every core.
     at: float
     idle: float | None
     own: float
@@ -211,12 +199,9 @@ class CoreSeconds:
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
-    """Return how many cores other processes used, and how many were idle, as averages between two readings.
-
-    Return None if the kernel does not count.
-    """
+    """Return how many cores other processes used, and how many were idle, as averages between two readings."""
     seconds, cores = after.at - before.at, visible_cores()
-    if before.idle is None or after.idle is None:
+    if before.idle is None or after.idle is None:  # the kernel does not count
         return None
     if seconds <= 0:
         return 0.0, float(cores)
@@ -226,16 +211,14 @@ def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float
 
 
 def other_work(*, beside_idle_cores: bool = True) -> str | None:
-    """Describe the CPU use of other processes on this machine; None if it is low or unknown. Takes half a second.
-
-    If `beside_idle_cores` is false, work that leaves cores idle counts as low, because nothing waits for a core then.
-    """
+    """Describe the CPU use of other processes on this machine; None if it is low or unknown. Takes half a second."""
     list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
     before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
     used_and_idle, cores = other_and_idle_cores(before, CoreSeconds.read(())), visible_cores()
     if used_and_idle is None or used_and_idle[0] < BUSY_SHARE * cores:
         return None
+    # work that leaves cores idle may count as low, because nothing waits for a core then
     if not (beside_idle_cores or Conditions(cores, *used_and_idle).is_disturbed):
         return None
     others = (process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid())
@@ -255,7 +238,6 @@ def _idle_seconds() -> float | None:
 
 
 def _used_seconds(process: psutil.Process) -> float:
-    """Return the CPU seconds that a process and its ended children have used."""
     try:
         times = process.cpu_times()
     except psutil.Error:

@@ -13,16 +13,11 @@ from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
 _LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
-AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
-"""The message about a malformed amount of memory."""
+AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"  # the message about a malformed amount of memory
 
 
 def resolve_limits(
-    machine: Machine,
-    device: Device | None,
-    device_memory: str | int,
-    host_memory: str | int,
-    pool_bytes: int | None = None,
+    machine: Machine, device: Device | None, device_memory: str | int, host_memory: str | int, pool_bytes: int | None = None
 ) -> Limits:
     """Convert memory amounts that are valid (see `validated`) into limits in bytes.
 

@@ -13,29 +13,24 @@ from autofit.records.trial import FitConfig, Limits
 DATA_PART = "data"
 """The part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory."""
 
-XLA = "XLA"
-"""The beginning of the names of methods that let XLA compile the step."""
+XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
 # XLA computes values again instead of keeping them at three quarters of a GPU's memory (seen: ResNet50, an A100); smaller
 # totals are off the line for other reasons, by up to 15 % (tests/benchmarks/absent_gpus.txt)
 _RECOMPUTING_SHARE, _BELOW_LINE_SHARE = 0.6, 0.03
-
-TORCH_COMPILE = "torch.compile"
-"""The compiler of the train step on torch."""
+TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 
 
 @dataclass(frozen=True)
 class Footprint:
     """Estimated device memory of a train step; nothing is trained.
 
-    `device_bytes_by_part` maps the parts of the peak to bytes; `DATA_PART` is the data, which stays in memory between
-    steps. `method` is how the peak was estimated. 95% of the estimates by this method differ from the measured peak by at
-    most `relative_error` (a share of the estimate) or `absolute_error_bytes`, whichever is more (measured: see
-    tests/benchmarks/memory.py).
+    95% of the estimates by a method differ from the measured peak by at most `relative_error` (a share of the estimate) or
+    `absolute_error_bytes`, whichever is more (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: Positive
-    device_bytes_by_part: Mapping[str, int]
+    device_bytes_by_part: Mapping[str, int]  # of the peak; `DATA_PART` is the data, which stays in memory between steps
     method: str
     relative_error: Ratio
     absolute_error_bytes: Count = 0
@@ -61,11 +56,8 @@ class Footprint:
 
 
 def recomputes_from(footprints: Sequence[Footprint], total_bytes: int) -> int | None:
-    """Return the batch size from which on XLA computes values again instead of keeping them; None if no size shows it.
-
-    The footprints are by ascending batch size, for a GPU with a memory of `total_bytes`. XLA does so near the end of that
-    memory; the footprints then fall below the line through the first two.
-    """
+    """Return the batch size from which on XLA computes values again instead of keeping them; None if no size shows it."""
+    # XLA does so near the end of a GPU's memory; the footprints then fall below the line through the first two
     if len(footprints) <= 2 or not footprints[0].method.startswith(XLA):
         return None
     low, high = footprints[:2]
@@ -79,20 +71,15 @@ def recomputes_from(footprints: Sequence[Footprint], total_bytes: int) -> int | 
 
 @dataclass(frozen=True)
 class GpuEstimate:
-    """Estimated device memory of a train step on a model of GPU, which need not be there.
-
-    `usable_bytes` is the part of `total_bytes` that a program gets, outside of which are CUDA's context and libraries.
-    `footprints` are by ascending batch size. `largest_batch_size` is the largest whose estimate, with its error, fits;
-    None if not even the smallest fits. If the memory could not be estimated, `problem` says why.
-    """
+    """Estimated device memory of a train step on a model of GPU, which need not be there."""
 
     gpu: str
     total_bytes: Count
-    usable_bytes: Count
-    footprints: tuple[Footprint, ...]
-    largest_batch_size: int | None
+    usable_bytes: Count  # what a program gets of it, outside of which are CUDA's context and libraries
+    footprints: tuple[Footprint, ...]  # by ascending batch size
+    largest_batch_size: int | None  # whose estimate, with its error, fits; None if not even the smallest fits
     seconds: Seconds
-    problem: str
+    problem: str  # why the memory could not be estimated
 
     @property
     def recomputes_from(self) -> int | None:
@@ -104,30 +91,13 @@ class GpuEstimate:
 class Description:
     """The properties of a workload that are known before anything is trained.
 
-    `knobs` maps each knob that the data takes to its name in the factory or in `fit`. The names in `required` have no
-    default; `defaults` are the factory's own values of its knobs, and the model's own values of the knobs that it takes.
-    `validation_knobs` and `validation_required` are the same for the validation data. `process_bytes` is the host
-    memory of the process that described the workload, after it built the model, opened the data and traced the train step.
-
-    `footprints` are estimates of device memory by ascending batch size; if there are none, `estimate_problem` says why.
-    `gpus` are estimates for GPUs that were asked for by name.
     `accumulates_by` says where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are
     attributes of the model, and "build_model" means an argument of that function. It is empty if that function has no such
-    argument and the train step does not use the optimizer passed to `compile`. `batch_parts` is the number of arrays in a
-    tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple. `notices` are messages
-    to the user. `processes_hang` is true if forked workers cannot make the data. `batch_callbacks` are the names of the
-    user's callbacks that run after each batch, `left_out_callbacks` those of the callbacks that trials do not run.
-    `fixed_steps_reason` says why `steps_per_execution` must stay as it is; it is empty otherwise.
-
-    `shapes` is not empty if batches differ in shape; all sizes are then those of the longest batch. `fixed_batch_size` is
-    the only size of batches that the workload takes, for the reason in `fixed_batch_size_reason`; None if it takes others.
-    Training reads arrays of `mapped_bytes` from files. `fit` copies arrays to tensors of `tensor_bytes`, and needs
-    `conversion_bytes` in addition while it copies. If `takes_turns` is true and there is no queue, a batch is made only
-    while no step runs. `steps_ahead` is the number of steps that wait behind the running one, each with its batch.
+    argument and the train step does not use the optimizer passed to `compile`.
     """
 
     input_kind: str
-    knobs: Mapping[str, str]
+    knobs: Mapping[str, str]  # each knob that the data takes, with its name in the factory or in `fit`
     sample_count: Count | None
     sample_bytes: Count
     parameter_count: Count
@@ -135,29 +105,31 @@ class Description:
     optimizer_bytes: Count
     jit_compile: bool
     fingerprint: str
-    required: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    validation_knobs: Mapping[str, str] = field(default_factory=dict)
+    optimizer: str = ""  # the name of its class
+    model_takes_batch: bool = False  # whether `build_model` is given the batch size
+    required: tuple[str, ...] = ()  # names of knobs without a default
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # the factory's and the model's own values of their knobs
+    validation_knobs: Mapping[str, str] = field(default_factory=dict)  # as `knobs`, of the validation data
     validation_required: tuple[str, ...] = ()
-    footprints: tuple[Footprint, ...] = ()
-    gpus: tuple[GpuEstimate, ...] = ()
-    estimate_problem: str | None = None
+    footprints: tuple[Footprint, ...] = ()  # by ascending batch size
+    gpus: tuple[GpuEstimate, ...] = ()  # for those that were asked for by name
+    estimate_problem: str | None = None  # why there are no footprints
     accumulates_by: str = "optimizer"
-    batch_parts: int = 2
-    shapes: str = ""
-    notices: tuple[str, ...] = ()
-    batch_callbacks: tuple[str, ...] = ()
-    left_out_callbacks: tuple[str, ...] = ()
-    fixed_steps_reason: str = ""
-    processes_hang: bool = False
-    process_bytes: Count = 0
-    fixed_batch_size: int | None = None
+    batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
+    shapes: str = ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
+    notices: tuple[str, ...] = ()  # messages to the user
+    batch_callbacks: tuple[str, ...] = ()  # names of the user's that run after each batch
+    left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
+    fixed_steps_reason: str = ""  # why `steps_per_execution` must stay as it is
+    processes_hang: bool = False  # whether forked workers cannot make the data
+    process_bytes: Count = 0  # host memory of the describing process, after the train step was traced
+    fixed_batch_size: int | None = None  # the only size of batches that the workload takes; None if it takes others
     fixed_batch_size_reason: str = ""
-    mapped_bytes: Count = 0
-    tensor_bytes: Count = 0
-    conversion_bytes: Count = 0
-    takes_turns: bool = False
-    steps_ahead: Count = 0
+    mapped_bytes: Count = 0  # of arrays that training reads from files
+    tensor_bytes: Count = 0  # to which `fit` copies arrays
+    conversion_bytes: Count = 0  # needed in addition while it copies
+    takes_turns: bool = False  # whether, without a queue, a batch is made only while no step runs
+    steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-DISTRIBUTION = "keras-autofit"
-"""The name on PyPI; "autofit" is another project there."""
+DISTRIBUTION = "keras-autofit"  # the name on PyPI; "autofit" is another project there
 
 
 def install_command(extra: str | None = None) -> str:

@@ -13,36 +13,28 @@ from autofit.records.trial import FitConfig, Limits, Trial
 
 @dataclass(frozen=True)
 class Described:
-    """The workload is described, and the search begins.
-
-    `kept` are the stored trials of an earlier run; `seconds` is the time spent so far, which counts towards `max_seconds`.
-    `knobs` are the names of the knobs that are searched.
-    """
+    """The workload is described, and the search begins."""
 
     description: Description
     limits: Limits
     machine: Machine
     device: str
-    kept: tuple[Trial, ...]
+    kept: tuple[Trial, ...]  # the stored trials of an earlier run
     max_trials: int
     max_seconds: float | None
-    seconds: float = 0.0
-    knobs: tuple[str, ...] = ()
+    seconds: float = 0.0  # spent so far, which counts towards `max_seconds`
+    knobs: tuple[str, ...] = ()  # names of those that are searched
 
 
 @dataclass(frozen=True)
 class Activity:
-    """The current activity of the tune and its reason.
-
-    `config` is None if no trial is running; `phase` is None until the trial's process reports one. `reserved_seconds` is
-    the part of the remaining time that is reserved for confirming.
-    """
+    """The current activity of the tune and its reason."""
 
     doing: str
-    config: FitConfig | None = None
-    phase: Phase | None = None
+    config: FitConfig | None = None  # None if no trial is running
+    phase: Phase | None = None  # None until the trial's process reports one
     why: str = ""
-    reserved_seconds: float = 0.0
+    reserved_seconds: float = 0.0  # the part of the remaining time that is reserved for confirming
 
 
 @dataclass(frozen=True)
@@ -60,5 +52,4 @@ class Notice:
 
 
 Event = Described | Activity | TrialEnded | Notice
-Emit = Callable[[Event], None]
-"""A function that receives each event of a tune when it happens."""
+Emit = Callable[[Event], None]  # a function that receives each event of a tune when it happens

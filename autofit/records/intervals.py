@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from scipy.special import stdtrit
 
 _UPPER_QUANTILE = 0.975  # of a two-sided 95% interval
-_LOOK_QUANTILE = 0.985  # of a two-sided 97% interval: with up to four looks, at most 5% of answers are wrong (simulated)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -31,15 +30,12 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
 
 
-def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+def sequential_interval(first: Sequence[float], second: Sequence[float], quantile: float) -> tuple[float, float]:
     """Return the difference of the means of two equally long series, and the half-width of its confidence interval.
 
     It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), because the readings of one
-    series may scatter more than those of the other. It is widened so that a caller may compute it after two, three, four
-    and five readings, and stop at the first interval that answers the question: in about 95% of cases, that interval
-    contains the true difference (simulated: see tests/benchmarks/confirmation.py). If the readings of one series scatter
-    far more, it is 90 to 92% (tests/unit/tuning/test_pairs.py), and at most 5% of the intervals lie above the true
-    difference. The half-width for single readings is infinite.
+    series may scatter more than those of the other. `quantile` is Student's, higher than 0.975 if a caller looks several
+    times and stops at the first interval that answers the question. The half-width for single readings is infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)
@@ -50,4 +46,4 @@ def sequential_interval(first: Sequence[float], second: Sequence[float]) -> tupl
     if not total:
         return difference, 0.0
     freedom = total**2 * (count - 1) / sum(square**2 for square in squares)
-    return difference, float(stdtrit(freedom, _LOOK_QUANTILE)) * math.sqrt(total)
+    return difference, float(stdtrit(freedom, quantile)) * math.sqrt(total)

@@ -10,38 +10,27 @@ from autofit.records.bounds import Count, Positive
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, as its driver reports it.
+    """One accelerator, as its driver reports it."""
 
-    `index` may change when the host restarts; `uuid` does not. `held_by` describes, for display, the processes that hold
-    memory of the device. `driver` is the version of the driver. `compute_capability` is the generation of a CUDA GPU, such
-    as (8, 9).
-    """
-
-    index: int
+    index: int  # may change when the host restarts; `uuid` does not
     name: str
     uuid: str
     total_bytes: Count
     free_bytes: Count
-    held_by: tuple[str, ...] = ()
-    driver: str = ""
-    compute_capability: tuple[int, int] | None = None
+    held_by: tuple[str, ...] = ()  # the processes that hold memory of the device, for display
+    driver: str = ""  # version of the driver
+    compute_capability: tuple[int, int] | None = None  # the generation of a CUDA GPU, such as (8, 9)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices that one training uses: GPUs of one model, or the CPU as one or several logical devices.
-
-    `count` is the number of devices: GPUs, or logical CPU devices if `gpus` is empty.
-
-    Raises:
-        ValueError: there are `gpus`, but not `count` of them (a damaged file).
-    """
+    """The devices that one training uses: GPUs of one model, or the CPU as one or several logical devices."""
 
     gpus: tuple[Device, ...] = ()
-    count: Positive = 1
+    count: Positive = 1  # of the GPUs, or of logical CPU devices
 
     def __post_init__(self) -> None:
-        if self.gpus and self.count != len(self.gpus):
+        if self.gpus and self.count != len(self.gpus):  # a damaged file
             raise ValueError("count is not the number of GPUs")
 
     @classmethod
@@ -66,24 +55,19 @@ class Placement:
         return self.gpus[0].name if self.count == 1 else f"{self.count} x {self.gpus[0].name}"
 
 
-ON_CPU = Placement()
-"""The CPU as one device."""
+ON_CPU = Placement()  # the CPU as one device
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A host.
-
-    `memory_bytes` is the smaller of its RAM and the limit of its cgroup. `available_bytes` is the part of this memory that
-    is free now. `host` is the host name.
-    """
+    """A host."""
 
     system: str
     python: str
     processor: str
     cores: Positive
-    memory_bytes: Count
-    available_bytes: Count
+    memory_bytes: Count  # the smaller of its RAM and the limit of its cgroup
+    available_bytes: Count  # the part of this memory that is free now
     shared_memory_bytes: Count = 0
     devices: tuple[Device, ...] = ()
-    host: str = ""
+    host: str = ""  # the host name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -14,7 +15,7 @@ from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage, Text
 from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Limits, Trial
 
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""
 
 
@@ -47,11 +48,8 @@ class DataForm(Text):
     ARRAYS = "arrays"
 
 
-SHOWING_PAIRS = 2
-"""The fewest pairs of runs that can show a gain; a single pair has no confidence interval."""
-
-KEPT_PAIRS = 3
-"""The number of pairs of runs for which time is reserved; most gains need no more."""
+LOOKS = (3, 5, 8)
+"""The numbers of rounds of confirming runs after which a gain may be shown. Two runs do not tell how much runs differ."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,13 @@ class Speedup:
 
     @property
     def is_shown(self) -> bool:
-        """Whether at least two pairs of runs show a gain: the interval is above 1.0."""
-        return self.pairs >= SHOWING_PAIRS and self.low is not None and self.low > 1.0
+        """Whether enough pairs of runs show a gain: the interval is above 1.0."""
+        return self.pairs >= LOOKS[0] and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether at least two pairs of runs show a loss: the interval is below 1.0."""
-        return self.pairs >= SHOWING_PAIRS and self.high is not None and self.high < 1.0
+        """Whether enough pairs of runs show a loss: the interval is below 1.0."""
+        return self.pairs >= LOOKS[0] and self.high is not None and self.high < 1.0
 
 
 @dataclass(frozen=True)
@@ -98,41 +96,18 @@ class Challenger:
     speedup: Speedup
 
 
-class DecidedBy(Text):
-    """The reason why the chosen config was preferred to one with a higher reading."""
-
-    READINGS = "readings"
-    CONFIRMATION = "confirmation"
-    FAILURE = "failure"
-    TIME = "time"
-
-
 @dataclass(frozen=True)
-class RateEstimate:
-    """An estimated rate with its relative standard deviation."""
+class Answer:
+    """A config that a tune recommends, with the figures of its confirming runs and the arguments that set it.
 
-    samples_per_second: float
-    deviation: float
+    `samples_per_second` is the median rate, and `spread` the half-width of its 95% confidence interval, relative to it.
+    Peaks are None if they could not be read. `speedup` compares the config with the baseline. `challenger` is the last
+    config that was compared with this one, and not shown to be faster. `validation_batch_size` is set only if validation
+    needs smaller batches than training. If `confirmed` is false, the figures come from the search. `needed_seconds` is the
+    `max_seconds` that would have allowed what time did not; None if time did not decide.
 
-
-@dataclass(frozen=True)
-class PassedOver:
-    """The config with the highest reading of all runs, if it was not chosen, and the reason why it was not."""
-
-    config: FitConfig
-    samples_per_second: float
-    decided_by: DecidedBy
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """The chosen config, with the figures from the runs that confirmed it.
-
-    `spread` is the half-width of the 95% confidence interval of the rate, relative to the rate; peaks are None if they
-    could not be read. `validation_batch_size` is set only if validation needs smaller batches than training.
-    `challenger` is set only if the baseline is the chosen config because `challenger` did not beat it. `passed_over` is set
-    only if another config has the highest reading. If `confirmed` is false, no time was left for confirming runs, and the
-    figures come from the search.
+    `data_kwargs` are for the data factory (or the attributes of a PyDataset object), `fit_kwargs` for `Model.fit`.
+    `optimizer_kwargs` are for the optimizer; they are empty unless gradients are accumulated. `code` sets all of them.
     """
 
     config: FitConfig
@@ -143,8 +118,22 @@ class Recommendation:
     speedup: Speedup
     validation_batch_size: Positive | None = None
     challenger: Challenger | None = None
-    passed_over: PassedOver | None = None
     confirmed: bool = True
+    needed_seconds: Seconds | None = None
+    data_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fit_kwargs: FitKwargs = field(default_factory=dict)
+    optimizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+
+    @property
+    def compile_kwargs(self) -> dict[str, int]:
+        """The arguments of `compile` that were tuned; empty if none was."""
+        steps = self.config.steps_per_execution
+        return {} if steps is None else {STEPS_PER_EXECUTION: steps}
+
+    def snippet(self) -> str:
+        """Return Python code that trains the model with this config."""
+        return self.code
 
 
 @dataclass(frozen=True)
@@ -235,19 +224,18 @@ class FailedTune(TuneLog):
 class TuneRecord(TuneLog):
     """A tune with its result.
 
-    `choice` is the chosen config with its confirmed figures. `data_kwargs` are for the data factory (or the attributes of a
-    PyDataset object), `fit_kwargs` for `Model.fit`. `optimizer_kwargs` are for the optimizer; they are empty unless
-    gradients are accumulated to keep the `effective_batch_size`. `compute_samples_per_second` and
-    `input_samples_per_second` are ceilings of the rate, measured in one run of the chosen config;
+    `fastest` is the fastest config that fits; `config`, `fit_kwargs` and others are its own. `same_batch` is the fastest of
+    those with the batch size of the baseline, which train with the same updates; None if none of them fits. Both are the
+    same if no other batch size is shown to be faster, and also if none would change the updates.
+
+    `compute_samples_per_second` and `input_samples_per_second` are ceilings of the rate of `fastest`, measured in one run;
     `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
     than that rate. `stop_reason` says why the search ended. `untuned` gives the reason for each knob that the data takes
-    but that could not be tuned.
+    but that could not be tuned. `batch_is_default` is true if the baseline's batch size is Keras's, not the user's.
     """
 
-    choice: Recommendation
-    fit_kwargs: FitKwargs
-    data_kwargs: Mapping[str, Any]
-    optimizer_kwargs: Mapping[str, Any]
+    fastest: Answer
+    same_batch: Answer | None
     bottleneck: Bottleneck
     compute_samples_per_second: Rate | None
     input_samples_per_second: Rate | None
@@ -256,42 +244,18 @@ class TuneRecord(TuneLog):
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
     untuned: Mapping[str, str] = field(default_factory=dict)
+    batch_is_default: bool = False
 
-    @property
-    def config(self) -> FitConfig:
-        """The chosen config."""
-        return self.choice.config
-
-    @property
-    def compile_kwargs(self) -> dict[str, int]:
-        """The arguments of `compile` that were tuned; empty if none was."""
-        steps = self.config.steps_per_execution
-        return {} if steps is None else {STEPS_PER_EXECUTION: steps}
-
-    @property
-    def samples_per_second(self) -> float:
-        """The median rate of the confirming runs, in samples per second."""
-        return self.choice.samples_per_second
-
-    @property
-    def spread(self) -> float | None:
-        """The half-width of the 95% confidence interval of the rate, relative to the rate; None if unknown."""
-        return self.choice.spread
-
-    @property
-    def speedup(self) -> Speedup:
-        """The gain over the baseline."""
-        return self.choice.speedup
-
-    @property
-    def device_peak_bytes(self) -> int | None:
-        """The peak device memory of the chosen config, in bytes; None if it could not be read."""
-        return self.choice.device_peak_bytes
-
-    @property
-    def host_peak_bytes(self) -> int | None:
-        """The peak host memory of the chosen config, in bytes; None if it could not be read."""
-        return self.choice.host_peak_bytes
+    config = property(attrgetter("fastest.config"))
+    data_kwargs = property(attrgetter("fastest.data_kwargs"))
+    fit_kwargs = property(attrgetter("fastest.fit_kwargs"))
+    compile_kwargs = property(attrgetter("fastest.compile_kwargs"))
+    optimizer_kwargs = property(attrgetter("fastest.optimizer_kwargs"))
+    samples_per_second = property(attrgetter("fastest.samples_per_second"))
+    spread = property(attrgetter("fastest.spread"))
+    speedup = property(attrgetter("fastest.speedup"))
+    device_peak_bytes = property(attrgetter("fastest.device_peak_bytes"))
+    host_peak_bytes = property(attrgetter("fastest.host_peak_bytes"))
 
     @property
     def headroom(self) -> dict[str, float | None]:

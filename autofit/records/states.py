@@ -45,7 +45,6 @@ class Stage(Text):
     """The part of a tune that a trial belongs to."""
 
     SEARCH = "search"
-    FINALIST = "finalist"
     CHOSEN = "chosen"
     BASELINE = "baseline"
 
@@ -75,6 +74,7 @@ class Phase(Text):
     COMPUTE_ALONE = "compute_alone", "timing the step alone"
     INPUT_ALONE = "input_alone", "timing the input pipeline alone"
     FIRST_EPOCH = "first_epoch", "training the first epoch"
+    EPOCHS = "epochs", "timing epochs"
     FILLING_QUEUE = "filling_queue", "filling the queue"
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training"
@@ -94,7 +94,6 @@ class Phase(Text):
 
     @property
     def validates(self) -> bool:
-        """Whether validation steps run in this phase."""
         return self in (Phase.FIRST_VALIDATION, Phase.VALIDATION)
 
     @property
@@ -104,8 +103,7 @@ class Phase(Text):
 
     @property
     def is_timed(self) -> bool:
-        """Whether the rate of a config is timed in this phase."""
-        return self in (Phase.TRAINING, Phase.INFERENCE)
+        return self in (Phase.EPOCHS, Phase.TRAINING, Phase.INFERENCE)
 
 
 class FailureKind(Text):

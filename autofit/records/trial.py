@@ -13,24 +13,17 @@ from autofit.records.units import counted
 DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
 """The knobs that the data takes."""
 
-STEPS_PER_EXECUTION = "steps_per_execution"
-"""The knob that is an argument of `compile`."""
-
+STEPS_PER_EXECUTION = "steps_per_execution"  # the knob that is an argument of `compile`
 KNOBS = (*DATA_KNOBS, STEPS_PER_EXECUTION)
-
-AUTOTUNE = -1
-"""`tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs."""
+AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
 
 AUTOTUNE_BATCHES = 8
 """The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
 was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured; see
 tests/trial/test_autotune.py)."""
 
-FEW_UPDATES = 10
-"""The number of updates of the weights per epoch below which a batch size counts as large for the data."""
-
-INPUT_BOUND_RATIO = 1.2
-"""The ratio of input rate to compute rate below which training counts as limited by its input."""
+FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
+INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which training counts as limited by its input
 
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 """Names of the two constraints of a trial. Each is the peak divided by the limit, minus one; it is met at 0 or below."""
@@ -106,10 +99,7 @@ class FitConfig:
         return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
 
     def worker_count(self, cores: int) -> int:
-        """Return the number of threads or processes that make batches: 1 without a queue.
-
-        AUTOTUNE counts as one thread for each core.
-        """
+        """Return the number of threads or processes that make batches: 1 without a queue; with AUTOTUNE, one a core."""
         if not self.has_queue:
             return 1
         return cores if self.workers == AUTOTUNE else self.workers or 1
@@ -157,38 +147,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The reason for a trial's outcome, and the `phase` in which the trial ended.
-
-    `last_host_bytes` is the last reading of its host memory. `hung` is true for a TIMEOUT that was ended early because its
-    processes were idle. `outside_pool` is true for a DEVICE_OOM of a library that allocates memory outside the limit.
-    `server_lost` is true if the trial CRASHED because the trial server ended.
-    """
+    """The reason for a trial's outcome, and the `phase` in which the trial ended."""
 
     reason: str
     phase: Phase | None = None
     exit_code: int | None = None
     signal: str | None = None
-    last_host_bytes: Count | None = None
+    last_host_bytes: Count | None = None  # the last reading of its host memory
     log_tail: tuple[str, ...] = ()
-    hung: bool = False
-    outside_pool: bool = False
-    server_lost: bool = False
+    hung: bool = False  # whether a TIMEOUT was ended early because its processes were idle
+    outside_pool: bool = False  # whether a DEVICE_OOM is of a library that allocates memory outside the limit
+    server_lost: bool = False  # whether the trial CRASHED because the trial server ended
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions while a rate was timed, as means over that time; None for what the system or driver does not report.
+    """The conditions while a rate was timed, as means over that time; None for what is not reported."""
 
-    `cores` is the number of cores that this process may use, `other_cores` the number of them that other processes used
-    (including the host of a virtual machine), and `idle_cores` the number that no process used. `clock_mhz` is the clock of
-    a GPU's multiprocessors, and `throttles` are the reasons why it was not higher.
-    """
-
-    cores: Positive
-    other_cores: Ratio | None = None
-    idle_cores: Ratio | None = None
-    clock_mhz: Count | None = None
-    throttles: tuple[str, ...] = ()
+    cores: Positive  # that this process may use
+    other_cores: Ratio | None = None  # the number of them that other processes used, with the host of a virtual machine
+    idle_cores: Ratio | None = None  # the number that no process used
+    clock_mhz: Count | None = None  # of a GPU's multiprocessors
+    throttles: tuple[str, ...] = ()  # the reasons why the clock was not higher
 
     @property
     def is_disturbed(self) -> bool:
@@ -207,10 +187,15 @@ class Conditions:
 class Measurement:
     """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
 
-    `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`,
-    `compute_samples_per_second` the rate of the same step on one cached batch, and `input_samples_per_second` the rate of
+    `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`: that of epochs of
+    `epoch_samples`, each of which takes `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If
+    the gap was not read, it is None, `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or ""
+    if the trial was not asked for it. `validation_seconds` is what a validation on all held-out samples takes in addition.
+    `compute_samples_per_second` is the rate of the same step on one cached batch, and `input_samples_per_second` that of
     the input pipeline alone. `spread`, `compute_spread` and `input_spread` are the half-widths of the 95% confidence
-    intervals of these rates, relative to them. `blocks` are the readings of the first rate: the ends of blocks of steps,
+    intervals of these rates, relative to them. `compute_is_read` and `input_is_read` tell whether the rates of step and
+    pipeline alone are readings of this trial; they are not if an earlier trial read them, or if they were read below the
+    steady rate, to which they are then raised. `blocks` are the readings of the steady rate: the ends of blocks of steps,
     each in seconds and in calls of the train function since the first counted one.
 
     Peaks are None if they cannot be read. The peaks by phase include the phase in which the input pipeline runs alone; the
@@ -239,6 +224,8 @@ class Measurement:
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None
     input_spread: Ratio | None = None
+    compute_is_read: bool = True
+    input_is_read: bool = True
     device_peak_bytes: Count | None = None
     host_peak_bytes: Count | None = None
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
@@ -251,6 +238,18 @@ class Measurement:
     conditions: Conditions | None = None
     traceback: str | None = None
     blocks: tuple[tuple[Seconds, Ratio], ...] = ()
+    steady_samples_per_second: Rate | None = None
+    epoch_samples: Positive | None = None
+    epoch_gap_seconds: Seconds | None = None
+    epoch_gap_unread: str = ""
+    validation_seconds: Seconds | None = None
+
+    @property
+    def epoch_seconds(self) -> float | None:
+        """The seconds of an epoch, without validation; None if the gap before it was not read."""
+        if self.epoch_gap_seconds is None or not self.epoch_samples or not self.samples_per_second:
+            return None
+        return self.epoch_samples / self.samples_per_second
 
     @property
     def rate_noise(self) -> float:
@@ -308,33 +307,29 @@ class Trial:
 class TrialSpec:
     """Everything that a trial's process needs to know.
 
-    In a describing trial, a knob of `config` that is None takes the factory's default, or Keras's if the factory has none.
-    The trial estimates the memory of each of `batch_sizes`, or of only the first two if XLA compiles the step and
-    `compile_all` is false. If `gpus` names models of GPUs, it estimates the memory on these instead.
-
-    A measuring trial times the end-to-end rate for at most `measure_seconds`. It ends early if its rate is clearly below
-    `rate_to_beat`. It does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
-    `input_samples_per_second` is given. If `memory_is_read` is true, the memory with a full
-    queue is known, and the trial waits until the queue is full only if the input is clearly faster than the step.
-
-    A confirming trial times the rate for all of `measure_seconds`. It needs both given rates to discount the batches that
-    were in the queue before, which would inflate the rate. If `validates` is true, it validates in batches of
-    `validation_batch_size`, or of the config's batch size if that is None. The optimizer accumulates gradients up to
-    `effective_batch_size` samples; None for no accumulation.
+    A measuring trial does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
+    `input_samples_per_second` is given, and reports the spreads that are given with these. A confirming trial needs both to
+    discount the batches that were in the queue before, which would inflate the rate. If it does not validate, the memory
+    with a full queue is known, and it waits until the queue is full only if the input is clearly faster than the step.
     """
 
     role: Role
-    config: FitConfig
+    config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
     limits: Limits
     deadline_seconds: float
-    measure_seconds: float = 3.0
-    batch_sizes: tuple[int, ...] = ()
-    compile_all: bool = False
-    gpus: tuple[str, ...] = ()
-    rate_to_beat: float | None = None
+    measure_seconds: float = 3.0  # longest for the end-to-end rate; a confirming trial takes all of it
+    batch_sizes: tuple[
+        int, ...
+    ] = ()  # whose memory a describing trial estimates, or the first two if XLA compiles the step
+    compile_all: bool = False  # whether it compiles for all of them
+    gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
+    rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
     compute_samples_per_second: float | None = None
+    compute_spread: float | None = None
     input_samples_per_second: float | None = None
-    effective_batch_size: int | None = None
-    validates: bool = True
-    validation_batch_size: int | None = None
-    memory_is_read: bool = False
+    input_spread: float | None = None
+    effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients
+    validates: bool = True  # only a confirming trial
+    validation_batch_size: int | None = None  # that of the config if None
+    longest_epoch_seconds: float = 0.0  # of steady training for which the gap between epochs is read
+    epoch_samples: int | None = None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets

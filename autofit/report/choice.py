@@ -6,10 +6,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS, DecidedBy, Speedup, TuneRecord
+from autofit.records.result import LOOKS, Answer, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
-from autofit.records.units import counted, format_bytes, format_rate, format_spread
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
 from autofit.report.wording import NONE, outcome_label, share_on_each
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
@@ -18,12 +18,7 @@ NO_GAIN = "no gain shown"
 """Value of the gain if the runs do not show that the result is faster than the baseline."""
 
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
-_DECIDED_BY = {
-    DecidedBy.READINGS: "all readings together do not show that it is faster by more than the tolerance",
-    DecidedBy.CONFIRMATION: "the confirming runs, which are longer and alternate with the baseline, decided against it",
-    DecidedBy.FAILURE: "it failed or took too much memory in another run",
-    DecidedBy.TIME: f"too little time was left for the {KEPT_PAIRS} pairs of runs that confirm a config",
-}
+_LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
 _WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
 _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
@@ -43,20 +38,23 @@ class Figure:
 
 def figures(record: TuneRecord) -> list[Figure]:
     """Return the key figures of a result."""
-    source = (
-        "confirmed in fresh processes"
-        if record.choice.confirmed
-        else "read once in the search: no time was left to confirm it"
-    )
+    fastest = record.fastest
+    source = "confirmed in fresh processes" if fastest.confirmed else "read once in the search, not confirmed"
     spread = "" if record.spread is None else f"{format_spread(record.spread)}, "
     bottleneck, _, reason = bottleneck_sentence(record).partition(": ")
     return [
+        *(gain(record, answer) for answer in answers(record)),
         Figure("rate", f"{format_rate(record.samples_per_second)} samples/s", f"{spread}{source}"),
-        gain(record),
         _memory("device memory", record.device_peak_bytes, record.limits.device_bytes),
         _memory("host memory", record.host_peak_bytes, record.limits.host_bytes),
         Figure("bottleneck", bottleneck, reason),
     ]
+
+
+def answers(record: TuneRecord) -> list[Answer]:
+    """Return the answers to show: that of the own batch size first, and the fastest config if it is another one."""
+    own, fastest = record.same_batch, record.fastest
+    return [fastest] if own is None or own.config == fastest.config else [own, fastest]
 
 
 def sentences(record: TuneRecord) -> dict[str, str]:
@@ -64,8 +62,8 @@ def sentences(record: TuneRecord) -> dict[str, str]:
     texts = {
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
+        "epoch": _epoch(record),
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
-        "why": why_not_highest(record),
         **advice(record),
         "search": record.stop_reason,
     }
@@ -73,59 +71,114 @@ def sentences(record: TuneRecord) -> dict[str, str]:
     return {subject: text for subject, text in texts.items() if text}
 
 
-def gain(record: TuneRecord) -> Figure:
-    """Return the gain over the baseline with its interval, or the reason why no gain is shown."""
-    speedup, challenger = record.speedup, record.choice.challenger
+def _epoch(record: TuneRecord) -> str:
+    """Say what an epoch takes in the runs of baseline and choice, or why the gap between epochs is not in the rate."""
+    totals, parts, unread, now = [], "", "", {record.speedup.baseline: "now"}
+    for config, when in (now | {record.config: "then"} | now).items():
+        runs = [run.measurement for run in record.runs if run.config == config]
+        validation = next((m.validation_seconds for m in runs if m.validation_seconds), 0.0)
+        if seconds := [each for m in runs if (each := m.epoch_seconds) is not None]:
+            gap = statistics.median(m.epoch_gap_seconds or 0.0 for m in runs)
+            totals.append(f"{_brief(statistics.median(seconds) + validation)} {when}")
+            parts = f"{_brief(validation)} validation, " * bool(validation) + f"{_brief(gap)} between epochs"
+        unread = next((m.epoch_gap_unread for m in runs if m.epoch_gap_unread), unread)
+    if totals:
+        return f"{', '.join(totals)}; of it {parts}"
+    return f"the gap between epochs is not in the rate: {unread}" if unread else ""
+
+
+def _brief(seconds: float) -> str:
+    return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
+
+
+def gain(record: TuneRecord, answer: Answer | None = None) -> Figure:
+    """Return the gain of an answer over the baseline with its interval and its config, or why no gain is shown."""
+    answer = answer or record.fastest
+    speedup, config = answer.speedup, answer.config
+    is_own = record.same_batch is not None and config == record.same_batch.config
+    label = "at your batch" if is_own and len(answers(record)) > 1 else "fastest"
+    if record.batch_is_default and label != "fastest":
+        label = f"at batch {config.batch_size}"
+    note = "; ".join(filter(None, (str(config), _consequences(record, answer), _undecided(answer))))
     if speedup.baseline_outcome is not Outcome.OK:
-        return Figure("gain", NONE, f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}")
-    if record.config == speedup.baseline:
-        if challenger is None:
-            return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) itself is the choice")
-        evidence = gain_evidence(record, challenger.config, challenger.samples_per_second, challenger.speedup)
-        return Figure("gain", NO_GAIN, f"the baseline ({speedup.baseline}) remains the choice; {evidence}")
-    if speedup.is_shown or speedup.is_loss:
-        return Figure("gain", f"{speedup.ratio:.2f}x", f"{_interval(speedup)}; baseline: {speedup.baseline}")
-    return Figure("gain", NO_GAIN, gain_evidence(record, record.config, record.samples_per_second, speedup))
+        failure = outcome_label(speedup.baseline_outcome)
+        return Figure(label, NONE, f"{note}; the baseline ({speedup.baseline}) failed: {failure}")
+    if config != speedup.baseline and (speedup.is_shown or speedup.is_loss):
+        return Figure(label, ratio_in_words(speedup), note)
+    if config != speedup.baseline and not answer.confirmed:
+        return Figure(label, "not confirmed", note)
+    if config != speedup.baseline:
+        note += f"; {_unshown(config, answer.samples_per_second, speedup)}"
+    return Figure(label, NO_GAIN, note)
 
 
-def gain_evidence(record: TuneRecord, config: FitConfig, rate: float, speedup: Speedup) -> str:
-    """Explain, from paired runs of a config and the baseline, why the config is not shown to be faster."""
+def _undecided(answer: Answer) -> str:
+    """Say with which config an answer was compared without a decision for that config, and what more time would do."""
+    challenger, time = answer.challenger, answer.needed_seconds
+    longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
+    if challenger is None:
+        return longer
+    unshown = _unshown(challenger.config, challenger.samples_per_second, challenger.speedup)
+    return "; ".join(filter(None, (unshown, longer)))
+
+
+def _unshown(config: FitConfig, rate: float, speedup: Speedup) -> str:
+    """Say how a config compared with the baseline that it is not shown to beat by more than the tolerance."""
     if speedup.ratio is None:
-        return f"no time was left to compare {config} with the baseline in a pair of runs"
+        return f"{config} reached {format_rate(rate)} samples/s, and was not compared with the baseline"
+    if speedup.pairs < LOOKS[0]:
+        runs = f"{counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
+        return f"{config} reached {format_rate(rate)} samples/s, but {runs}"
     if speedup.is_loss:
-        return f"{config} is slower than the baseline: {speedup.ratio:.2f}x, {_interval(speedup)}"
-    if speedup.is_shown:
-        return f"{config} reaches {speedup.ratio:.2f}x ({_interval(speedup)}), but this gain may be within the tolerance"
-    baseline_runs = [run for run in record.runs if run.stage is Stage.BASELINE and run.config == record.speedup.baseline]
-    rates = [reading for run in baseline_runs if (reading := run.measurement.samples_per_second)]
-    beside = f", the baseline {format_rate(statistics.median(rates))}" if rates else ""
-    reached = f"{config} reached {format_rate(rate)} samples/s{beside}"
-    if speedup.pairs < SHOWING_PAIRS or speedup.low is None:
-        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {SHOWING_PAIRS} or more can"
+        return f"{config} is slower than the baseline: {ratio_in_words(speedup)}"
     if _says_nothing(speedup):
-        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs differ too much to say which is faster"
-    return f"{reached}, but the {_interval(speedup)} contains 1.0"
+        return f"{counted(speedup.pairs, 'pair')} of runs differ too much to say whether {config} is faster"
+    return f"{config} is not shown to be faster: {ratio_in_words(speedup)}"
 
 
-def why_not_highest(record: TuneRecord) -> str:
-    """Explain why the config with the highest rate in a single trial is not the choice; return an empty text if it is."""
-    passed = record.choice.passed_over
-    if passed is None:
+def _consequences(record: TuneRecord, answer: Answer) -> str:
+    """Say what the batch size of an answer does to the updates."""
+    now, before = answer.config.batch_size, answer.speedup.baseline.batch_size
+    if record.call_source.call != FIT or not now or not before or answer.optimizer_kwargs:
         return ""
-    reading = f"{passed.config} reached {format_rate(passed.samples_per_second)} samples/s in one trial"
-    return f"{reading}, but {_DECIDED_BY[passed.decided_by]}"
+    if record.effective_batch_size is not None:
+        return ""
+    if now == before:
+        default = "; that is Keras's default: say yours with batch_size=N" if record.batch_is_default else ""
+        return f"the same updates of the same size{default}"
+    name = record.description.optimizer
+    ratio = now / before
+    factor = ratio if name in _LINEAR else math.sqrt(ratio)
+    own = f"with {name} " if name else ""
+    return (
+        f"an update averages {counted(now, 'sample')} instead of {before:,}: {own}try {factor:.2g} times the learning "
+        "rate, and compare the validation loss"
+    )
+
+
+def ratio_in_words(speedup: Speedup) -> str:
+    """Return a ratio with as many digits as its interval bears, and the interval."""
+    ratio, low, high = speedup.ratio, speedup.low, speedup.high
+    if ratio is None or low is None or high is None:
+        return NONE
+    if _says_nothing(speedup):
+        beyond = f"at least {_with_digits(low, 2)}x" if speedup.is_shown else f"at most {_with_digits(high, 2)}x"
+        return f"{beyond}, from {counted(speedup.pairs, 'pair')} of runs that differ much"
+    digits = min(3, max(1, 2 + math.floor(math.log10(2 * ratio / max(high - low, 1e-6 * ratio)))))
+    rounded = "about " if digits == 1 else ""
+    low_text, high_text = (_with_digits(end, max(2, digits)) for end in (low, high))
+    return f"{rounded}{_with_digits(ratio, digits)}x ({low_text} to {high_text})"
+
+
+def _with_digits(value: float, digits: int) -> str:
+    """Write a number with so many significant digits, and without an exponent."""
+    decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 
 def _says_nothing(speedup: Speedup) -> bool:
     """Return whether the ends of the interval are so far apart that they are not worth showing."""
     return bool(speedup.low is not None and speedup.high is not None and speedup.high > _WIDEST_RATIO * speedup.low)
-
-
-def _interval(speedup: Speedup) -> str:
-    if _says_nothing(speedup):
-        beyond = f"at least {speedup.low:.2f}x" if speedup.is_shown else f"at most {speedup.high:.2f}x"
-        return f"{beyond}, from {counted(speedup.pairs, 'pair')} of runs that differ much"
-    return f"95% interval {speedup.low:.2f} to {speedup.high:.2f} from {counted(speedup.pairs, 'pair')} of runs"
 
 
 def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figure:
@@ -230,11 +283,10 @@ def _learning_rate(record: TuneRecord) -> str:
         return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if not now or not before or now == before:
         return ""
-    ratio = now / before
     return (
-        f"an update averages {counted(now, 'sample')} instead of {before}. If training suffers, multiply the learning rate "
-        f"by {ratio:.3g} (linear rule with warm-up: Goyal et al. 2017, arXiv:1706.02677) or by {math.sqrt(ratio):.3g} "
-        "(square-root rule: Krizhevsky 2014, arXiv:1404.5997; for Adam, Malladi et al. 2022, arXiv:2205.10287)"
+        f"{counted(now, 'sample')} instead of {before:,} in an update: linear rule with warm-up (SGD): Goyal et al. 2017, "
+        "arXiv:1706.02677; square-root rule: Krizhevsky 2014, arXiv:1404.5997, and for Adam Malladi et al. 2022, "
+        "arXiv:2205.10287"
     )
 
 

@@ -38,38 +38,24 @@ _ALL = _PEOPLE | Output.CSV
 
 @dataclass(frozen=True)
 class Field:
-    """One cell of a table, as text.
-
-    `order` is the number to sort by; None sorts by the text. `share` is the fraction of a limit to draw as a bar; None
-    draws no bar.
-    """
+    """One cell of a table, as text."""
 
     text: str
-    order: float | None = None
-    share: float | None = None
+    order: float | None = None  # the number to sort by; None sorts by the text
+    share: float | None = None  # the fraction of a limit to draw as a bar; None draws no bar
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table.
+    """A column of a table; each function takes a row."""
 
-    Args:
-        name: the key in CSV files and style sheets.
-        label: the heading.
-        value: returns the value of a row; None if the row has none.
-        form: formats a value for people.
-        shown: the outputs that show the column.
-        order: returns the number to sort by; by default, the value if it is a number.
-        share: returns the fraction of a limit to draw as a bar; by default, no bar is drawn.
-    """
-
-    name: str
-    label: str
-    value: Callable[[Row], Any]
-    form: Callable[[Any], str] = str
-    shown: Output = _PEOPLE
-    order: Callable[[Row], float | None] | None = None
-    share: Callable[[Row], float | None] | None = None
+    name: str  # the key in CSV files and style sheets
+    label: str  # the heading
+    value: Callable[[Row], Any]  # None if the row has none
+    form: Callable[[Any], str] = str  # formats a value for people
+    shown: Output = _PEOPLE  # the outputs that show the column
+    order: Callable[[Row], float | None] | None = None  # the number to sort by; by default, the value if it is a number
+    share: Callable[[Row], float | None] | None = None  # as that of a field; by default, no bar is drawn
 
     def field(self, row: Row) -> Field:
         """Return the field of a row, formatted for people."""
@@ -159,7 +145,8 @@ def _shown_ratio(result: TuneRecord) -> float | None:
 
 
 def _scarce_peak(result: TuneRecord) -> int | None:
-    return result.host_peak_bytes if result.device_peak_bytes is None else result.device_peak_bytes
+    answer = result.fastest
+    return answer.host_peak_bytes if answer.device_peak_bytes is None else answer.device_peak_bytes
 
 
 def _seconds(cell: Cell) -> float | None:
@@ -171,7 +158,8 @@ _CELL_COLUMNS: tuple[Column[Cell], ...] = (
     Column("config", "fastest that fits", _of_result(lambda result: result.config)),
     *(_figure(knob, attrgetter(f"config.{knob}")) for knob in KNOBS),
     _result("samples_per_second", "samples/s", format_rate),
-    Column("gain", "gain", _of_result(lambda result: gain(result).value), order=_of_result(_shown_ratio)),
+    # without its interval, or that none is shown
+    Column("gain", "gain", _of_result(lambda r: gain(r).value.partition(" (")[0]), order=_of_result(_shown_ratio)),
     _figure("speedup", lambda result: result.speedup.ratio),
     _figure("speedup_low", lambda result: result.speedup.low),
     _figure("speedup_high", lambda result: result.speedup.high),
@@ -190,11 +178,8 @@ _CELL_COLUMNS: tuple[Column[Cell], ...] = (
 
 
 def cell_columns(record: SweepRecord, output: Output) -> list[Column[Cell]]:
-    """Return the columns of a sweep in an output: its axes, then the columns of its results.
-
-    Outputs for people leave out the host if all cells have the same one.
-    """
-    alike = set[str]() if record.hosts else {"host"}
+    """Return the columns of a sweep in an output: its axes, then the columns of its results."""
+    alike = set[str]() if record.hosts else {"host"}  # left out for people if all cells have the same one
     shown = [c for c in _CELL_COLUMNS if c.shown & output and (output is Output.CSV or c.name not in alike)]
     taken, names = {column.label for column in shown}, short_names(record.axes)
     labels = {axis: axis if name in taken else name for axis, name in names.items()}

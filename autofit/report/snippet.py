@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.result import TuneRecord
+from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report.wording import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
@@ -21,16 +21,17 @@ _VARIABLES = "# replace ${NAME} by the value of the environment variable"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
-def render(record: TuneRecord) -> str:
-    """Return Python code that trains with the chosen config.
+def render(record: TuneRecord, answer: Answer | None = None) -> str:
+    """Return Python code that trains with the config of an answer, or with the fastest.
 
     If it needs what only the user's program has, such as arrays, return the lines to change in that program. There, `...`
     stands for what the program passes already.
     """
+    record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
     keras = ["import keras"] if policy else []
-    smaller = replace(record.config, batch_size=record.choice.validation_batch_size or record.config.batch_size)
+    smaller = replace(record.config, batch_size=record.fastest.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
@@ -71,10 +72,7 @@ def render(record: TuneRecord) -> str:
     if description.input_kind == "generator" and steps not in record.fit_kwargs:
         lines.append(f"# if the generator is endless, also pass {steps}")
     watched = [_WATCH] if source.call == FIT else []
-    return _with_variables("\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched]))
-
-
-def _with_variables(code: str) -> str:
+    code = "\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched])
     return f"{_VARIABLES}\n{code}" if "${" in code else code
 
 
@@ -86,7 +84,9 @@ def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[
         return ["..."], [f"# {name}: the dataset that you gave to autofit", *_settings(name, knobs)]
     if form == "arrays":
         return ["..."], []
-    made = _call(name, {**getattr(source, f"{key}_kwargs"), **_python(knobs)}, elided=key in source.elided)
+    kwargs = {**getattr(source, f"{key}_kwargs"), **_python(knobs)}
+    # if some of the arguments are elided, `...` stands for them
+    made = _lines(name, [*(["..."] if key in source.elided else []), *(f"{k}={value!r}" for k, value in kwargs.items())])
     if key == "validation" or description.input_kind != "arrays":
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
@@ -107,29 +107,27 @@ def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
 
 
-def kwargs_as_python(record: TuneRecord) -> str:
+def kwargs_as_python(record: TuneRecord | Answer) -> str:
     """Return the arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
     return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines)
 
 
-def kwargs_of(record: TuneRecord) -> dict[str, dict[str, Any]]:
+def kwargs_of(record: TuneRecord | Answer) -> dict[str, dict[str, Any]]:
     """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `optimizer_kwargs` that are not empty."""
-    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    others = {
-        "compile_kwargs": record.compile_kwargs,
-        "optimizer_kwargs": dict(record.optimizer_kwargs),
-    }
-    return {**kwargs, **{name: values for name, values in others.items() if values}}
+    names = ("data_kwargs", "fit_kwargs", "compile_kwargs", "optimizer_kwargs")
+    return {name: dict(kwargs) for name in names if (kwargs := getattr(record, name)) or name in names[:2]}
 
 
 def _model(record: TuneRecord) -> str:
-    """Return the expression that builds the model; it sets gradient accumulation if `build_model` accepts it."""
-    expression = record.call_source.model
-    if not record.optimizer_kwargs or record.description.accumulates_by != "build_model":
+    expression, batch_size = record.call_source.model, record.config.batch_size
+    given = {"batch_size": batch_size} if record.description.model_takes_batch and batch_size else {}
+    if record.description.accumulates_by == "build_model":
+        given |= record.optimizer_kwargs
+    if not given:
         return expression
-    arguments = ", ".join(f"{key}={value!r}" for key, value in record.optimizer_kwargs.items())
+    arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
     return f"{expression[:-1]}{'' if expression.endswith('()') else ', '}{arguments})"
 
 
@@ -137,13 +135,7 @@ def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
     return [f"{name}.{key} = {value!r}" for key, value in values.items()]
 
 
-def _call(name: str, kwargs: Mapping[str, Any], *, elided: bool = False) -> str:
-    """Return the code of a call; if some of the arguments are `elided`, `...` stands for them."""
-    return _lines(name, [*(["..."] if elided else []), *(f"{key}={value!r}" for key, value in kwargs.items())])
-
-
 def _lines(name: str, arguments: list[str]) -> str:
-    """Return a call on one line, or with one argument per line if it is too long."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _LINE_CHARACTERS and "\n" not in line:
         return line
@@ -152,10 +144,7 @@ def _lines(name: str, arguments: list[str]) -> str:
 
 
 def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[str], list[str]]:
-    """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`.
-
-    The environment precedes all imports. The model is built within a distribution if autofit distributes it.
-    """
+    """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`."""
     placement, environment = record.placement, []
     if 1 < len(placement.gpus) < len(record.machine.devices):
         uuids = ",".join(gpu.uuid for gpu in placement.gpus)  # because CUDA's order may not be the driver's

@@ -60,8 +60,7 @@ def cell_outcome(cell: Cell) -> str:
     return f"{cell.outcome}: {cell.problem_line}"
 
 
-NONE = "–"
-"""Text in place of a missing value."""
+NONE = "–"  # text in place of a missing value
 
 
 def estimate_facts(estimate: Estimate) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +16,6 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-DATA_COLUMNS = 6
-"""The number of coordinates that describe batch size, workers and queue."""
-
 
 @dataclass(frozen=True)
 class ConfigArrays:
@@ -26,7 +24,8 @@ class ConfigArrays:
     Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
     processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
     `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
-    function; 1 if that is not searched.
+    function; 1 if that is not searched. `epoch_samples` are the samples in an epoch, if rates include the gap before it;
+    infinity for steady rates.
     """
 
     batch: Vector
@@ -36,9 +35,10 @@ class ConfigArrays:
     auto_workers: Mask
     auto_queue: Mask
     steps: Vector
+    epoch_samples: Vector | float = math.inf
 
     @classmethod
-    def of(cls, configs: Sequence[FitConfig], cores: int = 1) -> ConfigArrays:
+    def of(cls, configs: Sequence[FitConfig], cores: int) -> ConfigArrays:
         """Convert configs; a missing batch size counts as 1, a missing queue as 0, AUTOTUNE workers as `cores` threads."""
         return cls(
             np.array([c.batch_size or 1 for c in configs], float),
@@ -63,20 +63,21 @@ class ConfigArrays:
     def worker_processes(self) -> Vector:
         return np.where(self.processes, self.workers, 0.0)
 
-    def coordinates(self) -> Matrix:
-        """Return a row of coordinates for each config.
+    @cached_property
+    def octaves(self) -> Vector:
+        """The batch sizes in octaves."""
+        return np.log2(self.batch)
 
-        The first three columns are batch size, workers and queue size in octaves. The next three are 0 or 1: whether the
-        workers are processes, whether the workers are AUTOTUNE, and whether the queue size is AUTOTUNE. These
-        `DATA_COLUMNS` are followed by the number of steps in a call, in octaves.
+    @cached_property
+    def coordinates(self) -> Matrix:
+        """A row of coordinates for each config.
+
+        The columns are batch size, workers and queue size in octaves; 0 or 1 for each of worker processes, AUTOTUNE workers
+        and an AUTOTUNE queue; and the number of steps in a call, in octaves.
         """
-        sizes = np.log2(self.batch), np.log2(self.workers), np.log2(self.queue + 2)
+        sizes = self.octaves, np.log2(self.workers), np.log2(self.queue + 2)
         columns = *sizes, self.processes, self.auto_workers, self.auto_queue, np.log2(self.steps)
         return np.stack(columns, axis=1)
-
-    def at(self, indices: Mask | npt.NDArray[np.intp] | list[int]) -> ConfigArrays:
-        """Return the configs with these indices."""
-        return ConfigArrays(*(getattr(self, field.name)[indices] for field in fields(self)))
 
     def __len__(self) -> int:
         return len(self.batch)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from autofit.records.states import Text
-from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
+from autofit.records.trial import AUTOTUNE, FitConfig, value_in_words
 
 INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
 _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
@@ -18,15 +16,17 @@ class Reason(Text):
 
     WARM_START = "warm_start"
     PROBE = "probe"
-    STEP = "step"
     PROMISE = "promise"
     RISK = "risk"
+    LARGER = "larger"
+    SAMPLED = "sampled"
 
 
 LABELS = {  # any other is shown with its predicted gain
     Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
     Reason.PROBE: "to learn how time and memory grow",
-    Reason.STEP: "a step towards a promising configuration",
+    Reason.LARGER: "the largest batch that is certain to fit",
+    Reason.SAMPLED: "proposed by the sampler",
 }
 
 
@@ -76,16 +76,6 @@ class Decision:
 
     proposal: Proposal | None = None
     stop_reason: str | None = None
-
-
-class Proposer(Protocol):
-    """The interface of a search algorithm; replace the default one with `tuner.tune(..., make_proposer=...)`."""
-
-    def propose(self, trials: Sequence[Trial]) -> Decision:
-        """Propose the next config after these trials, or give the reason to stop."""
-
-    def rates(self, trials: Sequence[Trial]) -> Mapping[FitConfig, tuple[float, float]]:
-        """Estimate the log rate (samples per second) and its standard deviation for each config that ran."""
 
 
 def _percent(gain: float) -> str:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.trial import FrozenTrial
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel
 
+from autofit.errors import UsageError
 from autofit.machine.host import usable_cores
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
-from autofit.search.acquisition import FrontierSearch
 from autofit.search.context import SearchContext
-from autofit.search.decision import Decision
+from autofit.search.decision import Decision, Proposal
+from autofit.search.frontier import FrontierSearch
 from autofit.search.space import SearchSpace, Space, build_space
-from autofit.storage import codec
+from autofit.storage import codec, connection
 from autofit.workload.arguments import EXPLAINED
 
+_MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
 _UNIT_BYTES = 2**30  # used as the limit if memory is known only as a share of it; the value does not matter
 _UNKNOWN_WORKLOAD = Description(
     input_kind="unknown",
@@ -41,7 +45,7 @@ class _Arguments(BaseModel):
     _explained = EXPLAINED
 
 
-class FrontierSampler(optuna.samplers.BaseSampler):
+class FrontierSampler(BaseSampler):
     """An Optuna sampler that proposes the most promising config among those predicted to fit in memory.
 
     It models throughput and memory, avoids configs that may run out of memory, and reports when no further trial is
@@ -65,6 +69,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
+        search: class of the rule of what to try.
 
     Raises:
         UsageError: the space is empty or contains a value that is not allowed.
@@ -99,6 +104,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,
+        search: type[FrontierSearch] = FrontierSearch,
     ) -> None:
         cores = cores or usable_cores()
         if not isinstance(space, SearchSpace):
@@ -112,7 +118,7 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 autotunes=any(AUTOTUNE in values for values in asked.values()),
             )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
-        context = SearchContext(
+        self.context = SearchContext(
             description,
             self._limits,
             cores=cores,
@@ -122,10 +128,11 @@ class FrontierSampler(optuna.samplers.BaseSampler):
             max_oom=max_oom,
             warm_start=tuple(warm_start),
         )
-        self.proposer = FrontierSearch(space, space.canonical(baseline), context)
-        self._knobs = space.knobs()
-        self.distributions = codec.distributions(self._knobs)
-        self._tpe = optuna.samplers.TPESampler(seed=seed)
+        self.search = search(space, space.canonical(baseline), self.context)
+        self.proposal: Proposal | None = None
+        self.trials: tuple[Trial, ...] | None = None  # to decide from, in place of those of the study
+        self.distributions = codec.distributions(space.knobs())
+        self._other: BaseSampler = optuna.samplers.TPESampler(seed=seed)
 
     def suggest(self, trial: optuna.Trial) -> FitConfig:
         """Suggest every knob of an Optuna trial, and return the config."""
@@ -134,15 +141,15 @@ class FrontierSampler(optuna.samplers.BaseSampler):
                 trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
             elif isinstance(distribution, CategoricalDistribution):
                 trial.suggest_categorical(name, distribution.choices)
-        return codec.config_of(trial.params)
+        return FitConfig.of(trial.params)
 
-    def decide(self, study: optuna.Study) -> Decision:
-        """Decide what to do next in a study: try a proposal, or stop for a reason."""
-        return self.proposer.propose(self._trials(study))
+    def decide(self, trials: Sequence[Trial]) -> Decision:
+        """Decide what to do after these trials: try a proposal, or stop for a reason."""
+        return self.search.propose(trials)
 
     def stop_reason(self, study: optuna.Study) -> str | None:
         """Return the reason why no further trial is worth its time; None if another trial is worth it."""
-        return self.decide(study).stop_reason
+        return self.decide(self._trials(study)).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Stop `study.optimize` when no further trial is worth its time; pass it as a callback."""
@@ -156,18 +163,94 @@ class FrontierSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the next config as Optuna parameters; if there is a reason to stop, the best remaining config."""
-        decision = self.decide(study)
+        decision = self._choose(study, trial)
         if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)
-        config = decision.proposal.config
-        values = {codec.parameter(knob, values): getattr(config, knob) for knob, values in self._knobs.items()}
-        return {name: values[name] for name in search_space}
+        self.proposal = decision.proposal
+        return {knob: getattr(self.proposal.config, knob) for knob in search_space}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # a parameter that is not a knob
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+        return self._other.sample_independent(study, trial, param_name, param_distribution)
+
+    def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Decision:
+        return self.decide(self._trials(study))
 
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
+        if self.trials is not None:
+            return self.trials
         finished = study.get_trials(deepcopy=False, states=codec.FINISHED)
         return tuple(codec.trial_of(trial, self._limits) for trial in finished)
+
+
+class BoundedSampler(FrontierSampler):
+    """Lets another Optuna sampler propose, and moves what it draws to the nearest config that is predicted to fit.
+
+    The other sampler draws each knob from its distribution. What is tried, and thus what it learns from, is the nearest
+    config that has not been tried. There is a reason to stop if several draws in a row are not new, or if it calls
+    `study.stop`.
+    """
+
+    def __init__(self, other: BaseSampler, space: SearchSpace, **arguments: Any) -> None:
+        super().__init__(space, **arguments)
+        self._other, self._name = other, type(other).__name__
+        self._wanted: set[FitConfig] = set()
+        self._repeats, self._has_ended = 0, False
+
+    def decide(self, trials: Sequence[Trial]) -> Decision:
+        """Decide whether to stop; the proposal is made when Optuna asks for a trial."""
+        reason = self.search.near(self.search.configs[0], trials).stop_reason
+        if self._repeats >= _MOST_REPEATS:
+            reason = f"the last {_MOST_REPEATS} proposals of {self._name} were not new"
+        if self._has_ended:
+            reason = f"{self._name} has proposed all that it wanted to"
+        return Decision(stop_reason=reason)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        with self._explained():
+            self._other.before_trial(study, trial)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        with self._explained():
+            self._other.after_trial(study, trial, state, values)
+
+    def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Decision:
+        trials = self._trials(study)
+        with self._explained():
+            wanted = self.search.snapped(self._drawn(study, study.get_trials()[trial.number]))
+        is_new = wanted not in {*self._wanted, *(each.config for each in trials)}
+        self._repeats = 0 if is_new else self._repeats + 1
+        self._wanted.add(wanted)
+        return self.search.near(wanted, trials)
+
+    def _drawn(self, study: optuna.Study, trial: FrozenTrial) -> FitConfig:
+        """Draw each knob as `optuna.Trial` does; `trial` is a copy with what the other sampler stored in `before_trial`."""
+        space = self._other.infer_relative_search_space(study, trial)
+        fixed = {knob: getattr(self.search.configs[0], knob) for knob, of in self.distributions.items() if of.single()}
+        trial.params = {**self._other.sample_relative(study, trial, space), **fixed}
+        for knob, distribution in self.distributions.items():
+            if knob not in trial.params:
+                trial.params[knob] = self._other.sample_independent(study, trial, knob, distribution)
+            trial.distributions[knob] = distribution
+        return FitConfig.of(trial.params)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the errors of the other sampler into `UsageError`; remember its call of `study.stop`, which raises here."""
+        try:
+            yield
+        except connection.ERRORS:
+            raise
+        except Exception as error:
+            if isinstance(error, RuntimeError) and "Study.stop" in str(error):
+                self._has_ended = True
+                return
+            raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="sampler") from error
+
+
+def is_sampler(value: Any) -> bool:
+    """Return whether a value is an Optuna sampler."""
+    return isinstance(value, BaseSampler)

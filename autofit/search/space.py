@@ -198,7 +198,6 @@ def build_space(
     sample_count: int | None,
     baseline: Mapping[str, Any] | None = None,
     effective_batch_size: int | None = None,
-    max_batch_size: int | None = None,
     min_updates: int = 1,
     autotunes: bool = False,
     on_gpu: bool = False,
@@ -250,22 +249,18 @@ def build_space(
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
     if "batch_size" not in values:
-        for name, value in {"effective_batch_size": effective_batch_size, "max_batch_size": max_batch_size}.items():
-            if value is not None:
-                raise UsageError(
-                    f"{value} is given, but the data does not take batch_size; add a parameter batch_size to the data "
-                    f"factory, or remove {name}",
-                    key=name,
-                )
+        if effective_batch_size is not None:
+            raise UsageError(
+                f"{effective_batch_size} is given, but the data does not take batch_size; add a parameter batch_size to "
+                "the data factory, or remove effective_batch_size",
+                key="effective_batch_size",
+            )
         return SearchSpace(**values)
     if not values["batch_size"]:
         raise UsageError(
             f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
             key="device",
         )
-    if max_batch_size is not None:
-        largest = max_batch_size // replicas * replicas
-        values["batch_size"] = _capped(values["batch_size"], largest, asked.get("batch_size"))
     if effective_batch_size is not None:
         values["batch_size"] = _divisors(effective_batch_size, values["batch_size"], replicas)
     elif sample_count is not None and min_updates > 1:
@@ -287,20 +282,6 @@ def _leaving_updates(values: Sequence[int], largest: int, present: int, asked: A
     if not any(b <= largest for b in allowed):
         allowed |= {b for b in values if b <= present}
     return tuple(sorted(allowed or values[:1]))
-
-
-def _capped(values: Sequence[int], largest: int, asked: Any) -> tuple[int, ...]:
-    """Return the batch sizes up to `largest`; add `largest` itself unless the user listed all values."""
-    allowed = {b for b in values if b <= largest}
-    if not isinstance(asked, list) and 0 < largest <= values[-1]:
-        allowed.add(largest)
-    if not allowed:
-        raise UsageError(
-            f"no batch size is allowed: the smallest in the space, {values[0]}, is above max_batch_size; raise "
-            "max_batch_size, or add smaller sizes to the space",
-            key="space",
-        )
-    return tuple(sorted(allowed))
 
 
 def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int, ...]:

@@ -14,17 +14,12 @@ from pydantic import TypeAdapter
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
 
-METRIC = "samples per second"
-"""The name of a study's metric, and of the user attribute that holds the rate of its result."""
-
-FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-"""The states of Optuna trials that are not run again."""
-
+METRIC = "samples per second"  # the name of a study's metric, and of the user attribute that holds the rate of its result
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)  # the states of Optuna trials that are not run again
 _TRIAL_KEY, _LIMITS_KEY = "trial", "limits"  # attributes of an Optuna trial: the trial, and the limits under which it ran
 _TRIALS = TypeAdapter(Trial)
 _LIMITS = TypeAdapter(Limits)
 _CONFIGS = TypeAdapter(FitConfig)
-_AUTOTUNED = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
 
@@ -34,39 +29,23 @@ def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
     return {_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)}
 
 
-def parameter(knob: str, values: tuple[Any, ...]) -> str:
-    """Return the name of a knob's Optuna parameter.
-
-    A knob that may be AUTOTUNE has a distribution that is not logarithmic. It gets the name that it has in `tf.data`,
-    because a study may already contain a logarithmic distribution under the knob's own name, and Optuna does not accept
-    two distributions under one name.
-    """
-    return _AUTOTUNED[knob] if AUTOTUNE in values else knob
-
-
-def config_of(params: Mapping[str, Any]) -> FitConfig:
-    """Return the config that Optuna parameters represent."""
-    knobs = {name: knob for knob, name in _AUTOTUNED.items()}
-    return FitConfig.of({knobs.get(name, name): value for name, value in params.items()})
-
-
 def distributions(knobs: Mapping[str, tuple[Any, ...]]) -> dict[str, BaseDistribution]:
-    """Return Optuna's distribution of each knob by parameter name; `knobs` has the values in ascending order."""
+    """Return Optuna's distribution of each knob; `knobs` has the values in ascending order."""
 
     def of(values: tuple[Any, ...]) -> BaseDistribution:
         if all(isinstance(value, bool) for value in values):
             return CategoricalDistribution((False, True))
+        if AUTOTUNE in values:  # as a number, a sampler would hardly ever draw it
+            return CategoricalDistribution(values)
         return IntDistribution(values[0], values[-1], log=values[0] > 0)
 
-    return {parameter(knob, values): of(values) for knob, values in knobs.items()}
+    return {knob: of(values) for knob, values in knobs.items()}
 
 
 def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ...]]) -> FrozenTrial:
-    """Return the Optuna trial that stores a trial.
-
-    An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
-    stored as a pruned trial and never run again. An error of the user's code is stored as a failed trial and run again.
-    """
+    """Return the Optuna trial that stores a trial."""
+    # An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
+    # stored as a pruned trial and never run again. An error of the user's code is stored as a failed trial and run again.
     outcome = trial.measurement.outcome
     if outcome is Outcome.OK or outcome.is_oom:
         state = TrialState.COMPLETE
@@ -74,7 +53,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
         state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     constraints = constraints_of(trial.measurement, limits)
     frozen = create_trial(
-        params={parameter(knob, values): getattr(trial.config, knob) for knob, values in knobs.items()},
+        params={knob: getattr(trial.config, knob) for knob in knobs},
         distributions=distributions(knobs),
         state=state,
         value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
@@ -104,7 +83,7 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     own = stored_trial(stored)
     if own is not None:
         return own[0]
-    config = _CONFIGS.validate_python(config_of(stored.params).values())
+    config = _CONFIGS.validate_python(FitConfig.of(stored.params).values())
     return Trial(config, _foreign_measurement(stored, limits), number=stored.number)
 
 
@@ -129,10 +108,7 @@ def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
 
 
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
-    """Return the constraint of each memory: its peak divided by its limit, minus one; met at 0 or below.
-
-    A memory that ran out breaks its constraint, even if no reading was above the limit.
-    """
+    """Return the constraint of each memory: its peak divided by its limit, minus one; met at 0 or below."""
     device = _excess(measurement.device_peak_bytes, limits.device_bytes)
     host = _excess(measurement.host_peak_bytes, limits.host_bytes)
     if measurement.outcome is Outcome.HOST_OOM:

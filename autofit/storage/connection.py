@@ -21,7 +21,8 @@ from autofit.errors import StorageError
 from autofit.records.distribution import install_command
 from autofit.storage.urls import JOURNAL, SQLITE, exists, file_of, shown, url_of
 
-_ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)
+ERRORS = (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)  # what a storage raises if it fails
+
 _REMEDIES = {  # by a phrase in the cause of the error
     "locked": "another program writes to it: end that program, or give another storage",
     "full": "free some space there, or give another storage",
@@ -65,12 +66,11 @@ def open_storage(storage: str | None) -> BaseStorage:
             if url.startswith(JOURNAL):
                 return JournalStorage(JournalFileBackend(str(file)))
         return _open_database(url)
-    except (*_ERRORS, *_UNREADABLE, ImportError, RuntimeError) as error:
+    except (*ERRORS, *_UNREADABLE, ImportError, RuntimeError) as error:
         raise _storage_error(error, url) from None
 
 
 def _open_database(url: str, tries: int = _OPEN_TRIES) -> BaseStorage:
-    """Open a database, creating its tables; try again while another process is creating them."""
     options = {"connect_args": {"timeout": _BUSY_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
     try:
         return RDBStorage(_for_optuna(url), engine_kwargs=options)
@@ -137,9 +137,9 @@ def _explained(url: str = "") -> Iterator[None]:
     """Turn storage errors into `StorageError`, including errors that damaged content causes in Optuna."""
     try:
         yield
-    except (*_ERRORS, *_UNREADABLE) as error:
+    except (*ERRORS, *_UNREADABLE) as error:
         raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-        if raised_in.startswith(_PACKAGE) and not isinstance(error, _ERRORS):
+        if raised_in.startswith(_PACKAGE) and not isinstance(error, ERRORS):
             raise
         raise _storage_error(error, url) from None
 

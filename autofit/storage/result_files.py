@@ -17,9 +17,7 @@ from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Trial
 
-TRIALS = TypeAdapter(tuple[Trial, ...])
-"""Converts trials to JSON types and back."""
-
+TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
 
@@ -63,14 +61,11 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: write a temporary file with the old file's permissions, then replace the old file by it.
-
-    If the path is a link, replace its target and keep the link. If it is a device or a pipe, write to it.
-    """
-    target = Path(os.path.realpath(path))
+    """Write a file atomically: write a temporary file with the old file's permissions, then replace the old file by it."""
+    target = Path(os.path.realpath(path))  # a link stays
     written = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
-        if target.exists() and not target.is_file():
+        if target.exists() and not target.is_file():  # a device or a pipe
             target.write_text(text)
             return
         with written.open("x") as file:

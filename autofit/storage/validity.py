@@ -64,8 +64,6 @@ def result_holds(record: TuneRecord, now: Limits) -> bool:
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
     """Return whether a workload that did not fit still does not fit: the limit it exceeded has not grown by any amount."""
-    if failed.memory == "device":
-        then_bytes, now_bytes = failed.limits.device_bytes, now.device_bytes
-    else:
-        then_bytes, now_bytes = failed.limits.host_bytes, now.host_bytes
+    name = "device_bytes" if failed.memory == "device" else "host_bytes"
+    then_bytes, now_bytes = getattr(failed.limits, name), getattr(now, name)
     return then_bytes is not None and now_bytes is not None and now_bytes <= then_bytes

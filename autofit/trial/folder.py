@@ -43,7 +43,6 @@ class TuneFolder:
                 path.unlink()
 
     def remove(self) -> None:
-        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)

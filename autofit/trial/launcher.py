@@ -138,22 +138,13 @@ class ProcessLauncher:
             messages = replace(messages, failure=saved_user_error(self._folder.path))
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
-        end = TrialEnd(
-            exit_code,
-            messages,
-            stopped,
-            watcher,
-            started_at=started_at,
-            seconds=time.monotonic() - started,
-            kernel_oom_kills=max(0, host.oom_kills() - kills_before),
-            log=read_log(log_path),
-        )
+        seconds, kills = time.monotonic() - started, max(0, host.oom_kills() - kills_before)
+        end = TrialEnd(exit_code, messages, stopped, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
     def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
-        """Start a trial; if the server was lost since the last trial, start a new server first."""
         server = self.warm()
         try:
             return server, server.start(task, log_path)
@@ -167,11 +158,7 @@ class ProcessLauncher:
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
-        """Follow a trial until it ends and yield its phases; return its exit code and why the watcher stopped it.
-
-        When the description has arrived, the deadline is shortened: only the memory estimate is still missing. This does
-        not apply if the estimate is the purpose of the trial (`estimates_all`).
-        """
+        """Follow a trial until it ends and yield its phases; return its exit code and why the watcher stopped it."""
         stopped: StopReason | None = None
         stopped_at = math.inf
         while not server.lost:
@@ -179,6 +166,7 @@ class ProcessLauncher:
             if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
                 pipe.read()
                 watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
+                # only the memory estimate is still missing then, unless it is the purpose of the trial
                 if pipe.messages.description is not None and not estimates_all:
                     watcher.shorten(_ESTIMATE_SECONDS)
             for message in server.receive(wait_seconds=0):
@@ -201,7 +189,6 @@ class ProcessLauncher:
         return None, stopped
 
     def close(self) -> None:
-        """End the server and all its trials, and remove the folder."""
         self._stop_server()
         self._driver.close()
         self._folder.remove()
@@ -213,11 +200,8 @@ class ProcessLauncher:
 
 
 def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
-    """Wait while other processes hold GPU memory that was free when the limit was set.
-
-    An OOM that other processes cause would say nothing about a config. Yield a phase if there is a wait. `device` is the
-    GPU as it was when the limit was set.
-    """
+    """Wait while other processes hold GPU memory that was free when the limit was set, as in `device`."""
+    # an OOM that other processes cause would say nothing about a config
     began: float | None = None
     wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
     while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:

@@ -42,11 +42,9 @@ _NEAR_LIMIT_SHARE = 0.9  # of the host limit: a process tree above this, killed 
 class TrialEnd:
     """Everything that shows how a trial ended."""
 
-    exit_code: int | None
-    """The exit status; -N for signal N; None if the trial server was lost."""
+    exit_code: int | None  # the exit status; -N for signal N; None if the trial server was lost
     messages: Message
-    stopped: StopReason | None
-    """Why the watcher stopped the trial; None if it did not."""
+    stopped: StopReason | None  # why the watcher stopped the trial; None if it did not
     watcher: Watcher
     started_at: float
     seconds: float

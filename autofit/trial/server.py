@@ -82,7 +82,6 @@ class _Server:
                     os.close(descriptor)
 
     def end(self) -> None:
-        """Kill all descendants; if the driver has died, also remove the folder."""
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):

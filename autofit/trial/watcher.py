@@ -81,10 +81,8 @@ class Watcher:
             self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = 0.0
         self.last_bytes = 0
-        self.reserved_bytes = 0
-        """Memory that counts as used in each reading, in addition to that of the tree."""
-        self.rest_seconds = _REST_SECONDS[0]
-        """Seconds until the next poll."""
+        self.reserved_bytes = 0  # memory that counts as used in each reading, in addition to that of the tree
+        self.rest_seconds = _REST_SECONDS[0]  # seconds until the next poll
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
@@ -103,7 +101,6 @@ class Watcher:
 
     @property
     def seconds_by_phase(self) -> dict[Phase, float]:
-        """The seconds spent in each phase so far."""
         spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
         return {**self._seconds_by_phase, self.phase: spent}
 
@@ -115,7 +112,6 @@ class Watcher:
         self._read(ended)
 
     def shorten(self, seconds: float) -> None:
-        """Move the deadline to this many seconds from now, if that is earlier."""
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def poll(self) -> StopReason | None:
@@ -222,7 +218,6 @@ class _TimedConditions:
                 self._idle += cores[1] * seconds
 
     def read_device(self, device: Device) -> None:
-        """Read a GPU's clock while the rate is timed."""
         with gpus.opened():
             clock = gpus.clock_mhz(device)
             self._clocks += [] if clock is None else [clock]
@@ -279,7 +274,6 @@ class Patience:
         self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
 
     def learn(self, spec: TrialSpec, longest_pause: float) -> None:
-        """Record the longest pause of a trial that finished, in seconds."""
         self._pauses.append((longest_pause, spec.config.batch_size or 1))
 
     def seconds(self, spec: TrialSpec) -> float:

@@ -26,33 +26,29 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """The error that a trial's process reports before it ends; `key` is the key of a `UsageError`."""
+    """The error that a trial's process reports before it ends."""
 
     kind: FailureKind
     reason: str
     traceback: str | None = None
     device_peak_bytes: int | None = None
-    key: str | None = None
+    key: str | None = None  # of a `UsageError`
 
 
 @dataclass(frozen=True)
 class Message:
-    """One line in a trial's pipe, which sets a single field, or the result of joining all lines so far with `then`.
-
-    A describing trial sends its description, then each footprint as soon as it is estimated, then `estimate_problem`:
-    what prevented an estimate, or "" if all footprints were sent. The measurement contains what the trial's process can
-    read; the driver adds its own readings. `reserved_bytes` of host memory count as used from now on, because the user's
-    own run uses them, and this trial does not.
-    """
+    """One line in a trial's pipe, which sets a single field, or the result of joining all lines so far with `then`."""
 
     phase: Phase | None = None
     description: Description | None = None
-    footprints: tuple[Footprint, ...] = ()
-    estimate_problem: str | None = None
-    measurement: Measurement | None = None
+    footprints: tuple[Footprint, ...] = ()  # after the description, each as soon as it is estimated
+    estimate_problem: str | None = None  # the last of a describing trial; "" if all footprints were sent
+    measurement: Measurement | None = None  # what the trial's process can read; the driver adds its own readings
     failure: Failure | None = None
     gpus: tuple[GpuEstimate, ...] = ()
-    reserved_bytes: int | None = None
+    reserved_bytes: int | None = (
+        None  # of host memory, which the user's own run uses and this trial does not: count as used
+    )
 
     def then(self, later: Message) -> Message:
         """Join this message with a later one: keep the latest value of each field, and all estimates."""
@@ -61,27 +57,20 @@ class Message:
         return replace(self, **{**latest, **joined})
 
     def described(self, end_reason: str) -> Description | None:
-        """Return the description with the part of the estimate that arrived; None if no description arrived.
-
-        If there are footprints of several methods, use the latest method that has footprints of at least two batch sizes,
-        because a line needs two points. If the process ended before it sent a footprint or a problem, `end_reason` is the
-        problem of the estimate.
-        """
+        """Return the description with the part of the estimate that arrived; None if no description arrived."""
         if self.description is None:
             return None
         by_method: dict[str, dict[int, Footprint]] = {}
         for footprint in self.footprints:
             by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
+        # the latest method that has footprints of at least two batch sizes counts, because a line needs two points
         latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
         footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
         problem = self.estimate_problem
-        if problem is None and not footprints:
+        if problem is None and not footprints:  # the process ended before it sent either
             problem = end_reason
         return replace(
-            self.description,
-            footprints=() if problem else footprints,
-            gpus=self.gpus,
-            estimate_problem=problem or None,
+            self.description, footprints=() if problem else footprints, gpus=self.gpus, estimate_problem=problem or None
         )
 
 
@@ -105,10 +94,7 @@ class TrialPipe:
         self._rest = b""
 
     def read(self) -> bool:
-        """Read the messages that have arrived; return False if there was nothing to read.
-
-        Raise `TrialProcessError` if a line is not a message of this version.
-        """
+        """Read the messages that have arrived; return False if there was nothing to read."""
         try:
             data = os.read(self.descriptor, READ_BYTES)
         except BlockingIOError:
@@ -128,7 +114,6 @@ class TrialPipe:
         return self.is_open
 
     def finish(self) -> None:
-        """Read the remaining messages and close the pipe."""
         try:
             while self.read():
                 pass

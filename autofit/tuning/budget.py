@@ -1,8 +1,8 @@
 """Divide the trials and seconds that a tune may spend between search and confirmation.
 
-    0 ─── describing ─── trials of the search ─── finalists once more ─── pairs of confirming runs ─── max_seconds
-                              │                          │                          │
-              each starts only if the pairs fit after it                  each starts only if it fits
+    0 ─── describing ─── trials of the search ─── rounds of confirming runs ─── max_seconds
+                              │                          │
+         each starts only if three rounds fit after it   begun only if they fit, up to the next look
 
 A run that is still in progress at `max_seconds` is ended.
 """
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
-from autofit.records.result import KEPT_PAIRS, SHOWING_PAIRS
+from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search.space import octaves
@@ -21,14 +21,14 @@ from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
 CONFIRM_SECONDS = 2.5  # a confirming run is timed for this long
+OWN_BATCH_TRIALS = 2  # beyond max_trials, at the own batch size: more bring 0.1 points (tests/benchmarks/replay.py)
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
-_RIVAL_MARGIN_RATIO = 1.25  # seconds of the second trial / first trial, as its batch may be larger (assumed)
-_SCARCE_MARGIN_RATIO = 2.0  # the same if little time is left: a trial that is cut short is lost (assumed)
-_FEWEST_TRIALS = 2  # finished trials before pairs take precedence: a single trial has no rival
-_ENOUGH_TRIALS = 5  # finished trials before three pairs take precedence: with fewer, the search has hardly begun
-_REPEATS_RATIO = 12.0  # a disturbed trial is repeated if this many times its seconds are left: 3 pairs, and 6 trials
+_TRIAL_MARGIN_RATIO = 1.25  # seconds of the next trial / those before, as its batch may be larger (assumed)
+_FEWEST_TRIALS, _ENOUGH_TRIALS = 3, 5  # finished trials before the confirming runs of one answer, and of two, come first
+_REPEATS_RATIO = 12.0  # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials
+_MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or third look must end: those of a coarse grid
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 _COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
@@ -41,6 +41,7 @@ class Budget:
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._started = monotonic()
+        self.has_two_answers = False
         self.most_trial_seconds = settings.max_trial_seconds  # if `max_seconds` leaves enough time
 
     def allow_compiling(self) -> None:
@@ -56,16 +57,17 @@ class Budget:
         max_seconds = self._settings.max_seconds
         return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
 
-    def stop_reason(self, trials: Sequence[Trial], baseline: FitConfig, earlier: int = 0, cut_short: int = 0) -> str | None:
-        """Return the reason why the search may run no further trial; None if it may.
+    def stop_reason(
+        self, trials: Sequence[Trial], baseline: FitConfig, most: int, earlier: int = 0, cut_short: int = 0
+    ) -> str | None:
+        """Return the reason why the search may run no further trial than the `most` it may; None if it may.
 
         The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count: the cause may be gone.
         `cut_short` of the trials were ended because of `max_seconds`; the record does not contain them.
         """
-        settings = self._settings
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
-        if len(trials) >= settings.max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
-            used = "the only trial is" if settings.max_trials == 1 else f"all {settings.max_trials} trials are"
+        if len(trials) >= most + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
+            used = "the only trial is" if most == 1 else f"all {most} trials are"
             return f"{used} used up" + (f" ({cut_short} ended early: max_seconds)" if cut_short else "")
         outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
@@ -82,50 +84,35 @@ class Budget:
     def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """Return the seconds reserved for confirming; 0 if `max_seconds` is not set or no trial has finished.
 
-        Time is reserved for three pairs of runs of the fastest config and the baseline. If the time left is too short for a
-        further trial and three pairs, only two are reserved while the search is young, and one while it has a single trial;
-        if the time is too short even for one pair, it is reserved for one run of the fastest config.
+        Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline
+        and a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or
+        for one run of the fastest config: without trials, there is nothing to confirm.
         """
-        if self._settings.max_seconds is None or not _finished(trials):
+        finished = _finished(trials)
+        if self._settings.max_seconds is None or not finished:
             return 0.0
-        rivals, rounds = self._reserved_runs(trials, baseline)
-        return rounds * _round_seconds(trials, rivals)
-
-    def _reserved_runs(self, trials: Sequence[Trial], baseline: FitConfig) -> tuple[tuple[FitConfig, ...], int]:
-        """Return the configs to compare the fastest one with, and how often to run each; see `reserved_seconds`."""
-        if _round_seconds(trials, (baseline,)) > self.seconds_left():
-            return (), 1
-        expected, count = _trial_seconds(trials), len(_finished(trials))
-
-        def fits(times: float, rounds: int) -> bool:
-            return times * expected < self._seconds_beside(trials, (baseline,), rounds)
-
-        if count >= _ENOUGH_TRIALS or fits(_RIVAL_MARGIN_RATIO, KEPT_PAIRS):
-            return (baseline,), KEPT_PAIRS
-        if fits(_SCARCE_MARGIN_RATIO, SHOWING_PAIRS):
-            return (baseline,), SHOWING_PAIRS
-        return (baseline,), 1 if count < _FEWEST_TRIALS else KEPT_PAIRS
-
-    def _seconds_beside(self, trials: Sequence[Trial], rivals: Sequence[FitConfig], rounds: int) -> float:
-        """Return how long the next trial may take, in seconds, so that the confirming runs still fit after it.
-
-        These are `rounds` runs of the next trial's config or of the best config so far, and of each rival.
-        """
-        left = self.seconds_left() - rounds * sum(confirming_seconds(rival, trials) for rival in rivals)
-        further = CONFIRM_SECONDS - SEARCH_SECONDS
-        before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO)
-        quick = min(t.measurement.seconds - _TRIAL_STEPS * (t.measurement.step_seconds or 0.0) for t in _finished(trials))
-        if before_its_own > quick:  # a longer trial may have slow steps, and a confirming run has more steps
-            slower = _FURTHER_STEPS / _TRIAL_STEPS
-            further -= slower * quick
-            before_its_own = (left - rounds * _MARGIN_RATIO * further) / (1 + rounds * _MARGIN_RATIO * (1 + slower))
-        return min(before_its_own, self.seconds_left() - rounds * _round_seconds(trials, rivals))
+        best = max(finished, key=lambda trial: trial.measurement.samples_per_second or 0.0).config
+        one, own = confirming_seconds(best, trials), confirming_seconds(baseline, trials)
+        rounds = [(_FEWEST_TRIALS, LOOKS[0] * ((best != baseline) * one + own))]
+        if self.has_two_answers and best.batch_size != baseline.batch_size:
+            rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + OWN_BATCH_TRIALS * own))
+        for fewest, seconds in rounds:
+            is_young = len(finished) < fewest
+            if seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials) <= self.seconds_left():
+                return seconds
+        return one
 
     def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """Return how long the next trial may take, in seconds, so that its config or the best so far can be confirmed."""
-        if not self.reserved_seconds(trials, baseline):
-            return self.seconds_left()
-        return self._seconds_beside(trials, *self._reserved_runs(trials, baseline))
+        """Return how long the next trial may take, in seconds, so that its config or the best so far can be confirmed.
+
+        If it is the best, its confirming runs take as much longer as they are timed for longer.
+        """
+        left, reserved = self.seconds_left(), self.reserved_seconds(trials, baseline)
+        own = confirming_seconds(baseline, trials)
+        if reserved <= LOOKS[0] * own or math.isinf(left):
+            return left - reserved
+        rounds, further = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
+        return min(left - reserved, (left - LOOKS[0] * own - rounds * further) / (1 + rounds))
 
     def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
         """Return how long the next trial of the search may take, in seconds."""
@@ -144,15 +131,25 @@ class Budget:
         """Return whether there is time to repeat a disturbed trial: the search, which learns more, comes first."""
         return self.seconds_left() > _REPEATS_RATIO * measured.seconds
 
-    def allows_reruns(self, finalists: Sequence[Trial], trials: Sequence[Trial], baseline: FitConfig) -> bool:
-        """Return whether there is time to run these finalists again, and three pairs of confirming runs after that."""
-        again = sum(_MARGIN_RATIO * trial.measurement.seconds for trial in finalists)
-        pair = confirming_seconds(baseline, trials) + max(confirming_seconds(t.config, trials) for t in finalists)
-        return again + KEPT_PAIRS * pair <= self.seconds_left()
-
     def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
         """Return whether there is time for a confirming run of each of these configs; `trials` are all trials so far."""
         return sum(confirming_seconds(config, trials) for config in configs) <= self.seconds_left()
+
+    def allows_rounds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> bool:
+        """Return whether there is time for rounds of these configs; a second look must not take a grid's time."""
+        seconds = self._round_seconds(configs, rounds, trials)
+        spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
+        searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
+        is_short = rounds == LOOKS[0] or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched)
+        return seconds <= self.seconds_left() and is_short
+
+    def needed_seconds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> float | None:
+        """Return the `max_seconds` that would allow rounds of these configs, in whole tens; None if it allows them."""
+        seconds = self._round_seconds(configs, rounds, trials)
+        return 10.0 * math.ceil((self.seconds() + seconds) / 10) if seconds > self.seconds_left() else None
+
+    def _round_seconds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> float:
+        return rounds * sum(confirming_seconds(config, trials) for config in configs)
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
@@ -181,12 +178,6 @@ def _trial_seconds(trials: Sequence[Trial]) -> float:
     """Return the expected seconds of the next trial: the mean of the finished trials, or of all if none finished."""
     seconds = [trial.measurement.seconds for trial in _finished(trials) or trials]
     return sum(seconds) / len(seconds) if seconds else 0.0
-
-
-def _round_seconds(trials: Sequence[Trial], rivals: Sequence[FitConfig]) -> float:
-    """Return the expected seconds of one confirming run of the fastest config so far and one of each rival."""
-    best = max(_finished(trials), key=lambda trial: trial.measurement.samples_per_second or 0.0)
-    return sum(confirming_seconds(config, trials) for config in (best.config, *rivals))
 
 
 def _finished(trials: Sequence[Trial]) -> list[Trial]:

@@ -21,21 +21,16 @@ HOST_ERRORS = (DeviceBusyError, DeviceLockedError, StorageError, TrialProcessErr
 
 @dataclass(frozen=True)
 class CellRequest:
-    """A cell to tune: its values by axis, and the workload and settings of its tune.
-
-    If `fresh` is true, its stored trials are deleted first. `host_labels` are the labels that a host of a cluster must have
-    to tune the cell.
-    """
+    """A cell to tune: its values by axis, and the workload and settings of its tune."""
 
     values: Mapping[str, Any]
     workload: Workload
     settings: TuneSettings
-    fresh: bool = False
-    host_labels: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False  # whether its stored trials are deleted first
+    host_labels: Mapping[str, str] = field(default_factory=dict)  # that a host of a cluster must have to tune the cell
 
 
-Tune = Callable[[CellRequest], TuneRecord]
-"""Tunes one cell."""
+Tune = Callable[[CellRequest], TuneRecord]  # tunes one cell
 
 
 def tuned(tune: Tune, request: CellRequest) -> Cell:

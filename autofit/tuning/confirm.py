@@ -1,10 +1,7 @@
-"""Choose among the trials of a search, and confirm the choice.
+"""Run the rounds that confirm the answers of a tune (`answers.py` decides what runs and when it ends).
 
-    finalists ──> run again if noise leaves the choice open
-        │
-        └──> run the chosen config and the baseline in turn ──> was a rival much faster in the search? run it again
-                    │                                              │
-              a run failed: store it, choose again           take the faster; if equally fast, the nearer to the baseline
+    estimated rates of all readings ──> candidates ──> rounds of runs ──> answers
+             └───────────── the runs are readings ──────────┘
 
 Every run is stored when it ends, so a tune that was killed resumes where it stopped.
 """
@@ -20,36 +17,39 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
-from autofit.records.result import KEPT_PAIRS, DataForm, RateEstimate, Recommendation
+from autofit.records.intervals import pooled_half_width
+from autofit.records.result import LOOKS, Answer, Challenger, DataForm
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
-from autofit.records.units import counted, format_rate
 from autofit.search import selection
-from autofit.search.decision import Proposer
+from autofit.search.context import SearchContext
+from autofit.search.rates import estimated_rates, ran
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
-from autofit.tuning.pairs import Pair
+from autofit.tuning.answers import Answers, Contest
 from autofit.tuning.prepare import Prepared
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
+from autofit.tuning.settings import LARGEST
 
 _VALIDATION_SHRINK_FACTOR = 4  # if validation does not fit, its batch size is divided by this
 
 
 class Confirmation:
-    """Chooses among the trials of a search, and compares the choice with the baseline in further runs.
+    """Confirms the likeliest best configs of a search in rounds of further runs.
 
-    The baseline is recommended only if it is in the space. The study holds the trials of the search; later runs that fail
-    are added to it.
+    The study holds the trials of the search; later runs that fail are added to it.
     """
 
-    def __init__(self, runner: TrialRunner, study: TuningStudy, proposer: Proposer, prepared: Prepared) -> None:
-        self._runner, self._study, self._proposer, self._knobs = runner, study, proposer, prepared.space.knobs()
-        self._baseline, self._baseline_may_win = prepared.baseline, prepared.baseline in prepared.space
+    def __init__(self, runner: TrialRunner, study: TuningStudy, context: SearchContext, prepared: Prepared) -> None:
+        self._runner, self._study, self._knobs = runner, study, prepared.space.knobs()
         request = runner.request
-        self._limits, self._tolerance = request.limits, request.settings.tolerance
-        self._placement = request.placement
+        self._context, self._limits = context, request.limits
+        self._baseline, self._has_own = prepared.baseline, prepared.own_batch is not None
+        may_win = prepared.baseline in prepared.space
+        self._answers = Answers(prepared.baseline, request.settings.tolerance, prepared.own_batch, baseline_may_win=may_win)
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
         self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
+        self._validation_sizes: dict[FitConfig, int] = {}
         try:  # the runs that a tune stored after its search, before it was killed without a result
             stored = result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
         except ValidationError:
@@ -57,159 +57,175 @@ class Confirmation:
         self._reusable = [run for run in stored if run.fits(self._limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
         self.runs = tuple(run for run in stored if run not in self._reusable and run.number in failed)
-        self._estimates: dict[FitConfig, RateEstimate] = {}
-        self._reruns: dict[FitConfig, RateEstimate] = {}
-        self._no_time: frozenset[FitConfig] = frozenset()
+        self._unconfirmed: FitConfig | None = None  # likely the fastest, but too late to confirm
+        self._is_over = False  # the time for confirming is
 
-    def run(self) -> Recommendation | None:
-        """Choose a config and confirm it; return None if no trial remains to be chosen."""
-        while finalists := self._finalists():
-            chosen = self._rerun_finalists(finalists)
-            confirmed = None if chosen is None else self._against_baseline(chosen)
-            if confirmed is not None:
-                choice = self._against_rival(confirmed)
-                compared = {choice.config, *([] if choice.challenger is None else [choice.challenger.config])}
-                ran = (*self._study.trials(), *self.runs)
-                passed = selection.passed_over(compared, ran, self._limits, self._no_time)
-                return replace(choice, passed_over=passed)
-        return None
-
-    def _finalists(self) -> tuple[Trial, ...]:
-        trials = self._affordable(self._study.trials())
-        rates = self._proposer.rates(trials)
-        self._estimates = {config: RateEstimate(math.exp(mean), deviation) for config, (mean, deviation) in rates.items()}
-        return selection.finalists(trials, self._limits, self._tolerance, self._baseline, rates)
-
-    def _affordable(self, trials: Sequence[Trial]) -> Sequence[Trial]:
-        """Remove the configs for whose confirmation the time is too short, unless only the baseline would be left."""
-        budget, baseline = self._runner.budget, self._baseline
-        slow = {t.config for t in trials if not budget.allows_runs((t.config, baseline) * KEPT_PAIRS, trials)}
-        others = selection.eligible([t for t in trials if t.config not in slow | {baseline}], self._limits)
-        if not slow or not others:
-            return trials
-        self._no_time = frozenset(slow - {baseline})
-        return [t for t in trials if t.config not in self._no_time or t.measurement.outcome is not Outcome.OK]
-
-    def _rerun_finalists(self, finalists: Sequence[Trial]) -> Trial | None:
-        """Run each finalist again and choose one; return None if a run fails.
-
-        Earlier estimates and new readings are weighted by their variances. The readings that decide the choice are not
-        reported as its rate, because the highest of several noisy readings is too high.
-        """
-        trials = self._study.trials()
-        if len(finalists) < 2 or not self._runner.budget.allows_reruns(finalists, trials, self._baseline):
-            return finalists[-1]
-        for number, finalist in enumerate(finalists, 1):
-            measurement = self._rerun(finalist, f"comparing finalists, {number} of {len(finalists)}")
-            if self._was_cut_short(measurement):
+    def run(self) -> tuple[Answer, Answer | None] | None:
+        """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
+        answers, budget = self._answers, self._runner.budget
+        while self._eligible():
+            if self._runner.request.settings.batch_size == LARGEST:
+                sizes = {trial.config.batch_size or 1: trial.config for trial in self._eligible()}
+                answers.hold(sizes[max(sizes)] if sizes else None)
+            elif not self._is_over and answers.propose(self._estimated()):
+                self._compare()
+                continue
+            held = (answers.same_batch.answer, answers.fastest.answer)
+            alone = next((config for config in held if config is not None and not self._runs_of(config)), None)
+            if alone is None or not budget.allows_runs((alone,), self._ran()):
                 break
-            if measurement.outcome is not Outcome.OK:
-                return None
-            self._reruns[finalist.config] = selection.updated(self._estimates[finalist.config], measurement)
-        estimates = {**self._estimates, **self._reruns}
-        rates = {finalist.config: estimates[finalist.config].samples_per_second for finalist in finalists}
-        return selection.choose(finalists, self._limits, self._tolerance, self._baseline, rates)
+            if self._run_of_round(alone) is None and alone not in (answers.same_batch.answer, answers.fastest.answer):
+                continue  # it failed: another config may be the answer
+            if not self._runs_of(alone):
+                break
+        own = self._answer(answers.same_batch, among_own=True) if self._has_own else None
+        if own is None or answers.fastest.answer != answers.same_batch.answer or self._unconfirmed is not None:
+            fastest = self._answer(answers.fastest) or own
+        else:
+            needed = answers.fastest.needed_seconds or own.needed_seconds
+            fastest = replace(own, challenger=self._challenger(answers.fastest) or own.challenger, needed_seconds=needed)
+        return None if fastest is None else (fastest, own if self._has_own else fastest)
 
-    def _rerun(self, trial: Trial, doing: str) -> Measurement:
-        """Measure the config of a trial again; a failure is stored in the study."""
-        rerun = functools.partial(self._runner.rerun, trial.config, trial.measurement, Activity(doing, trial.config))
-        return self._run(Stage.FINALIST, trial.config, None, rerun)
+    def _estimated(self) -> dict[FitConfig, float]:
+        """Return the estimated rate of each config that may be chosen, and that of the baseline, by all readings."""
+        configs = dict.fromkeys(trial.config for trial in self._eligible())
+        if configs and self._answers.baseline_may_win:
+            configs[self._baseline] = None
+        runs = [run for run in ran(self._ran()) if run.stage is not Stage.SEARCH]
+        searched = tuple(trial for trial in ran(self._ran()) if trial.stage is Stage.SEARCH)
+        if not runs:
+            return estimated_rates(searched, list(configs), self._context)
+        # a machine that has become slower since the search has slowed down all configs
+        earlier = (*searched, *self._context.warm_start)
+        return estimated_rates(runs, list(configs), replace(self._context, warm_start=earlier))
 
-    def _against_baseline(self, chosen: Trial) -> Recommendation | None:
-        """Run a config and the baseline in turn, and recommend one of them; return None if a run of the config fails."""
-        tried = [t for t in self._study.trials() if t.config == self._baseline]
-        finished = next((t for t in tried if t.measurement.outcome is Outcome.OK), None)
-        pair = Pair(chosen, self._baseline, finished)
-        while configs := self._next_round(pair):
-            pair.rounds += 1
-            for config in configs:
-                self._run_of_pair(pair, config)
-                if pair.is_over:
+    def _eligible(self) -> list[Trial]:
+        """Return the trials and runs that may be chosen."""
+        eligible = selection.eligible(self._ran(), self._limits)
+        return [trial for trial in eligible if self._answers.baseline_may_win or trial.config != self._baseline]
+
+    def _ran(self) -> tuple[Trial, ...]:
+        """Return the trials of the study and the runs that finished; those that count against their config are trials."""
+        return (*self._study.trials(), *(run for run in self.runs if run.measurement.outcome is Outcome.OK))
+
+    def _runs_of(self, config: FitConfig) -> list[Measurement]:
+        """Return the confirming runs of a config that finished."""
+        return [r.measurement for r in self.runs if r.config == config and r.measurement.outcome is Outcome.OK]
+
+    def _compare(self) -> None:
+        """Run rounds until the open contests are decided, or no time is left."""
+        answers = self._answers
+        while answers.is_open:
+            rounds = answers.rounds_to_look()
+            if not self._runner.budget.allows_rounds(answers.next_round(), rounds, self._ran()):
+                self._cut(answers.next_round(), rounds)
+                continue
+            for _ in range(rounds):
+                rates: dict[FitConfig, float] = {}
+                for config in (configs := answers.next_round()):
+                    measurement = self._run_of_round(config)
+                    if measurement is None:
+                        break
+                    rates[config] = measurement.samples_per_second or 0.0
+                if len(rates) < len(configs):
                     break
-        if pair.chosen_failed:
-            return None
-        choice = pair.recommendation(self._tolerance, self._limits, baseline_may_win=self._baseline_may_win)
-        if choice.challenger is not None:
-            pairs = counted(choice.challenger.speedup.pairs, "pair")
-            self._runner.emit(Notice(f"no gain was shown in {pairs} of confirming runs: the baseline is kept"))
-        return choice
+                answers.add_round(rates)
 
-    def _next_round(self, pair: Pair) -> tuple[FitConfig, ...]:
-        """Return the configs to run next, without those whose run no longer fits into the time left."""
-        if pair.is_over or pair.rounds >= pair.most_rounds(self._tolerance):
-            return ()
-        budget, ran = self._runner.budget, (*self._study.trials(), *self.runs)
-        configs = pair.next_round()
-        if budget.allows_runs(configs, ran):
-            return configs
-        singles = [self._baseline] if self._baseline_may_win and pair.baseline_failure is None else []
-        fitting = [config for config in (*singles, pair.chosen.config) if budget.allows_runs((config,), ran)]
-        return tuple(fitting[:1]) if pair.rounds == 0 else ()
+    def _cut(self, configs: Sequence[FitConfig], rounds: int) -> None:
+        """Give up what the time does not allow: the comparison of other batch sizes first."""
+        answers, needed = self._answers, self._runner.budget.needed_seconds(configs, rounds, self._ran())
+        self._is_over, candidate = True, answers.fastest.candidate
+        if candidate is not None:
+            answers.fastest.needed_seconds = needed
+            if needed and rounds == LOOKS[0] and len(answers.fastest.candidates) == 1:
+                self._unconfirmed = candidate
+        if candidate is not None and answers.same_batch.is_open:
+            answers.fastest.is_open = False
+        else:
+            answers.same_batch.needed_seconds = needed if answers.same_batch.is_open else None
+            answers.give_up()
 
-    def _run_of_pair(self, pair: Pair, config: FitConfig) -> None:
-        """Run one config of a pair and record it; if only validation does not fit, repeat with smaller batches for it."""
-        is_chosen = config == pair.chosen.config
-        stage, name = (Stage.CHOSEN, "the chosen config") if is_chosen else (Stage.BASELINE, "the baseline")
-        doing = f"confirming {name}, run {pair.rounds} of at most {pair.most_rounds(self._tolerance)}"
-        measured = (t.measurement for t in self._study.trials() if t.config == config and t.measurement.samples_per_second)
-        reference, activity = next(measured, pair.chosen.measurement), Activity(doing, config)
-        validates = not pair.runs.get(config)  # only in the first run: the memory of validation counts, its time does not
-        confirm = functools.partial(self._runner.confirm, config, reference, activity, validates=validates)
-        size = pair.validation_batch_size if is_chosen else None
+    def _run_of_round(self, config: FitConfig) -> Measurement | None:
+        """Run a config and return its measurement; None if it failed, which takes it out, or was cut short.
+
+        If only validation does not fit, repeat with smaller batches for it. Only the first run of a config validates: the
+        memory of validation counts, its time does not.
+        """
+        is_baseline, done = config == self._baseline, len(self._runs_of(config))
+        stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
+        measured = [t.measurement for t in self._ran() if t.config == config and t.measurement.samples_per_second]
+        others = [t.measurement for t in self._ran() if t.measurement.samples_per_second]
+        activity = Activity(f"confirming {name}, run {done + 1} of {self._most_runs(done)}", config)
+        confirm = functools.partial(self._runner.confirm, config, (measured or others)[0], activity, validates=not done)
+        size = self._validation_sizes.get(config)
         measurement = self._run(stage, config, size, functools.partial(confirm, size))
-        while is_chosen and self._only_validation_failed(config, measurement, size):
+        while self._only_validation_failed(config, measurement, size):
             larger = size or config.batch_size or 1
-            size = pair.validation_batch_size = self._placement.shared(max(1, larger // _VALIDATION_SHRINK_FACTOR))
+            size = self._validation_sizes[config] = self._runner.request.placement.shared(
+                max(1, larger // _VALIDATION_SHRINK_FACTOR)
+            )
             self._runner.emit(Notice(f"validation does not fit with batch size {larger}; trying {size}"))
             measurement = self._run(stage, config, size, functools.partial(confirm, size))
         if measurement.outcome is Outcome.OK:
-            pair.runs.setdefault(config, []).append(measurement)
-        elif self._was_cut_short(measurement):
-            pair.out_of_time = True
-        elif is_chosen:
-            pair.chosen_failed = True
+            return measurement
+        if self._was_cut_short(measurement):
+            self._cut(self._answers.next_round(), LOOKS[0])
+            self._answers.give_up()
         else:
-            pair.baseline_failure = measurement
+            self._answers.drop(config, measurement.outcome)
+        return None
 
-    def _against_rival(self, confirmed: Recommendation) -> Recommendation:
-        """Confirm a config whose rate in the search was far above the confirmed rate, if another run repeats that rate.
+    def _most_runs(self, done: int) -> str:
+        """Return how many runs of a config there will be, in words."""
+        if not self._answers.is_open:
+            return "1"
+        return f"{next((look for look in LOOKS if look > done), LOOKS[-1])} to {LOOKS[-1]}" if done < LOOKS[-1] else "more"
 
-        If the baseline is also slower than in the search, the machine has become slower, and that part of the difference
-        does not count. Of the two configs, return the one that is shown to be faster than the baseline. If both are or
-        neither is, return the faster one; if their rates are within the tolerance, return the one nearer to the baseline.
-        """
-        trials, rate = self._study.trials(), confirmed.samples_per_second
-        noise = (confirmed.spread or 0.0) / 2
-        compared = {confirmed.config, *(run.config for run in self.runs if run.stage in (Stage.CHOSEN, Stage.BASELINE))}
-        rival = selection.overlooked(trials, self._limits, compared, self._slowdown() * rate, noise)
-        if rival is None or not self._runner.budget.allows_reruns((rival,), trials, self._baseline):
-            return confirmed
-        self._runner.emit(
-            Notice(
-                f"the choice was confirmed at {format_rate(rate)} samples/s; another config was far faster in the search, "
-                "and is measured again"
-            )
+    def _answer(self, contest: Contest, *, among_own: bool = False) -> Answer | None:
+        """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
+        config, tolerance = contest.answer, self._runner.request.settings.tolerance
+        if contest is self._answers.fastest and self._unconfirmed is not None:
+            config = self._unconfirmed
+        trials = [trial for trial in self._eligible() if not among_own or self._is_own(trial.config)]
+        if config not in {trial.config for trial in trials}:
+            among = {trial.config for trial in trials}
+            estimated = {other: rate for other, rate in self._estimated().items() if other in among}
+            config = selection.nearest(estimated, tolerance, self._baseline) if estimated else None
+        if config is None:
+            return None
+        runs = self._runs_of(config)
+        measured = [t.measurement for t in self._ran() if t.config == config and t.measurement.samples_per_second]
+        counted = runs or measured[:1]
+        rates = [m.samples_per_second or 0.0 for m in counted]
+        spread = counted[0].spread
+        logs = self._answers.log_rates(config)
+        if len(logs) > 1:
+            others = [self._answers.log_rates(other) for other in {r.config for r in self.runs} if other != config]
+            spread = math.expm1(pooled_half_width(logs, *others))
+        return Answer(
+            config=config,
+            samples_per_second=statistics.median(rates),
+            spread=spread,
+            device_peak_bytes=_peak([m.device_peak_bytes for m in measured]),
+            host_peak_bytes=_peak([m.host_peak_bytes for m in measured]),
+            speedup=self._answers.speedup(config),
+            validation_batch_size=self._validation_sizes.get(config),
+            challenger=self._challenger(contest),
+            confirmed=bool(runs) and config != self._unconfirmed,
+            needed_seconds=contest.needed_seconds,
         )
-        rerun = self._rerun(rival, "comparing again")
-        if rerun.outcome is not Outcome.OK:
-            return confirmed
-        least = max(math.log1p(self._tolerance), math.hypot(noise, rerun.rate_noise))  # the first reading was selected
-        lead = math.log(_rate(rerun) / rate)
-        second = self._against_baseline(rival) if lead > least else None
-        if second is None or second.config == confirmed.config:
-            return confirmed
-        if confirmed.speedup.is_shown is not second.speedup.is_shown:
-            return confirmed if confirmed.speedup.is_shown else second
-        rates = {choice.config: choice.samples_per_second for choice in (confirmed, second)}
-        nearest = selection.nearest(rates, self._tolerance, self._baseline)
-        return second if nearest == second.config else confirmed
 
-    def _slowdown(self) -> float:
-        """Return the ratio of the baseline's rate in the search to its rate in confirming runs; 1 if one is unknown."""
-        searched = [trial for trial in self._study.trials() if trial.config == self._baseline]
-        confirmed = [run for run in self.runs if run.stage is Stage.BASELINE]
-        rates = [[rate for trial in ran if (rate := _rate(trial.measurement))] for ran in (searched, confirmed)]
-        return statistics.median(rates[0]) / statistics.median(rates[1]) if all(rates) else 1.0
+    def _challenger(self, contest: Contest) -> Challenger | None:
+        """Return the last config that was compared with an answer without taking its place; None if there is none."""
+        if not contest.candidates or contest.candidates[-1] == contest.answer:
+            return None
+        config = contest.candidates[-1]
+        rates = [run.samples_per_second or 0.0 for run in self._runs_of(config)]
+        trials = [trial.samples_per_second for trial in self._ran() if trial.config == config]
+        return Challenger(config, statistics.median(rates or trials or [0.0]), self._answers.speedup(config))
+
+    def _is_own(self, config: FitConfig) -> bool:
+        return config.batch_size == self._baseline.batch_size
 
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
@@ -240,14 +256,15 @@ class Confirmation:
 
     def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
         """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
-        phase = measurement.evidence.phase
+        phase, count = measurement.evidence.phase, self._runner.request.placement.count
         in_validation = measurement.outcome.is_oom and phase is not None and phase.validates
-        return self._may_shrink and in_validation and (size or config.batch_size or 1) > self._placement.count
+        may_shrink = self._may_shrink and config != self._baseline
+        return may_shrink and in_validation and (size or config.batch_size or 1) > count
 
     def _was_cut_short(self, measurement: Measurement) -> bool:
         """Return whether a run was ended because the tune ran out of time, which does not count against its config."""
         return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
 
 
-def _rate(measurement: Measurement) -> float:
-    return measurement.samples_per_second or 0.0
+def _peak(readings: Sequence[int | None]) -> int | None:
+    return max((reading for reading in readings if reading is not None), default=None)

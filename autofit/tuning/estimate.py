@@ -14,9 +14,8 @@ from autofit.records.events import Emit
 from autofit.records.machine import Device
 from autofit.records.trial import FitConfig
 from autofit.search.context import SearchContext
+from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.space import batch_grid
-from autofit.search.surrogate import host_memory
-from autofit.search.surrogate.memory import MemorySurrogate
 from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
@@ -48,22 +47,22 @@ def estimate(
     on_cpu = request.placement.device is None
     baseline, cores = request.baseline(described), request.machine.cores
     config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
-    surrogate = MemorySurrogate(SearchContext(described, request.limits, cores, on_cpu))
+    memory = Memory(SearchContext(described, request.limits, cores, on_cpu))
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
-        parts = host_memory.host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0, cores)
-        device = surrogate.device(sized)
+        parts = host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0, cores)
+        device = memory.device(sized)
         rows.append(
             EstimateRow(
                 batch_size=footprint.batch_size,
                 device_bytes_by_part=dict(footprint.device_bytes_by_part),
                 host_bytes_by_part=parts,
                 device_upper_bytes=round(device.upper_bytes) if device else footprint.device_bytes,
-                host_upper_bytes=round(surrogate.host(sized).upper_bytes),
-                fits=surrogate.fits(sized),
+                host_upper_bytes=round(memory.host(sized).upper_bytes),
+                fits=memory.fits(sized),
             )
         )
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
-    largest = max((size for size in {*grid, *sizes} if surrogate.fits(replace(config, batch_size=size))), default=None)
+    largest = max((size for size in {*grid, *sizes} if memory.fits(replace(config, batch_size=size))), default=None)
     return Estimate(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)

@@ -18,12 +18,7 @@ _FIRST_STEPS = [phase for phase in Phase if phase.is_first]
 
 
 def no_result_error(
-    runner: TrialRunner,
-    trials: Sequence[Trial],
-    earlier: int,
-    compiler: str,
-    baseline: FitConfig,
-    space: SearchSpace,
+    runner: TrialRunner, trials: Sequence[Trial], earlier: int, compiler: str, baseline: FitConfig, space: SearchSpace
 ) -> NothingFitsError | NoTrialFinishedError:
     """Make the error for a tune in which no trial finished, or every config that finished failed later.
 
@@ -71,11 +66,7 @@ def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
-    """Make the error that says how much memory the smallest config needs.
-
-    To measure the need of device memory, its limit is lifted. The limit of host memory is kept, because a process beyond it
-    may make the machine fail.
-    """
+    """Make the error that says how much memory the smallest config needs."""
     request, failed = runner.request, smallest.measurement
     if failed.outcome is not Outcome.DEVICE_OOM:
         limit_bytes = request.limits.host_bytes
@@ -84,6 +75,7 @@ def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError
     limit_bytes = request.limits.device_bytes or 0
     gpus = request.placement.gpus
     free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else request.machine.available_bytes
+    # the limit of host memory is kept, because a process beyond it may make the machine fail
     lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
     activity = Activity("measuring the memory of the smallest batch", smallest.config)
     measurement = runner.measure(smallest.config, activity, lifted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofit.backends.protocol import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
@@ -14,16 +15,16 @@ from autofit.records.events import Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, STEPS_PER_EXECUTION, FitConfig, Trial
 from autofit.records.units import counted
-from autofit.search.acquisition import FrontierSearch
-from autofit.search.context import SearchContext
-from autofit.search.decision import Proposer
+from autofit.search.frontier import FrontierSearch, LargestBatch
+from autofit.search.memory import least_device_bytes
+from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.search.space import SearchSpace, build_space
-from autofit.search.surrogate.device_memory import least_device_bytes
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.tuning.failure import nothing_fits_error, out_of_time_error
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described
+from autofit.tuning.settings import KEEP, LARGEST, TUNE
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
@@ -35,21 +36,18 @@ _ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples o
 
 @dataclass(frozen=True)
 class Prepared:
-    """The inputs of a search.
-
-    `few_updates` is a notice about batch sizes that are not tried because they leave few updates in an epoch; None if there
-    are none. `warm_start` holds trials of similar tunes.
-    """
+    """The inputs of a search."""
 
     description: Description
     space: SearchSpace
     baseline: FitConfig
-    few_updates: str | None
-    warm_start: tuple[Trial, ...]
+    own_batch: int | None  # the batch size of the baseline if it has an answer of its own
+    few_updates: str | None  # a notice about batch sizes that are not tried because they leave few updates in an epoch
+    warm_start: tuple[Trial, ...]  # trials of similar tunes
 
-
-MakeProposer = Callable[[TuneRequest, Prepared], Proposer]
-"""Makes the proposer of a tune."""
+    @property
+    def own_space(self) -> SearchSpace:
+        return replace(self.space, batch_size=None if self.own_batch is None else (self.own_batch,))
 
 
 def describe(runner: TrialRunner) -> Description:
@@ -89,7 +87,9 @@ def prepare(request: TuneRequest, description: Description, study: TuningStudy) 
             key="effective_batch_size",
         )
     few_updates = _few_updates(request, description, space)
-    return Prepared(description, space, baseline, few_updates, warm_start(request, study, description))
+    has_two = request.settings.batch_size == TUNE and request.changes_learning and len(space.batch_size or ()) > 1
+    own_batch = baseline.batch_size if has_two else None
+    return Prepared(description, space, baseline, own_batch, few_updates, warm_start(request, study, description))
 
 
 def warm_start(request: TuneRequest, study: TuningStudy, description: Description) -> tuple[Trial, ...]:
@@ -106,12 +106,18 @@ def warm_start(request: TuneRequest, study: TuningStudy, description: Descriptio
     )
 
 
-def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
-    """Make the default proposer, `FrontierSearch`."""
+def make_sampler(request: TuneRequest, prepared: Prepared) -> FrontierSampler:
+    """Make the sampler of a search; one that the user gave is kept within what is predicted to fit."""
     settings = request.settings
-    context = SearchContext(
-        prepared.description,
-        request.limits,
+    own: Callable[..., FrontierSampler] = partial(
+        FrontierSampler, search=LargestBatch if settings.batch_size == LARGEST else FrontierSearch
+    )
+    make = own if settings.sampler is None else partial(BoundedSampler, settings.sampler)
+    return make(
+        prepared.space,
+        baseline=prepared.baseline,
+        description=prepared.description,
+        limits=request.limits,
         cores=request.machine.cores,
         on_cpu=request.placement.device is None,
         tolerance=settings.tolerance,
@@ -119,7 +125,6 @@ def frontier_proposer(request: TuneRequest, prepared: Prepared) -> Proposer:
         max_oom=settings.max_oom,
         warm_start=prepared.warm_start,
     )
-    return FrontierSearch(prepared.space, prepared.baseline, context)
 
 
 def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[Notice]:
@@ -165,13 +170,22 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         sample_count=count,
         baseline=present,
         effective_batch_size=settings.effective_batch_size,
-        max_batch_size=settings.max_batch_size,
         min_updates=_min_updates(request) if min_updates is None else min_updates,
         autotunes=kind.autotunes,
         on_gpu=request.placement.device is not None,
         has_processes=kind.has_processes,
         replicas=request.placement.count,
     )
+    own = request.baseline(description).batch_size or 1
+    if space.batch_size is None and settings.batch_size == LARGEST:
+        raise UsageError(
+            f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size', key="batch_size"
+        )
+    if space.batch_size is not None and settings.batch_size != TUNE:
+        sizes = (own,) if settings.batch_size == KEEP else tuple(sorted({own, *space.batch_size}))
+        space = replace(space, batch_size=sizes)
+    elif space.batch_size is not None and request.changes_learning and own <= (count or own):
+        space = replace(space, batch_size=tuple(sorted({own, *space.batch_size})))
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or description.sample_count is None
     space = replace(space, most_samples_executed=count, whole_calls=is_counted)
     if kind.has_processes:
@@ -210,11 +224,9 @@ def _searches_steps(request: TuneRequest, description: Description) -> bool:
 
 
 def _is_open(request: TuneRequest, description: Description) -> bool:
-    """Return whether `compile` left the steps in a call at Keras's default, on one device, for data that is tuned.
-
-    Keras validates for whole calls, so `validation_steps` would no longer be what the user asked for. `predict` joins the
-    outputs of a call, which must then have the same shape.
-    """
+    """Return whether `compile` left the steps in a call at Keras's default, on one device, for data that is tuned."""
+    # Keras validates for whole calls, so `validation_steps` would no longer be what the user asked for; `predict` joins the
+    # outputs of a call, which must then have the same shape
     joins_unlike = request.call_source.call == PREDICT and bool(description.shapes)
     is_free = VALIDATION_STEPS not in request.call_source.fit_kwargs and not joins_unlike
     is_default = description.defaults.get(STEPS_PER_EXECUTION) == 1
@@ -233,12 +245,9 @@ def _no_room_ahead(space: SearchSpace) -> str | None:
 
 
 def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> Notice | None:
-    """Say that a batch size above the default space may be faster.
-
-    Returns None if the choice is not the largest batch size of the space, or if the limit of the space is not a default.
-    """
+    """Say that a batch size above the default space may be faster, if the choice is the largest of that space."""
     settings, sizes = request.settings, prepared.space.batch_size or ()
-    is_bounded = prepared.few_updates or settings.max_batch_size or settings.effective_batch_size
+    is_bounded = prepared.few_updates or settings.effective_batch_size or settings.batch_size != TUNE
     if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
         return None
     if sizes[-1] == _sample_count(request, prepared.description):
@@ -250,10 +259,7 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
 
 
 def of_own_steps(request: TuneRequest, prepared: Prepared, failed: Trial) -> Description | None:
-    """Return the description of a workload whose code fails with other steps in a call than the baseline's.
-
-    Returns None if the steps are the user's: those of the baseline, or named in `space`.
-    """
+    """Return the description of a workload whose code fails with such steps in a call; None if they are the user's."""
     steps, own = failed.config.steps_per_execution, prepared.baseline.steps_per_execution
     if steps == own or STEPS_PER_EXECUTION in request.settings.space.values():
         return None
@@ -283,12 +289,10 @@ def own_steps_notice(description: Description) -> Notice:
 
 
 def _sample_count(request: TuneRequest, description: Description) -> int | None:
-    """Return the number of samples in an epoch, read from the data or else from the user's `sample_count`."""
     return request.settings.sample_count if description.sample_count is None else description.sample_count
 
 
 def _min_updates(request: TuneRequest) -> int:
-    """Return the fewest updates in an epoch that are allowed; inference updates nothing."""
     return request.settings.min_updates if request.call_source.call == FIT else 1
 
 

@@ -37,9 +37,7 @@ from autofit.workload.call_source import call_source_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors
 
-MEASURING = "measuring"
-"""The name of the custom Ray resource; each host has 1 of it."""
-
+MEASURING = "measuring"  # the name of the custom Ray resource; each host has 1 of it
 _GPU_SHARE = 0.001  # share of a host's `measuring` that a cell on a GPU holds
 _RETRIES = 2  # of a task whose host is lost or cannot tune
 _ANSWER_SECONDS = 10.0  # time that a cluster has to accept a connection
@@ -136,7 +134,6 @@ def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
 def _check_hosts(
     nodes: Sequence[Mapping[str, Any]], requests: Sequence[CellRequest], gpus: Sequence[int], notify: Callable[[str], None]
 ) -> None:
-    """Raise UsageError if no host may measure; notify the user of cells that wait for hosts that the cluster lacks."""
     hosts = [node for node in nodes if node["Alive"] and MEASURING in node["Resources"]]
     if not hosts:
         raise UsageError(
@@ -208,11 +205,7 @@ def _ended(ray: Any, task: Any, request: CellRequest) -> Cell:
 
 
 def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path | None) -> Cell:
-    """Tune a cell on this host, as the body of a Ray task.
-
-    `parts` are references to the data and the validation in Ray's store. `folder` is the working folder of the sweep, if
-    the hosts share it. Raises HostError if this host cannot tune.
-    """
+    """Tune a cell on this host; `parts` are data and validation in Ray's store, `folder` a shared working folder."""
     import ray
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # if Ray was started in the background; ray.cancel needs SIGINT
@@ -234,7 +227,6 @@ def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path
 
 
 def _check_files(workload: Workload) -> None:
-    """Raise UsageError if this host lacks a file of the user's functions."""
     for part in (workload.build_model, workload.data, workload.validation, *workload.fit_kwargs.values()):
         if isinstance(part, Reference) and part.path is not None and not part.path.is_file():
             raise UsageError(
@@ -244,7 +236,6 @@ def _check_files(workload: Workload) -> None:
 
 
 def _on_own_share(ray: Any, request: CellRequest) -> CellRequest:
-    """Restrict a cell to its GPUs' share of the cores and the memory of its host."""
     context = ray.get_runtime_context()
     node: Mapping[str, Any] = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
     own, count = context.get_accelerator_ids().get("GPU", []), int(node["Resources"].get("GPU", 0))
@@ -263,5 +254,4 @@ def _on_own_share(ray: Any, request: CellRequest) -> CellRequest:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

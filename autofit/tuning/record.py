@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
-from autofit.records.result import Bottleneck, FailedTune, Recommendation, TuneLog, TuneRecord
+from autofit.records.result import Answer, Bottleneck, FailedTune, TuneLog, TuneRecord
 from autofit.records.trial import Measurement
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
@@ -22,10 +23,30 @@ _CEILING_SHARE = 0.85  # if the rate is below this share of the lower ceiling, s
 
 
 def record(
-    request: TuneRequest, log: TuneLog, description: Description, choice: Recommendation, stop_reason: str
+    request: TuneRequest, log: TuneLog, description: Description, answers: tuple[Answer, Answer | None], stop_reason: str
 ) -> TuneRecord:
-    """Make the record of a tune with a result."""
-    settings, config = request.settings, choice.config
+    """Make the record of a tune from its answers: the fastest config, and that of the own batch size."""
+    fastest, same_batch = (None if answer is None else _with_arguments(answer, request, description) for answer in answers)
+    assert fastest is not None, "a tune without an answer has no record"
+    measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config]
+    bottleneck, compute, inputs, run_rate = ceilings_of(fastest, measured)
+    return TuneRecord(
+        **{**vars(log), "description": description},
+        fastest=fastest,
+        same_batch=same_batch,
+        bottleneck=bottleneck,
+        compute_samples_per_second=compute,
+        input_samples_per_second=inputs,
+        ceilings_run_samples_per_second=run_rate,
+        stop_reason=stop_reason,
+        effective_batch_size=request.settings.effective_batch_size,
+        untuned={"batch_size": description.fixed_batch_size_reason} if description.fixed_batch_size is not None else {},
+        batch_is_default="batch_size" not in {**description.defaults, **request.settings.baseline.values()},
+    )
+
+
+def _with_arguments(answer: Answer, request: TuneRequest, description: Description) -> Answer:
+    settings, config = request.settings, answer.config
     sample_count = settings.sample_count if description.sample_count is None else None
     data_kwargs, tuned_kwargs = render_kwargs(description, config, sample_count)
     users = fit_options.rendered(
@@ -37,24 +58,10 @@ def record(
     fit_kwargs = {**tuned_kwargs, **users}
     if request.call_source.call != fit_options.FIT and fit_options.STEPS_PER_EPOCH in fit_kwargs:
         fit_kwargs["steps"] = fit_kwargs.pop(fit_options.STEPS_PER_EPOCH)
-    if choice.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
-        fit_kwargs["validation_batch_size"] = choice.validation_batch_size
-    measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == config]
-    bottleneck, compute, inputs, run_rate = ceilings_of(choice, measured)
-    return TuneRecord(
-        **{**vars(log), "description": description},
-        choice=choice,
-        fit_kwargs=fit_kwargs,
-        data_kwargs=data_kwargs,
-        optimizer_kwargs=accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size),
-        bottleneck=bottleneck,
-        compute_samples_per_second=compute,
-        input_samples_per_second=inputs,
-        ceilings_run_samples_per_second=run_rate,
-        stop_reason=stop_reason,
-        effective_batch_size=settings.effective_batch_size,
-        untuned={"batch_size": description.fixed_batch_size_reason} if description.fixed_batch_size is not None else {},
-    )
+    if answer.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
+        fit_kwargs["validation_batch_size"] = answer.validation_batch_size
+    optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size)
+    return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
 
 
 def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
@@ -74,23 +81,23 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
 
 
 def ceilings_of(
-    choice: Recommendation, measured: Sequence[Measurement]
+    answer: Answer, measured: Sequence[Measurement]
 ) -> tuple[Bottleneck, float | None, float | None, float | None]:
-    """Return the bottleneck, the rates of step and input alone (the ceilings), and the rate of the run with these readings.
-
-    That run is the one whose rate is nearest to the confirmed rate; rates are in samples/s. A ceiling below the rate of the
-    whole `fit` is None, because the machine was slower when it was measured; the other ceiling then decides the bottleneck.
-    """
+    """Return the bottleneck, the rates of step and input alone (the ceilings), and the rate of the run that read them."""
+    # That run is the one whose rate is nearest to the confirmed rate; rates are in samples/s. A ceiling below the rate of
+    # the whole `fit` is None, because the machine was slower when it was measured; the other ceiling then decides the
+    # bottleneck.
     complete = [
-        (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
+        (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second, m.steady_samples_per_second)
         for m in measured
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
         return Bottleneck.UNKNOWN, None, None, None
-    confirmed = choice.samples_per_second
-    rate, compute, inputs = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
-    reached = max(rate, confirmed)
+    confirmed = answer.samples_per_second
+    of_epochs, compute, inputs, steady = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
+    rate = steady or of_epochs
+    reached = max(rate, confirmed * rate / of_epochs)
     compute_holds, input_holds = (ceiling >= reached / (1 + _CEILING_NOISE) for ceiling in (compute, inputs))
     if compute_holds and input_holds:
         bottleneck = decide_bottleneck(reached, compute, inputs)

@@ -17,11 +17,10 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
-PREFIX = "autofit-"
-"""Prefix of the names of studies."""
-
+PREFIX = "autofit-"  # prefix of the names of studies
 _MEMORY_STEP_BYTES = 64 * 2**20  # RAM is rounded to this: kernels report a few KiB more or less for the same machine
-_BUDGET = (
+_BUDGET = (  # settings that change the result, but not the trials
+    "batch_size",
     "max_trials",
     "max_seconds",
     "max_trial_seconds",
@@ -35,33 +34,32 @@ _BUDGET = (
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Everything that determines the result of a tune, except for the workload, which the launcher holds.
-
-    `limits_asked` are the device and host limits as the user wrote them: a percentage is the same request even if its value
-    in bytes changes. `environment` holds versions and switches outside the user's code. If `fresh` is true, stored trials
-    are deleted first.
-    """
+    """Everything that determines the result of a tune, except for the workload, which the launcher holds."""
 
     workload_fingerprint: str
     machine: Machine
     placement: Placement
     limits: Limits
-    limits_asked: tuple[str, str]
+    limits_asked: tuple[str, str]  # device and host, as written: a percentage is the same request if its bytes change
     settings: TuneSettings = field(default_factory=TuneSettings)
-    fresh: bool = False
+    fresh: bool = False  # whether stored trials are deleted first
     call_source: CallSource = field(default_factory=CallSource)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # versions and switches outside the user's code
+    sampler_key: str = ""  # identifies the sampler in the settings, before it draws
 
     @property
     def asked_baseline(self) -> FitConfig:
         """The values of the baseline that the user gave; the other knobs are None."""
         return FitConfig.of(self.settings.baseline.values())
 
-    def baseline(self, description: Description) -> FitConfig:
-        """Return the baseline. For each knob it has the user's value, the data's own value or Keras's default.
+    @property
+    def changes_learning(self) -> bool:
+        """Whether another batch size changes the updates: not in inference, nor if gradients are accumulated."""
+        return self.call_source.call == FIT and self.settings.effective_batch_size is None
 
-        A batch size that several devices cannot share evenly does not train; it is rounded up to one that they can share.
-        """
+    def baseline(self, description: Description) -> FitConfig:
+        """Return the baseline. For each knob it has the user's value, the data's own value or Keras's default."""
+        # a batch size that several devices cannot share evenly does not train; it is rounded up to one that they can share
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
@@ -74,21 +72,19 @@ class TuneRequest:
             "limits": self.limits_asked,
             "space": {knob: repr(values) for knob, values in self.settings.space.values().items()},
             "baseline": self.settings.baseline.values(),
-            "max_batch_size": self.settings.max_batch_size,
             "effective_batch_size": self.settings.effective_batch_size,
         }
         return PREFIX + _hash(parts)
 
     def warm_start_key(self) -> str:
-        """Return the key that is the same for all requests with the same workload on the same hardware."""
         return _hash(self._workload_and_hardware())
 
     def result_key(self) -> str:
-        """Return the storage key of the result.
-
-        Requests that differ only in the settings of `_BUDGET` share a study with its trials, but each has its own result.
-        """
+        """Return the storage key of the result."""
+        # requests that differ only in these settings and the sampler share a study with its trials, but each has a result
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
+        if self.sampler_key:
+            parts["sampler"] = self.sampler_key
         return f"{attributes.RECORD}:{_hash(parts)}"
 
     def metadata(self) -> dict[str, str]:

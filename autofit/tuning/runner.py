@@ -20,6 +20,9 @@ _LIBRARY_BYTES = 512 * 2**20  # memory left to a GPU's libraries if they find no
 _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
 _GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
 _REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
+_GAP_SECONDS = 5.0  # a gap between epochs that is not read is assumed to be shorter
+_LEAST_SHARE = 1e-6  # of an epoch, for a tolerance of 0
+_SHORT_EPOCH_RATIO = 10.0  # of an epoch to a trial's timing: longer ones take too long to matter in a search
 _PROMISING_RATIO = 0.9  # the measurement of a config ends early if its rate is clearly below this share of the best
 
 
@@ -30,6 +33,7 @@ class TrialRunner:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
         self._launcher = launcher
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
+        self._epoch_samples = request.settings.sample_count
 
     def describe(
         self,
@@ -47,6 +51,8 @@ class TrialRunner:
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
             self.budget.allow_compiling()
+        if isinstance(result, Description):
+            self._epoch_samples = result.sample_count or self._epoch_samples
         return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
@@ -54,32 +60,20 @@ class TrialRunner:
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
         return self._measured(replace(spec, limits=limits or spec.limits), activity)
 
-    def rerun(self, config: FitConfig, measured: Measurement, activity: Activity) -> Measurement:
-        """Measure a config of the search again, without the rates of step and input alone, which are known."""
-        spec = replace(
-            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
-            compute_samples_per_second=measured.compute_samples_per_second,
-            input_samples_per_second=measured.input_samples_per_second,
-            memory_is_read=True,
-        )
-        return self._measured(spec, activity)
-
     def search_trial(
         self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
     ) -> Measurement:
-        """Measure a config; end early if it cannot beat the best of `trials`.
-
-        If a trial with the same batch size and steps in a call has read the rate of the step alone, that rate is reused.
-        """
+        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
         best = max((trial.samples_per_second for trial in trials), default=0.0)
         step = config.batch_size, config.steps_per_execution
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
-        rates = (measured.compute_samples_per_second for measured in same)
+        read = next((m for m in same if m.compute_is_read and m.compute_samples_per_second), None)
         spec = replace(
             self._spec(Role.MEASURE, config, SEARCH_SECONDS),
             deadline_seconds=deadline_seconds,
             rate_to_beat=_PROMISING_RATIO * best,
-            compute_samples_per_second=next(filter(None, rates), None),
+            compute_samples_per_second=None if read is None else read.compute_samples_per_second,
+            compute_spread=None if read is None else read.compute_spread,
         )
         return self._measured(spec, activity)
 
@@ -97,17 +91,16 @@ class TrialRunner:
         `measured` is a measurement of this or a similar config in the search.
         """
         spec = replace(
-            self._spec(Role.CONFIRM, config, CONFIRM_SECONDS),
+            _given_rates(self._spec(Role.CONFIRM, config, CONFIRM_SECONDS), measured),
             deadline_seconds=self.budget.confirming_deadline_seconds(measured),
-            compute_samples_per_second=measured.compute_samples_per_second,
-            input_samples_per_second=measured.input_samples_per_second,
             validates=validates,
-            memory_is_read=not validates,
             validation_batch_size=validation_batch_size,
         )
         return self._measured(spec, activity)
 
     def _spec(self, role: Role, config: FitConfig, measure_seconds: float = 0.0) -> TrialSpec:
+        """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""
+        longest = _GAP_SECONDS / max(self.request.settings.tolerance / 2, _LEAST_SHARE)
         return TrialSpec(
             role,
             config,
@@ -115,10 +108,11 @@ class TrialRunner:
             self.budget.deadline_seconds(),
             measure_seconds,
             effective_batch_size=self.request.settings.effective_batch_size,
+            longest_epoch_seconds=longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * measure_seconds),
+            epoch_samples=self._epoch_samples,
         )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        """Measure a config; measure it once more if the limit left no memory for libraries or other work disturbed it."""
         result = self._run_once(spec, activity)
         left_seconds = spec.deadline_seconds - result.seconds
         again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None
@@ -129,7 +123,6 @@ class TrialRunner:
         return self._undisturbed(again, activity, result, f"{result.conditions.other_work} while {spec.config} was timed")
 
     def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement, work: str) -> Measurement:
-        """Repeat a disturbed measurement if there is time and a repeat may help; otherwise warn the user, once per tune."""
         if again is None or not self._repeats_left or not self.budget.allows_repeats(disturbed):
             self._warn_once(work)
             return disturbed
@@ -149,7 +142,6 @@ class TrialRunner:
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure under a lower device limit, which leaves room for the GPU's libraries; return None if this fails too."""
         if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
             return None
         lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
@@ -171,7 +163,6 @@ class TrialRunner:
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
-        """Run a trial; repeat it if it was lost because another program killed the trial server."""
         result = self._launched(spec, activity)
         if isinstance(result, Description) or not result.evidence.server_lost:
             return result
@@ -191,6 +182,16 @@ class TrialRunner:
                     result: Measurement | Description = end.value
                     return result
                 self.emit(replace(activity, phase=phase))
+
+
+def _given_rates(spec: TrialSpec, measured: Measurement) -> TrialSpec:
+    return replace(
+        spec,
+        compute_samples_per_second=measured.compute_samples_per_second,
+        compute_spread=measured.compute_spread,
+        input_samples_per_second=measured.input_samples_per_second,
+        input_spread=measured.input_spread,
+    )
 
 
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:

@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
+from autofit.errors import UsageError
 from autofit.machine import gpus, limits
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, AutotunedValue, Space
@@ -27,14 +29,25 @@ def _share(value: Any) -> Any:
 
 
 def _at_least(lowest: int) -> Callable[[int], int]:
-    """Make a validator that accepts AUTOTUNE and the numbers from `lowest` on."""
-
     def validate(value: int) -> int:
         if value < lowest and value != AUTOTUNE:
             raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
         return value
 
     return validate
+
+
+TUNE, KEEP, LARGEST = "tune", "keep", "largest"
+"""What to do with the batch size: find both answers, only that of the own batch size, or the largest batch that fits."""
+
+
+def _sampler(value: Any) -> Any:
+    if value is not None:
+        from autofit.search.sampler import is_sampler  # loads Optuna, which takes a second
+
+        if not is_sampler(value):
+            raise ValueError("in Python, give a sampler of Optuna, as in sampler=optuna.samplers.TPESampler()")
+    return value
 
 
 Share = Annotated[
@@ -62,7 +75,6 @@ class Baseline(BaseModel):
     steps_per_execution: Count | None = None
 
     def values(self) -> dict[str, Any]:
-        """The knobs that are set."""
         return self.model_dump(exclude_none=True)
 
 
@@ -79,6 +91,12 @@ class TuneSettings(BaseModel):
         default=Space(),
         description='Values to try for each knob: a range, `{"min": 8, "max": 1024}`, or a list of choices, `[8, 16, '
         "1024]`. Knobs left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.",
+    )
+    batch_size: Literal["tune", "keep", "largest"] | Count = Field(
+        default="tune",
+        description="What to do with the batch size. tune: find the fastest configuration at your own batch size, which "
+        "trains with the same updates, and the fastest of all. keep: only the first. A number: the same, and this is your "
+        "own batch size. largest: the largest batch that fits. Your own batch size is that of `baseline`.",
     )
     baseline: Annotated[Baseline, NONE_IS_EMPTY] = Field(
         default=Baseline(),
@@ -106,22 +124,18 @@ class TuneSettings(BaseModel):
     max_trials: Count = Field(
         default=12,
         description="Maximum number of trials in the search. Describing the workload and confirming the choice do not "
-        "count.",
+        "count, nor do at most two trials at your own batch size after the search.",
     )
     max_seconds: Seconds | None = Field(
         default=None,
         description="Time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it "
-        "is reached is ended. As soon as one trial has finished, time for three pairs of confirming runs is "
-        "reserved (two while there are few trials and little time); fewer than two cannot show a gain.",
+        "is reached is ended. Once three trials have finished, time for three rounds of confirming runs is reserved; fewer "
+        "cannot show a gain.",
     )
     max_trial_seconds: Seconds = Field(
         default=180.0,
         description="Time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit is "
         "300 seconds longer if torch.compile compiles the train step.",
-    )
-    max_batch_size: Count | None = Field(
-        default=None,
-        description="Largest batch size to try, in samples, even if `space` has larger ones; None for no limit.",
     )
     effective_batch_size: Count | None = Field(
         default=None,
@@ -165,4 +179,26 @@ class TuneSettings(BaseModel):
         description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
     )
 
+    sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(
+        default=None,
+        exclude=True,  # not in files
+        description="Sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of "
+        "autofit's own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried "
+        "and is predicted to fit.",
+    )
+
     _explained = EXPLAINED
+
+    @model_validator(mode="after")
+    def _check_batch_size(self) -> TuneSettings:
+        present, size = self.baseline.batch_size, self.batch_size
+        if size != TUNE and self.space.batch_size is not None:
+            raise UsageError(
+                f'{size!r} is given, but space gives values to try; remove batch_size from space, or write "{TUNE}"',
+                key="batch_size",
+            )
+        if isinstance(size, int):
+            if present not in (None, size):
+                raise UsageError(f"{size} is given, but baseline has {present}; give one of them", key="batch_size")
+            self.__dict__ |= {"batch_size": KEEP, "baseline": self.baseline.model_copy(update={"batch_size": size})}
+        return self

@@ -3,7 +3,7 @@
     TuneRequest ──> describe ──> space, baseline, study
                                       │
               ┌───────────────────────┴──────────────────────┐
-              │  propose a config ──> run it ──> store it    │   until the proposer stops,
+              │  ask for a config ──> run it ──> tell        │   until the sampler stops,
               └───────────────────────┬──────────────────────┘   or trials or seconds run out
                                       │
                                   confirm ──> TuneRecord
@@ -23,19 +23,19 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_bytes, format_seconds
-from autofit.search.decision import Proposer
+from autofit.search.sampler import FrontierSampler
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import record as tune_records
+from autofit.tuning.budget import OWN_BATCH_TRIALS
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error
 from autofit.tuning.prepare import (
-    MakeProposer,
     Prepared,
     describe,
     edge_notice,
-    frontier_proposer,
+    make_sampler,
     notices,
     of_one_size,
     of_own_steps,
@@ -47,11 +47,9 @@ from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 
 
-def tune(
-    request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer = frontier_proposer
-) -> TuneRecord:
+def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
     """Find the fastest config that fits, confirm it, and store the result."""
-    tuning = _Tuning(request, launcher, emit, make_proposer)
+    tuning = _Tuning(request, launcher, emit)
     try:
         return tuning.run()
     except AutofitError as error:
@@ -62,9 +60,8 @@ def tune(
 
 
 class _Tuning:
-    def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit, make_proposer: MakeProposer) -> None:
-        self._emit, self._make_proposer = emit, make_proposer
-        self._started_at = time.time()
+    def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
+        self._emit, self._started_at = emit, time.time()
         settings = request.settings
         self.study = TuningStudy(
             settings.storage,
@@ -91,32 +88,37 @@ class _Tuning:
         description = self._description = describe(self._runner)
         self._describing_seconds = self._runner.budget.seconds()
         self._forget_another_model(description)
-        prepared, proposer, confirmation = self._prepare(description)
+        prepared, sampler, confirmation = self._prepare(description)
         earlier_trials = self.study.trials()
         self._announce(prepared, earlier_trials)
-        while isinstance(ended := self._search(proposer, prepared, len(earlier_trials)), Description):
+        while isinstance(ended := self._search(sampler, prepared, len(earlier_trials)), Description):
             description = self._description = ended  # the workload takes only one batch size, or one step in a call
-            prepared, proposer, confirmation = self._prepare(description)
-        recommendation = confirmation.run()
-        if recommendation is None:
+            prepared, sampler, confirmation = self._prepare(description)
+        has_finished = any(trial.measurement.outcome is Outcome.OK for trial in self.study.trials())
+        if prepared.own_batch is not None and has_finished:
+            own = replace(prepared, space=prepared.own_space)
+            self._search(make_sampler(request, own), own, len(earlier_trials), OWN_BATCH_TRIALS)
+        answers = confirmation.run()
+        if answers is None:
             trials = (*self.study.trials(), *self._too_slow)
             space, baseline = prepared.space, prepared.baseline
             raise no_result_error(self._runner, trials, len(earlier_trials), description.compiler, baseline, space)
-        edge = edge_notice(request, prepared, recommendation.config)
+        edge = edge_notice(request, prepared, answers[0].config)
         if edge is not None:
             self._emit(edge)
-        record = tune_records.record(request, self._log(), description, recommendation, ended)
+        record = tune_records.record(request, self._log(), description, answers, ended)
         tune_records.store(self.study, request, record)
         return record
 
-    def _prepare(self, description: Description) -> tuple[Prepared, Proposer, Confirmation]:
+    def _prepare(self, description: Description) -> tuple[Prepared, FrontierSampler, Confirmation]:
         """Prepare a search and its confirmation; both use the stored trials that are in the space."""
         prepared = prepare(self._request, description, self.study)
         space, baseline = prepared.space, prepared.baseline
+        self._runner.budget.has_two_answers = prepared.own_batch is not None
         self.study.is_allowed = lambda config: config in space or config == baseline
-        proposer = self._make_proposer(self._request, prepared)
-        confirmation = self._confirmation = Confirmation(self._runner, self.study, proposer, prepared)
-        return prepared, proposer, confirmation
+        sampler = make_sampler(self._request, prepared)
+        confirmation = self._confirmation = Confirmation(self._runner, self.study, sampler.context, prepared)
+        return prepared, sampler, confirmation
 
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error. Store it as the result if nothing fits; else remove an empty study."""
@@ -155,18 +157,24 @@ class _Tuning:
         for notice in notices(request, prepared, len(self.study.stale)):
             self._emit(notice)
 
-    def _search(self, proposer: Proposer, prepared: Prepared, earlier: int) -> str | Description:
-        """Propose, run and store trials; return why it stopped, or a description that restricts the space."""
-        settings, budget = self._request.settings, self._runner.budget
+    def _search(self, sampler: FrontierSampler, prepared: Prepared, earlier: int, further: int = 0) -> str | Description:
+        """Ask for trials, run and tell them; return why it stopped, or a description that restricts the space.
+
+        If `further` is given, at most so many more trials run, at the own batch size, also in a tune that is resumed.
+        """
+        settings, budget, knobs = self._request.settings, self._runner.budget, prepared.space.knobs()
+        before = len(self.study.trials())
         while True:
-            trials = (*self.study.trials(), *self._too_slow)
-            decision = proposer.propose(trials)
-            reason = decision.stop_reason or budget.stop_reason(trials, prepared.baseline, earlier, len(self._too_slow))
-            if reason is not None or decision.proposal is None:
-                return reason or "nothing more was proposed"
-            config, why = decision.proposal.config, str(decision.proposal)
+            sampler.trials = trials = (*self.study.trials(), *self._too_slow)
+            most = min(before + len(self._too_slow), settings.max_trials) + further if further else settings.max_trials
+            reason = sampler.decide(trials).stop_reason
+            reason = reason or budget.stop_reason(trials, prepared.baseline, most, earlier, len(self._too_slow))
+            if reason is not None:
+                return reason
+            config = self.study.ask(sampler, sampler.suggest)
+            why = str(sampler.proposal)
             reserved = budget.reserved_seconds(trials, prepared.baseline)
-            doing = f"trial {len(trials) + 1} of at most {settings.max_trials}"
+            doing = f"trial {len(trials) + 1} of at most {most}" + ", at your own batch size" * bool(further)
             activity = Activity(doing, config, why=why, reserved_seconds=reserved)
             deadline_seconds = budget.trial_deadline_seconds(trials, prepared.baseline)
             measurement = self._runner.search_trial(config, trials, activity, deadline_seconds)
@@ -188,7 +196,7 @@ class _Tuning:
                     restricted = of_one_size(prepared, failed)
                     self._emit(one_size_notice(restricted))
                     return restricted
-            trial = self.study.add(Trial(config, measurement, why), prepared.space.knobs())
+            trial = self.study.tell(Trial(config, measurement, why), knobs)
             self._emit(TrialEnded(trial))
             require_user_code_ran(measurement)
 

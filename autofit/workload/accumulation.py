@@ -11,8 +11,7 @@ from autofit.errors import UsageError
 NAME = "gradient_accumulation_steps"
 """The argument of Keras's optimizers. A `build_model` with a parameter of this name receives it."""
 
-BUILD_MODEL = "build_model"
-"""The value that `place_of` returns if `build_model` has a parameter for the accumulation steps."""
+BUILD_MODEL = "build_model"  # the value that `place_of` returns if `build_model` has a parameter for the accumulation steps
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
@@ -28,10 +27,10 @@ def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -
     return {NAME: steps} if steps > 1 else {}
 
 
-def is_argument_of(build_model: Callable[..., Any]) -> bool:
-    """Return whether `build_model` has a parameter for the accumulation steps."""
+def is_argument_of(build_model: Callable[..., Any], name: str = NAME) -> bool:
+    """Return whether `build_model` has a parameter of this name; by default, that for the accumulation steps."""
     try:
-        return NAME in inspect.signature(build_model).parameters
+        return name in inspect.signature(build_model).parameters
     except ValueError:  # some builtins have no signature
         return False
 

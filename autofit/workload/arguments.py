@@ -26,8 +26,7 @@ def written_as(form: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
-NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
-"""Replaces None by an empty mapping."""
+NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)  # replaces None by an empty mapping
 
 Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
 """Keyword arguments for one of the user's functions; None means that there are none."""
@@ -65,7 +64,7 @@ def _problem(error: Any, keys: list[str], fields: Mapping[str, Any]) -> str:
         for key in keys[:-1]:
             inner = fields[key].annotation
             fields = inner.model_fields if inspect.isclass(inner) and issubclass(inner, BaseModel) else {}
-        return no_such(keys[-1], fields)
+        return no_such(keys[-1], [name for name, field in fields.items() if not field.exclude])
     if error["type"] == "missing":
         return "is missing; write path/to/file.py:function or package.module:function"
     reason = error["msg"].removeprefix("Value error, ")

@@ -27,12 +27,9 @@ def call_source_of(workload: Workload) -> CallSource:
     imports: _Imports = {line: set() for line in workload.program.imports}
     build, model_kwargs = _unwrapped(workload.build_model, workload.model_kwargs)
     name, written = _name(build, imports), _written(model_kwargs)
-    arguments = [
-        *(["..."] if len(written) < len(model_kwargs) else []),
-        *(f"{key}={value!r}" for key, value in written.items()),
-    ]
-    model = f"{name or 'build_model'}({', '.join(arguments)})"
-    elided = ["model"] if name is None or len(written) < len(model_kwargs) else []
+    left_out = ["..."] if len(written) < len(model_kwargs) else []
+    model = f"{name or 'build_model'}({', '.join([*left_out, *(f'{key}={value!r}' for key, value in written.items())])})"
+    elided = ["model"] if name is None or left_out else []
     sources: dict[str, Any] = {}
     for key in ("data", "validation"):
         source, is_whole = _source(key, workload, imports)
@@ -67,23 +64,15 @@ def _given(name: str, function: Any) -> str:
 
 
 def _source(key: str, workload: Workload, imports: _Imports) -> tuple[dict[str, Any], bool]:
-    """Return the fields of `CallSource` for `data` or `validation`, and whether they are all that its code needs.
-
-    Arrays, and objects with knobs as attributes, have no name in code.
-    """
+    """Return the fields of `CallSource` for `data` or `validation`, and whether they are all that its code needs."""
     data = getattr(workload, key)
-    form = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS
-    if callable(data) or isinstance(data, Reference):
-        form = DataForm.FACTORY
     named, kwargs = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
     written = _written(kwargs)
-    name = _name(named, imports) if callable(data) or isinstance(data, Reference) else None
-    unnamed = f"make_{key}" if form is DataForm.FACTORY else key
-    source = {
-        key: None if data is None else name or unnamed,
-        f"{key}_kwargs": written,
-        f"{key}_form": form,
-    }
+    # arrays, and objects with knobs as attributes, have no name in code
+    form, name, unnamed = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS, None, key
+    if callable(data) or isinstance(data, Reference):
+        form, name, unnamed = DataForm.FACTORY, _name(named, imports), f"make_{key}"
+    source = {key: None if data is None else name or unnamed, f"{key}_kwargs": written, f"{key}_form": form}
     return source, data is None or (name is not None and written == kwargs)
 
 

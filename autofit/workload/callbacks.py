@@ -21,8 +21,7 @@ from typing import Any
 
 from autofit.workload.reference import Reference
 
-FOLDER = "folder"
-"""The parameter of a function for callbacks that trials call."""
+FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 
 # Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
 # is the user's own, and a LearningRateScheduler calls the user's function.
@@ -33,15 +32,11 @@ _HOOKS += ["on_batch_begin", "on_batch_end"]
 
 @dataclass(frozen=True)
 class TrialCallbacks:
-    """The callbacks of a trial.
-
-    `run` are the callbacks that run, `left_out` describes those that do not. `of_batches` names those, run or left out,
-    that the user's own `fit` calls for each batch.
-    """
+    """The callbacks of a trial."""
 
     run: tuple[Any, ...] = ()
-    left_out: tuple[str, ...] = ()
-    of_batches: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # descriptions of those that do not run
+    of_batches: tuple[str, ...] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
 
     @classmethod
     def of_objects(cls, given: Any) -> TrialCallbacks:
@@ -104,7 +99,6 @@ def _of_batches(callbacks: Any) -> tuple[str, ...]:
 
 
 def _is_own(callback: Any, hook: str) -> bool:
-    """Return whether a hook is the user's own: a method, or the function that a `LambdaCallback` calls for it."""
     function = vars(callback).get(hook) or getattr(type(callback), hook, None)
     return function is not None and not _is_of_keras(function)
 

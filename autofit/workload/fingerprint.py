@@ -67,6 +67,14 @@ def identify(workload: Workload) -> Identity:
     return Identity(fingerprint.hexdigest()[:16], versions)
 
 
+def identity_of(value: Any) -> str:
+    """Return a hash of an object's class and state; it is the same in every process."""
+    hasher = _Hasher(OwnModules([]))
+    with explained_pickling_errors():
+        hasher.dump(value)
+    return hasher.digest.hexdigest()[:16]
+
+
 def version_of(package: str) -> str | None:
     """Return the version of a package, given the name under which it is imported; None if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -106,7 +114,6 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return "parts" if obj is _Hasher else None
 
     def reducer_override(self, obj: Any) -> Any:
-        """Reduce an object that is not a built-in container or value to the parts that are hashed."""
         parts: Any
         if isinstance(obj, FunctionType | BuiltinFunctionType | type):
             parts = self._definition(obj)
@@ -178,7 +185,6 @@ def _code_parts(code: CodeType) -> list[Any]:
 
 
 def _globals_of(code: CodeType) -> Iterator[str]:
-    """Return the names of the globals that a function's code and the functions inside it use."""
     yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBALS)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -36,12 +36,10 @@ _REFUSED = {
     "y": "give it in data, as (x, y)",
     "sample_weight": "give it in data, as (x, y, sample_weight)",
     "validation_data": "give it as validation",
-    "batch_size": "it is tuned; write your current value in baseline, or a fixed value in space",
     **dict.fromkeys(("workers", "max_queue_size", "use_multiprocessing"), "it is tuned; write a fixed value in space"),
+    "batch_size": "write batch_size=N as an argument of tune",
 }
-MADE = (CALLBACKS, CLASS_WEIGHT)
-"""Arguments that may be given as a function that returns their value."""
-
+MADE = (CALLBACKS, CLASS_WEIGHT)  # arguments that may be given as a function that returns their value
 _WITH_TARGETS = 2  # parts in (x, y)
 
 

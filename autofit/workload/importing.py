@@ -37,11 +37,7 @@ _NOT_USERS = (  # files whose frames are not the user's code
 
 @contextlib.contextmanager
 def importing(argv: Sequence[str]) -> Iterator[None]:
-    """Guard the import of the user's modules, which see `argv` as `sys.argv`.
-
-    Raises:
-        UsageError: a module trains, saves or ends the program when it is imported.
-    """
+    """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
     own_argv, guard = sys.argv, _Guard()
     sys.argv = list(argv)
     try:

@@ -29,25 +29,18 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class _Setting:
-    """A line of Python that sets `{}` to a value, the module that holds the setting, how to read it, and its default."""
-
-    line: str
-    module: str
+    line: str  # of Python, which sets `{}` to a value
+    module: str  # which holds the setting
     read: Callable[[Any], Any]
     default: Any = None
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a program has set.
+    """What a program has set."""
 
-    Attributes:
-        lines: lines of Python that make the settings.
-        custom_objects: the objects that `keras.saving` knows by name, except those of installed packages.
-    """
-
-    lines: tuple[str, ...] = ()
-    custom_objects: Mapping[str, Any] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()  # lines of Python that make the settings
+    custom_objects: Mapping[str, Any] = field(default_factory=dict)  # those that `keras.saving` knows by name
 
     @property
     def decisive(self) -> list[Any]:
@@ -56,16 +49,11 @@ class Program:
 
     @property
     def imports(self) -> list[str]:
-        """The imports that the lines need."""
         packages = dict.fromkeys(line.partition(".")[0] for line in self.lines)
         return ["import tensorflow as tf" if package == "tf" else f"import {package}" for package in packages]
 
     def apply(self) -> None:
-        """Make the settings in this process, except those of a backend that this process has not loaded.
-
-        Raises:
-            UsageError: a setting cannot be made here.
-        """
+        """Make the settings in this process, except those of a backend that it has not loaded; UsageError if one fails."""
         if self.lines or self.custom_objects:
             import keras  # noqa: F401  # heavy: must stay out of the parent; it loads its backend
         for line in self.lines:
@@ -95,7 +83,6 @@ def _state(name: str) -> Any:
 
 
 def _dtype_policy(config: Any) -> str | None:
-    """Return the name of the default dtype policy; None if it follows `floatx`."""
     policy = _state("dtype_policy")
     return None if policy is None or policy.name == config.floatx() else str(policy.name)
 

@@ -108,11 +108,8 @@ class Workload:
                 raise UsageError(f"{self.call} does not validate; remove validation", key="validation")
 
     def _argv(self) -> list[str]:
-        """The arguments that the user's modules see in a trial: those of this program, or the file that a YAML file names.
-
-        A script that reads its arguments when it is imported must not read those of the command `autofit`.
-        """
-        build = self.build_model
+        """The arguments that the user's modules see in a trial: this program's, or the file that a YAML file names."""
+        build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
         return [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
 
     def save(self, folder: Path) -> None:
@@ -132,10 +129,7 @@ def load(folder: Path) -> Workload:
     """Read a saved workload, with its arrays mapped into memory.
 
     This first sets the module search path to that of the process that saved the workload, and applies its settings
-    (see `program`).
-
-    Raises:
-        UsageError: a module of the user trains, saves or ends the program when it is imported.
+    (see `program`). Raises UsageError as `importing` does.
     """
     with open(folder / _PICKLE_FILE, "rb") as file:
         path, sys.argv[:], program = pickle.load(file)
@@ -160,7 +154,7 @@ def explained_pickling_errors() -> Iterator[None]:
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
         raise UsageError(
-            f"the model or the data cannot be sent to another process: {str(error) or type(error).__name__}. "
+            f"the model, the data or the sampler cannot be sent to another process: {str(error) or type(error).__name__}. "
             "Pass functions that open files and create objects when they are called"
         ) from None
 

@@ -56,6 +56,21 @@ def stream(batch_size=8, num_workers=0, prefetch_factor=None):
     return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
 
 
+def counted_stream(batch_size=8, num_workers=0, prefetch_factor=None):
+    """A stream that tells its length."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Stream(IterableDataset):
+        def __len__(self):
+            return 500 * ROWS
+
+        def __iter__(self):
+            pictures = Pictures()
+            return (pictures[index] for index in range(500 * ROWS))
+
+    return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+
+
 def forgets_its_workers(batch_size=8, num_workers=0, prefetch_factor=None):
     return loader(batch_size)
 

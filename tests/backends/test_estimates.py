@@ -9,7 +9,7 @@ import pytest
 
 from autofit.records.states import FailureKind, Outcome
 from autofit.records.trial import FitConfig
-from autofit.search.surrogate.device_memory import estimates
+from autofit.search.memory import estimates
 from tests import workloads as w
 from tests.installed import needs
 

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from autofit.records.result import Recommendation, Speedup, TuneLog
+from autofit.records.result import Answer, Speedup, TuneLog
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.report import snippet
@@ -36,7 +36,7 @@ CASES = {
 def lines_of(workload, description, config, folder):
     """The lines to paste for a config."""
     request = make_request(folder, call_source=call_source_of(workload), host_bytes=8192 * MIB)
-    chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
+    chosen = Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
     log = TuneLog(
         limits=request.limits,
         machine=request.machine,
@@ -46,7 +46,7 @@ def lines_of(workload, description, config, folder):
         seconds=1.0,
         call_source=request.call_source,
     )
-    return snippet.render(records.record(request, log, description, chosen, "settled"))
+    return snippet.render(records.record(request, log, description, (chosen, chosen), "settled"))
 
 
 @pytest.fixture(scope="module")

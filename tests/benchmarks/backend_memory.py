@@ -33,7 +33,7 @@ def measure(backend, name):
     import zoo
 
     from autofit.backends.protocol import TrainStep
-    from autofit.search.surrogate.device_memory import estimates
+    from autofit.search.memory import estimates
 
     first = zoo.MODELS[zoo.BY_NAME[name]].first_probe
     model, size = zoo.build_model(name), TIMES * first
@@ -41,7 +41,7 @@ def measure(backend, name):
         from autofit.backends.jax.step_footprint import StepFootprint
     else:
         from autofit.backends.torch.step_footprint import StepFootprint
-    step = StepFootprint(TrainStep(model, zoo.Batches(name, first)[0], device=None, limit_bytes=None))
+    step = StepFootprint(TrainStep(model, zoo.Batches(name, first)[0], device=None))
     footprints = list(step.estimates((first, 4 * first), compile_all=False))
     estimated = round(estimates(footprints, np.array([size]))[0])
     row = {"backend": backend, "model": name, "batch": size, "estimated": estimated}

@@ -52,7 +52,7 @@ def bound_of(tree, known, peaks, estimate):
     from autofit.records.states import Outcome
     from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
     from autofit.search.context import SearchContext
-    from autofit.search.surrogate.memory import MemorySurrogate
+    from autofit.search.memory import Memory
 
     footprints = ()
     if estimate is not None:
@@ -63,7 +63,7 @@ def bound_of(tree, known, peaks, estimate):
     context = SearchContext(described, Limits(40 * GIB, 1024 * GIB), cores=16, on_cpu=False)
     measured = (Measurement(Outcome.OK, Evidence(""), 5.0, device_peak_bytes=int(peaks[size])) for size in known)
     trials = [Trial(FitConfig(size), measurement) for size, measurement in zip(known, measured, strict=True)]
-    return MemorySurrogate(context, trials).device(FitConfig(TARGET)).upper_bytes
+    return Memory(context, trials).device(FitConfig(TARGET)).upper_bytes
 
 
 def main():

@@ -31,10 +31,10 @@ def search(job):
     from autofit.records.description import Footprint
     from autofit.records.states import Outcome
     from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-    from autofit.search.acquisition import FrontierSearch
     from autofit.search.context import SearchContext
+    from autofit.search.frontier import FrontierSearch
+    from autofit.search.memory import Memory
     from autofit.search.space import SearchSpace, batch_grid
-    from autofit.search.surrogate.memory import MemorySurrogate
 
     draw = np.random.default_rng([seed, 14])
     limit = int(draw.choice([8, 16, 24, 40, 80])) * GIB
@@ -75,17 +75,16 @@ def search(job):
                 )
             trials.append(Trial(proposal.config, measured))
         if number in COUNTS:
-            surrogate = MemorySurrogate(context, trials)
-            shares[number] = largest(surrogate, FitConfig, limit) / true
+            shares[number] = largest(Memory(context, trials), FitConfig, limit) / true
     return [shares[count] for count in COUNTS], ooms, len(trials)
 
 
-def largest(surrogate, make_config, limit):
+def largest(memory, make_config, limit):
     """The largest batch whose upper bound is within the limit, by bisection."""
     low, high = 1, 2**17
     while high - low > 1:
         middle = (low + high) // 2
-        if surrogate.device(make_config(middle)).upper_bytes <= limit:
+        if memory.device(make_config(middle)).upper_bytes <= limit:
             low = middle
         else:
             high = middle

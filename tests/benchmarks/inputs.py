@@ -25,7 +25,7 @@ from generators import result_of
 
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.search.surrogate.host_memory import host_bytes_by_part
+from autofit.search.memory import host_bytes_by_part
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload

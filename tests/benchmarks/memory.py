@@ -43,7 +43,7 @@ from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.search.context import SearchContext
-from autofit.search.surrogate.memory import MemorySurrogate
+from autofit.search.memory import Memory
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -186,7 +186,7 @@ def two_probes(frozen):
         peaks = {int(b): peak for b, peak in case["peaks"].items()}
         batches = sorted(peaks)
         trials = [ran(FitConfig(b), peaks[b]) for b in batches[:2]]
-        surrogate = MemorySurrogate(SearchContext(description, LIMITS, 1, True), trials)
+        surrogate = Memory(SearchContext(description, LIMITS, 1, True), trials)
         for batch in batches[2:]:
             yield key, batch, peaks[batch], surrogate.device(FitConfig(batch))
 
@@ -249,7 +249,7 @@ def print_limits(frozen, count=100, seed=0):
         limit = chance.uniform(min(peaks.values()), max(peaks.values()))
         fits = [b for b in batches if peaks[b] <= limit]
         trials = [ran(FitConfig(b), peaks[b]) for b in batches[:2] if peaks[b] <= limit]
-        surrogate = MemorySurrogate(
+        surrogate = Memory(
             SearchContext(
                 DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes), 1, True
             ),
@@ -277,9 +277,7 @@ def print_host_table(frozen):
             ran(c, host_bytes=case["trials"][str(c)]["peak"], queued=case["trials"][str(c)]["queued"])
             for c in (settings[i] for i in GIVEN[name])
         ]
-        surrogate = MemorySurrogate(
-            SearchContext(DESCRIPTIONS.validate_python(case["description"]), HOST_LIMITS, 1, True), trials
-        )
+        surrogate = Memory(SearchContext(DESCRIPTIONS.validate_python(case["description"]), HOST_LIMITS, 1, True), trials)
         errors, covered = [], []
         for config in (c for i, c in enumerate(settings) if i not in GIVEN[name]):
             measured, predicted = case["trials"][str(config)]["peak"], surrogate.host(config)

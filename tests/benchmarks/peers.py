@@ -9,16 +9,18 @@ from unittest import mock
 import numpy as np
 import optuna
 
-from autofit.records.result import RateEstimate
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import selection
 from autofit.search.decision import Decision, Proposal, Reason
+from autofit.search.rates import estimated_rates
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
+from autofit.tuning.answers import MOST_CANDIDATES
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+_CONFIRMING_RUNS = 2
 
 
 class Peer:
@@ -124,7 +126,7 @@ class Grid(Peer):
 
 
 class Autofit(Peer):
-    """FrontierSampler and, if `races`, another run of each finalist; `without` disables a part of the proposer."""
+    """FrontierSampler and, if `races`, runs of what it chooses; `without` disables a part of the search."""
 
     def __init__(self, name, *, without=None, ceilings=True, races=True, tolerance=0.0):
         super().__init__(name)
@@ -141,7 +143,7 @@ class Autofit(Peer):
             on_cpu=case.on_cpu,
         )
         if self._without is not None:
-            self._without(sampler.proposer)
+            self._without(sampler.search)
         return sampler
 
     def search(self, case, most, draw):
@@ -161,26 +163,37 @@ class Autofit(Peer):
             yield config, measurement
 
     def finish(self, case, tried, draw):
-        trials, again = [Trial(c, m) for c, m in tried], []
-        estimates = self._last.proposer.rates(trials) if self._races else {}
-        baseline, rates = nearest(case.space, KERAS_DEFAULTS), {}
-        finalists = selection.finalists(trials, case.limits, self._tolerance, baseline, estimates)
-        for trial in finalists if self._races and len(finalists) > 1 else ():
-            again.append((trial.config, self._seen(case.run(trial.config, draw))))
-            if again[-1][1].outcome is not Outcome.OK:
-                rates = {}
+        """The likeliest best config; its confirming runs are readings, and it is chosen again, as in a tune."""
+        trials, again, confirmed = [Trial(c, m) for c, m in tried], [], []
+        while (chosen := self._likeliest(case, trials)) is not None and self._races:
+            if chosen in confirmed or len(confirmed) == MOST_CANDIDATES:
                 break
-            mean, deviation = estimates[trial.config]
-            rates[trial.config] = selection.updated(
-                RateEstimate(math.exp(mean), deviation), again[-1][1]
-            ).samples_per_second
-        chosen = selection.choose(finalists if rates else trials, case.limits, self._tolerance, baseline, rates)
-        return (chosen.config if chosen else None), again
+            confirmed.append(chosen)
+            for _ in range(_CONFIRMING_RUNS):
+                again.append((chosen, self._seen(case.run(chosen, draw))))
+                trials.append(Trial(*again[-1]))
+        return chosen, again
+
+    def estimated(self, case, trials, configs=None):
+        """The estimated rates of configs that ran; by default of those that may be chosen."""
+        if configs is None:
+            configs = list({trial.config: None for trial in selection.eligible(trials, case.limits)})
+        return estimated_rates(trials, configs, self._last.context) if self._races else readings(trials, configs)
+
+    def _likeliest(self, case, trials):
+        rates = self.estimated(case, trials)
+        return selection.nearest(rates, self._tolerance, nearest(case.space, KERAS_DEFAULTS)) if rates else None
 
     def _seen(self, measurement):
         if self._ceilings or measurement.outcome is not Outcome.OK:
             return measurement
         return replace(measurement, compute_samples_per_second=None, input_samples_per_second=None)
+
+
+def readings(trials, configs):
+    """The highest reading of each config."""
+    rates = {config: [t.samples_per_second for t in trials if t.config == config] for config in configs}
+    return {config: max(of_one) for config, of_one in rates.items()}
 
 
 def nearest(space, config):
@@ -198,20 +211,20 @@ class Blind:
     def __init__(self, context, trials):
         pass
 
-    def shares(self, configs, deviations):
+    def shares(self, configs):
         nothing = np.zeros(len(configs))
         return ((nothing, nothing),) * 2
 
 
 def without_memory(proposer):
     """Predict no memory: only OOMs rule configs out."""
-    feasibility = proposer.feasible.feasibility
+    feasible = proposer.feasible
 
     def blind(trials):
-        with mock.patch("autofit.search.feasibility.MemorySurrogate", Blind):
-            return feasibility(trials)
+        with mock.patch("autofit.search.frontier.Memory", Blind):
+            return feasible(trials)
 
-    proposer.feasible.feasibility = blind
+    proposer.feasible = blind
 
 
 def without_throughput(proposer):
@@ -219,10 +232,10 @@ def without_throughput(proposer):
     propose, draw = proposer.propose, np.random.default_rng(0)
 
     def at_random(trials):
-        candidates = np.flatnonzero(proposer.feasible.feasibility(trials).candidates)
+        candidates = np.flatnonzero(proposer.feasible(trials).safe)
         if len(trials) < 3 or not len(candidates):
             return propose(trials)
-        return Decision(Proposal(proposer.feasible.configs[int(draw.choice(candidates))], Reason.PROBE))
+        return Decision(Proposal(proposer.configs[int(draw.choice(candidates))], Reason.PROBE))
 
     proposer.propose = at_random
     proposer.rates = lambda trials: {

@@ -19,7 +19,6 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT, CALLS = 2.0, 3.0, 8, 5, 2
-STEPS_KNOB = "steps_per_execution"
 
 
 class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
@@ -28,12 +27,11 @@ class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIterat
 
 def arguments_of(make, config):
     """The arguments of `fit` that hold the data; a factory takes the knobs that it names, arrays only `batch_size`."""
-    knobs = {knob: value for knob, value in config.items() if knob != STEPS_KNOB}
     if inspect.signature(make).parameters:
-        return {"x": make(**knobs)}
+        return {"x": make(**config)}
     made = make()
     parts = made if isinstance(made, tuple) else (made,)
-    return {**dict(zip(("x", "y"), parts, strict=False)), **knobs}
+    return {**dict(zip(("x", "y"), parts, strict=False)), **config}
 
 
 def time_fit(model, arguments, config):
@@ -122,16 +120,14 @@ def time_predict(model, arguments, config):
     return {"rate": samples / seconds, "first_step": first - started, "ran": time.perf_counter() - started}
 
 
-def timed(programs, job, config, *, model=None, data=None, method="fit", backend=None):
+def timed(programs, job, config, *, data, method):
     """Time a config in a process; returns its rate, and its seconds without those after the first step.
 
-    The functions `{job}_model` and `{job}` of a module of programs make the model and the data, or those named.
+    The functions `{job}_model` and `data` of a module of programs make the model and the data.
     """
-    names = [programs, model or f"{job}_model", data or job, method]
-    command = [sys.executable, __file__, *names, json.dumps(config)]
-    environment = {**os.environ, **({"KERAS_BACKEND": backend} if backend else {})}
+    command = [sys.executable, __file__, programs, f"{job}_model", data, method, json.dumps(config)]
     started = time.perf_counter()
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = json.loads(output.splitlines()[-1])
     return row["rate"], time.perf_counter() - started - row["ran"] + row["first_step"]
 
@@ -141,7 +137,7 @@ def main():
     programs, model, data, method, config = sys.argv[1:]
     module, config = importlib.import_module(programs), json.loads(config)
     made = getattr(module, model)()
-    made.steps_per_execution = config.get(STEPS_KNOB, 1)
+    made.steps_per_execution = 1
     arguments = arguments_of(getattr(module, data), config)
     row = time_fit(made, arguments, config) if method == "fit" else time_predict(made, arguments, config)
     print(json.dumps(row), flush=True)

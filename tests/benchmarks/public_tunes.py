@@ -76,7 +76,7 @@ def timed_fit(job, config):
 
 
 def tune(job):
-    """Tune a job; returns the result and its wall-clock seconds."""
+    """Run `autofit tune` on a job as a user does; returns the result and its wall-clock seconds."""
     (sizes, data, knobs), (program, method) = SPACES[job], parts_of(job)
     document = {
         "call": method,
@@ -89,17 +89,12 @@ def tune(job):
         },
         "baseline": own_config(job).values(),
     }
-    return tuned(document)
-
-
-def tuned(document):
-    """Run `autofit tune` on a YAML document as a user does; returns its result and its wall-clock seconds."""
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "job.yaml").write_text(yaml.safe_dump(document))
         command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
         started = time.perf_counter()
-        program = pathlib.Path(sys.executable).with_name("autofit")
-        process = subprocess.run([program, *command], check=False, cwd=folder, capture_output=True, text=True)
+        executable = pathlib.Path(sys.executable).with_name("autofit")
+        process = subprocess.run([executable, *command], check=False, cwd=folder, capture_output=True, text=True)
         if process.returncode:
             raise SystemExit(process.stdout + process.stderr)
         return json.loads((pathlib.Path(folder) / "result.json").read_text()), time.perf_counter() - started

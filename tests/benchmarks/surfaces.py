@@ -187,17 +187,17 @@ class Surface:
 
     def best(self, configs):
         """The highest rate among configs that run."""
-        at = ConfigArrays.of(configs)
+        at = ConfigArrays.of(configs, self.cores)
         return float(self.rate(at)[self.fits(at)].max())
 
     def true_rate(self, config):
         """Samples per second, without noise; 0 where it does not run."""
-        at = ConfigArrays.of([config])
+        at = ConfigArrays.of([config], self.cores)
         return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
 
     def run(self, config, draw):
         """A trial: the measurement that autofit would report."""
-        at = ConfigArrays.of([config])
+        at = ConfigArrays.of([config], self.cores)
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
             evidence = Evidence("device full")

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 
-OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes", "step_knobs")
+OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "public_tunes")
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -28,7 +28,7 @@ def test_a_simulated_gpu_is_filled_without_an_oom():
     lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout.splitlines()
     assert lines[-1].startswith("out of memory: 0 of ")
     after_six = lines[-2].split()
-    assert (after_six[0], float(after_six[2]) >= 0.9, float(after_six[-1]) <= 1.0) == ("6", True, True)
+    assert (after_six[0], float(after_six[2]) >= 0.85, float(after_six[-1]) <= 1.0) == ("6", True, True)
 
 
 def test_every_way_of_searching_runs_on_a_surface_and_a_table(monkeypatch):
@@ -51,15 +51,3 @@ def test_the_curves_of_real_gpus_are_searched(monkeypatch):
         for name in set(search.ON_GPU_CURVES) - {"GP"}:
             (row,) = search.search((name, group, kind, "zeus|v100|imagenet/resnet50", None, 0))
             assert 0 <= row[5] <= (0.05 if name == "autofit" else 1)
-
-
-def test_searches_run_with_and_without_a_first_estimate(monkeypatch):
-    monkeypatch.syspath_prepend(HERE)
-    import first_estimate
-
-    for _, members, knowns in first_estimate.cases():
-        for known in knowns:
-            regret, ooms, trials, seconds = first_estimate.search((*members[0], known))
-            assert 0 <= regret <= 1
-            assert ooms <= trials <= 2 * first_estimate.TRIALS
-            assert seconds > 0

@@ -29,7 +29,9 @@ both. Each benchmark describes its method at its top, prints its frozen figures 
 again with `--run`. Figures are ratios measured side by side in one run. `autofit verify` shows how far autofit's figures
 are right on *your* machine.
 
-No GPU has been measured yet. What is said of GPUs comes from compiling for them and from figures that others published.
+One GPU has been measured, for 14 minutes: an H200 on JAX and torch ([h200.txt](h200.txt)). Peaks, estimates, limits, kills
+and out-of-memory trials were right there; tunes of a minute or two searched too little, and rates of small steps on JAX
+were stated 11 % too low. What else is said of GPUs comes from compiling for them and from figures that others published.
 
 """
 
@@ -98,14 +100,18 @@ def curves(text):
 
 
 def confirmation(text):
-    """Error rates of the confirming pairs."""
+    """Error rates of the rounds of confirming runs."""
     wrong, covers = found(r'wrong "faster", at most: ([\d.]+)%; intervals that cover: ([\d.]+)% or more', text)
     (at_ten,) = found(r"^normal +10%(?: +\S+ +\S+ +\S+){3} +(\S+)%", text)
-    weak = rows(r"^(normal|config x 3|heavy tails|wandering) +30%(?: +\S+ +\S+ +\S+){4} +(\S+)%", text)
+    weak = rows(r"^(normal|configs x 3|heavy tails|wandering) +30%(?: +\S+ +\S+ +\S+){4} +(\S+)%", text)
+    lines = [re.findall(r"([\d.]+)%", line) for line in text.split("whole decisions")[1].splitlines()]
+    whole = [float(share) for numbers in lines for share in numbers[1::2]]  # the first is the noise
     return (
         f"In simulations with noise of 1 to 30 %, a configuration that is not faster is called faster in at most {wrong} % "
         f"of cases, and the stated interval covers the true ratio in at least {covers} %. With 10 % of normal noise, a "
-        f"gain of 1.25x is shown in {at_ten} % of cases."
+        f"gain of 1.25x is shown in {at_ten} % of cases. Where nothing is faster, a tune with both answers and up to three "
+        f"candidates for each calls anything faster in {statistics.fmean(whole):.1f} % of cases in the mean, {max(whole)} "
+        "% at most."
     ), [f"{kind} noise of 30 %: a gain of 1.5x is shown in only {share} % of cases" for kind, share in weak]
 
 
@@ -276,26 +282,6 @@ def backend_rates(text):
     ), [f"{name} on {backend}: {ratio} ({low} to {high})" for name, backend, ratio, low, high in outside]
 
 
-def step_knobs(text):
-    """Several steps in a call."""
-    means = rows(r"^(\w+): geometric mean ([\d.]+), lowest ([\d.]+), highest ([\d.]+)", text)
-    every = rows(
-        r"^(\w+), (\w+) +\d+ +(?:none shown|([\d.]+) \(([\d.]+) to ([\d.]+)\)) +([\d.]+)(?: \(([\d.]+) to ([\d.]+)\))?",
-        text,
-    )
-    misses = [
-        f"{program} on {backend}: stated {stated} ({low} to {high}), timed {timed} ({timed_low} to {timed_high})"
-        for program, backend, stated, low, high, timed, timed_low, timed_high in every
-        if stated and (float(timed_low) > float(high) or float(timed_high) < float(low))
-    ]
-    counts = {name: sum(row[1] == name for row in every) for name, *_ in means}
-    each = [f"{name} {mean}x ({counts[name]} of them), {low} to {high}x" for name, mean, low, high in means]
-    said = (
-        f"Gains of programs of Keras's gallery, timed by plain fits outside of autofit, geometric mean: {'; '.join(each)}."
-    )
-    return said, misses
-
-
 def phases(text):
     """Seconds of tunes."""
     tunes = rows(r"^(\S+) +after +\d+ +([\d.]+)", text)
@@ -318,7 +304,6 @@ CLAIMS = (
     Claim("confirmation", "A gain that is stated is one", confirmation, is_in_front=True),
     Claim("backend_rates", "Trials state the rate of a plain fit", backend_rates),
     Claim("input_rates", "The rate of the input alone", input_rates),
-    Claim("step_knobs", "Several steps in a call", step_knobs),
     Claim("inputs", "Host memory", inputs, is_in_front=True),
     Claim("memory", "Device memory, TensorFlow", memory, is_in_front=True),
     Claim("memory", "Device memory, TensorFlow with oneDNN's kernels", memory, output="memory-onednn"),

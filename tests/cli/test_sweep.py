@@ -41,7 +41,7 @@ def start(folder, *arguments):
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start(tmp_path)
-    assert any("chosen: " in line for line in process.stdout)  # its only trial and a confirming run have ended
+    assert any("baseline: " in line for line in process.stdout)  # its only trial and a confirming run have ended
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
@@ -51,7 +51,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     assert ended.returncode == 0, told
     assert "1 trial of an earlier run" in told
     assert kept(tmp_path) == [1]
-    assert told.count("chosen: batch 32") == 2  # the one that had run before the kill is taken over
+    assert told.count("baseline: batch 32") == 1  # which had run before the kill, and is taken over
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     cells = [(row["model_kwargs.filters"], row["outcome"], row["trials"]) for row in rows]
     assert cells == [("8", "ok", "1"), ("8", "failed", "0")]

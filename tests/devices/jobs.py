@@ -32,9 +32,7 @@ def rows(count=MOST):
 
 
 def build():
-    model = keras.Sequential(
-        [keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)],
-    )
+    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 

@@ -138,7 +138,7 @@ def answer_of(job, out):
         "data_kwargs": dict(result.data_kwargs),
         "fit_kwargs": dict(result.fit_kwargs),
         "config": str(result.config),
-        "confirmed": result.choice.confirmed,
+        "confirmed": result.fastest.confirmed,
         "limit, MiB": limit,
         "stated peak, MiB": result.host_peak_bytes // MIB,
     }

@@ -87,9 +87,8 @@ def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mo
 
         def finished():
             studies = watched.get_all_studies()
-            return [
-                t.number for study in studies[:1] for t in watched.get_all_trials(study._study_id) if t.state.is_finished()
-            ]
+            complete = (optuna.trial.TrialState.COMPLETE,)  # what the lost host was running has failed
+            return [t.number for one in studies[:1] for t in watched.get_all_trials(one._study_id, states=complete)]
 
         with ThreadPoolExecutor(1) as pool:
             sweep = pool.submit(on_ray, requests)

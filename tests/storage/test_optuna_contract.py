@@ -114,6 +114,42 @@ def test_a_trial_is_created_from_a_template(backend):
         assert stored.system_attrs["constraints"] == [0.5, -0.25], "optuna-dashboard reads the constraints there"
 
 
+def test_a_trial_is_asked_and_told(backend):
+    study = create_study(backend, "a")
+    asked = study.ask(template().distributions)
+    with relied_on_by("study.py", "the state and the start of a trial that was asked for"):
+        running = study.get_trials(states=(TrialState.RUNNING,))
+        assert [(trial.number, trial._trial_id) for trial in running] == [(asked.number, asked._trial_id)]
+        assert running[0].datetime_start == asked.datetime_start
+    with relied_on_by("study.py", "a constraint that is set by its attribute, as in a template"):
+        backend.set_trial_system_attr(asked._trial_id, "constraints:device_memory", 0.5)
+        study.tell(asked, None, TrialState.PRUNED)
+        assert study.get_trials()[0].constraints == {"device_memory": 0.5}
+    finished = pytest.raises(optuna.exceptions.UpdateFinishedTrialError)
+    with relied_on_by("study.py", "the error for a trial that is finished"), finished:
+        backend.set_trial_state_values(asked._trial_id, TrialState.FAIL)
+
+
+def test_a_sampler_that_stops_the_study_raises_when_its_trial_is_told(backend):
+    study = optuna.create_study(storage=backend, sampler=optuna.samplers.GridSampler({"batch_size": [8]}))
+    asked = study.ask({"batch_size": IntDistribution(1, 16)})
+    with relied_on_by("../search/sampler.py", "the error of Study.stop outside of Study.optimize"):
+        with pytest.raises(RuntimeError, match=r"Study\.stop"):
+            study.tell(asked, 1.0)
+        assert study.get_trials()[0].state is TrialState.COMPLETE
+
+
+def test_a_study_in_memory_takes_trials_under_their_numbers(backend):
+    trial_id = backend.create_new_trial(create_study(backend, "a")._study_id, template())
+    memory = optuna.storages.InMemoryStorage()
+    study = create_study(memory, "a")
+    with relied_on_by("study.py", "create_new_trial of an InMemoryStorage"):
+        for trial in (create_trial(state=TrialState.FAIL), backend.get_trial(trial_id)):
+            memory.create_new_trial(study._study_id, trial)
+        assert [(trial.number, trial.params) for trial in study.trials] == [(0, {}), (1, template().params)]
+        assert study.ask().number == 2
+
+
 def test_user_attributes_of_trials_have_their_table(database, tmp_path):
     database.create_new_trial(create_study(database, "a")._study_id, template())
     with relied_on_by("codec.py", "the table trial_user_attributes, where other programs read stored trials"):

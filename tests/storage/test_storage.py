@@ -1,16 +1,21 @@
 """Any Optuna storage."""
 
 import contextlib
+import signal
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from optuna.storages import JournalStorage, RDBStorage
+from optuna.trial import TrialState
 
 from autofit.errors import StorageError
 from autofit.storage import connection, urls
 from autofit.storage.codec import METRIC
-from tests.fakes import FakeLauncher, collect, make_request, tune
+from tests.fakes import FakeLauncher, collect, make_request, searched, tune
 
 
 @pytest.mark.parametrize("where", ["sqlite:///{}/t.db", "{}/t.db", "journal:{}/t.log", "sqlite:///{}/new/folder/t.db"])
@@ -138,3 +143,32 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="database is locked"):
         collect(tune, make_request(tmp_path, storage=str(file)), FakeLauncher())
     holder.close()
+
+
+@pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
+def test_what_a_killed_process_left_running_neither_counts_nor_stays(tmp_path, kind):
+    request = make_request(tmp_path, storage=kind.format(tmp_path))
+    program = """if True:
+        import os, pathlib, signal, sys
+        from tests.fakes import FakeLauncher, make_request, tune
+
+        class Killed(FakeLauncher):
+            def measure(self, spec):
+                if len(self.specs) == 4:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().measure(spec)
+
+        tune(make_request(pathlib.Path(sys.argv[1]), storage=sys.argv[2]), Killed(), lambda event: None)
+    """
+
+    def states():
+        with connection.opened(request.settings.storage) as backend:
+            trials = backend.get_all_trials(backend.get_study_id_from_name(request.fingerprint()))
+            return [trial.state for trial in trials]
+
+    command = [sys.executable, "-c", program, tmp_path, request.settings.storage]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    assert states() == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.RUNNING]
+    events, record = collect(tune, request, FakeLauncher())
+    assert (len(record.trials), len(searched(events))) == (8, 6)
+    assert states() == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAIL, *6 * [TrialState.COMPLETE]]

@@ -60,10 +60,11 @@ def test_a_pipeline_that_sleeps_is_the_bottleneck_and_its_rate_is_known(slow, pl
 
 def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known(slow):
     spec = TrialSpec(Role.MEASURE, FitConfig(16, 1, 10, False), Limits(None, 2**33), 60, 6.0)
-    told = {"rate_to_beat": 100 * 16 / SLOW, "compute_samples_per_second": 12345.0}
+    told = {"rate_to_beat": 100 * 16 / SLOW, "compute_samples_per_second": 12345.0, "compute_spread": 0.3}
     phases, measurement = drain(slow.run(replace(spec, **told)))
     assert measurement.steps * measurement.step_seconds < 4.0
-    assert measurement.compute_samples_per_second == 12345.0
+    assert (measurement.compute_samples_per_second, measurement.compute_spread) == (12345.0, 0.3)
+    assert not measurement.compute_is_read
     assert "compute_alone" not in phases
     assert measurement.samples_per_second == pytest.approx(16 / SLOW, rel=0.25)
 
@@ -71,7 +72,7 @@ def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known
 def test_a_slow_queue_is_not_filled_again_for_a_memory_that_is_read_and_gives_the_same_rate(slow):
     spec = TrialSpec(Role.CONFIRM, FitConfig(16, 3, 4, False), Limits(None, 2**33), 60, 1.5, validates=False)
     phases, measurement = drain(slow.run(spec))
-    again_phases, again = drain(slow.run(replace(spec, memory_is_read=True)))
+    again_phases, again = drain(slow.run(replace(spec, validates=False)))
     assert Phase.FILLING_QUEUE in phases
     assert Phase.FILLING_QUEUE not in again_phases
     assert measurement.samples_per_second == pytest.approx(16 * 3 / SLOW, rel=0.25)

@@ -12,7 +12,7 @@ import pytest
 from autofit.backends.tensorflow.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
-from autofit.search.surrogate.host_memory import host_bytes_by_part
+from autofit.search.memory import host_bytes_by_part
 from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
@@ -173,7 +173,7 @@ import numpy as np
 batch = np.zeros((8, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((8, 1), "float32")
 sizes = []
 for data in ([], [200 * 2**20]):
-    step = TrainStep(w.build_model(), batch, "a GPU", 2**30, data_tensors=data)
+    step = TrainStep(w.build_model(), batch, "a GPU", data_tensors=data)
     footprint = StepFootprint(step, onednn=False, threads=1)
     sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
 limits = types.SimpleNamespace(device_bytes=2**30)

@@ -65,12 +65,12 @@ def call():
     assert len(body.inputs) == len(call.inputs) and len(body.outputs) == len(call.outputs)
 
 def parts():
-    (found,) = StepFootprint(TrainStep(model, batch, None, None), onednn=False).estimates([8], compile_all=False)
+    (found,) = StepFootprint(TrainStep(model, batch, None), onednn=False).estimates([8], compile_all=False)
     sizes = found.device_bytes_by_part
     assert min(sizes[part] for part in ("weights", "optimizer", "input_batch")) > 0, sizes
 
 def names():
-    step = StepFootprint(TrainStep(model, batch, None, None), onednn=False)
+    step = StepFootprint(TrainStep(model, batch, None), onednn=False)
     program = step_program._Program(step._setting)
     program.read(step._graph)
     made = {buffer.part for op in program.operations for buffer in op.makes}

@@ -48,8 +48,8 @@ def test_the_fingerprint_of_a_workload():
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
-        "study": "autofit-dd097eb0138e277f",
-        "answer": "autofit:record:48db73754b9ab48a",
+        "study": "autofit-d55a7676745a3c48",
+        "answer": "autofit:record:d8da1e858156be70",
         "kin": "22f5c0623390b947",
     }
 
@@ -73,11 +73,9 @@ def test_the_keys_of_a_stored_study(tmp_path):
         "samples per second",
         "title",
     }
-    assert stored(file, "SELECT key FROM trial_user_attributes") == {
-        "limits",
-        "trial",
-    }
+    assert stored(file, "SELECT key FROM trial_user_attributes") == {"limits", "trial"}
     assert stored(file, "SELECT key FROM trial_system_attributes") == {
+        "autofit:process",
         "constraints",
         "constraints:device_memory",
         "constraints:host_memory",
@@ -90,7 +88,7 @@ def test_the_version_and_the_shape_of_a_saved_file(tmp_path, save, name):
     _, record = run_tune(tmp_path, max_trials=4)
     save(record, tmp_path / name)
     now = json.loads((tmp_path / name).read_text())
-    assert now["version"] == before["version"] == 2
+    assert now["version"] == before["version"] == 3
     assert extended(shape(now), shape(before))
 
 

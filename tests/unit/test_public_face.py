@@ -44,6 +44,7 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
         ({"host_memory": "lots"}, "host_memory: 'lots' is not allowed"),
         ({"device": "abacus"}, "device: 'abacus' is not allowed: write auto, cpu, gpu"),
         ({"launch": "rocket"}, "launch: 'rocket' is not allowed"),
+        ({"sampler": "tpe"}, "sampler: 'tpe' is not allowed: in Python, give a sampler of Optuna"),
     ],
 )
 def test_wrong_arguments_are_said_before_anything_starts(arguments, told):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.result import Recommendation, Speedup, TuneLog
+from autofit.records.result import Answer, Speedup, TuneLog
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.report import snippet
@@ -43,7 +43,7 @@ class Tuned:
 
     def snippet(self, config):
         """The lines to paste for a config."""
-        chosen = Recommendation(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
+        chosen = Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
         request = self._request
         seen = TuneLog(
             limits=request.limits,
@@ -54,7 +54,7 @@ class Tuned:
             seconds=1.0,
             call_source=request.call_source,
         )
-        return snippet.render(records.record(request, seen, self.description, chosen, "settled"))
+        return snippet.render(records.record(request, seen, self.description, (chosen, chosen), "settled"))
 
     def run(self, config, before="", elided="..."):
         """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""

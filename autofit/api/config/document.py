@@ -31,10 +31,7 @@ class Document:
     root: yaml.Node
 
     def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of `keys` that the file has; a number among them is an index into a list.
-
-        `key` is the dotted path to show, if it differs from `keys` joined by dots.
-        """
+        """Make an error at the deepest of `keys` that the file has; a number among them is an index into a list."""
         value, place = self.root, self.root
         for part in keys:
             if isinstance(value, yaml.MappingNode):
@@ -85,7 +82,6 @@ class _Loader(yaml.SafeLoader):
         self.name = name
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuse duplicate keys."""
         is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.MappingNode) and not is_alias:
@@ -118,7 +114,6 @@ def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> 
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return the parser's message, with a remedy for common mistakes."""
     problem = str(error.problem)
     if problem == "found character '\\t' that cannot start any token":
         return "there is a tab; indent with spaces"

@@ -84,14 +84,12 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 
 
 def _mapping(document: Document) -> dict[str, Any]:
-    """Return the keys of a file, without those that start with `x-`."""
     if not isinstance(document.value, dict):
         raise document.error((), "must be a mapping of keys to values, starting with build_model: and data:")
     return {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
 
 
 def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Validate a file, or one cell of its matrix, and return the arguments of `tune`."""
     raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     folder = str(Path(document.name).resolve().parent)
     try:

@@ -15,9 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _MOST_CELLS = 10_000
-
-Values = dict[str, Any]
-"""The values of a cell, by axis."""
+Values = dict[str, Any]  # the values of a cell, by axis
 
 
 class MatrixError(ValueError):

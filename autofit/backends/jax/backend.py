@@ -30,14 +30,12 @@ _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
 def variables_for_cpu_devices(count: int) -> dict[str, str]:
-    """Return the environment variables that split a CPU into `count` devices; set them before JAX is imported.
-
-    In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one thread pool,
-    which has one thread for each core by default. With few cores, a later step may hold the threads that an earlier step
-    needs, and training hangs (measured: every time with 192 samples on 2 devices and 2 cores;
-    `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for each step
-    that may be dispatched ahead and a few spare ones.
-    """
+    """Return the environment variables that split a CPU into `count` devices; set them before JAX is imported."""
+    # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one thread
+    # pool, which has one thread for each core by default. With few cores, a later step may hold the threads that an earlier
+    # step needs, and training hangs (measured: every time with 192 samples on 2 devices and 2 cores;
+    # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for each step
+    # that may be dispatched ahead and a few spare ones.
     return {"JAX_NUM_CPU_DEVICES": str(count), "PJRT_NPROC": str(count * (_STEPS_AHEAD + _SPARE_THREADS))}
 
 
@@ -51,12 +49,8 @@ def cuda_bytes(number: int) -> int | None:
     except OSError:
         return None
     device, total = ctypes.c_int(), ctypes.c_size_t()
-    failed = (
-        cuda.cuInit(0)
-        or cuda.cuDeviceGet(ctypes.byref(device), number)
-        or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-    )
-    return None if failed else total.value
+    failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), number)
+    return None if failed or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) else total.value
 
 
 def _programs(device: Any) -> list[Any]:
@@ -91,12 +85,9 @@ class Jax(Backend):
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
 
     def preload(self) -> None:
-        """Import Keras and JAX.
-
-        On a GPU, also import TensorFlow if it is installed, so that `set_limit` can hide the GPU from it; otherwise a
-        `tf.data.Dataset` in the user's code would take the GPU's memory.
-        """
         super().preload()
+        # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user would take the GPU's
+        # memory
         if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
@@ -159,18 +150,16 @@ class Jax(Backend):
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of the largest program, in bytes; None on a CPU, because JAX does not count there.
-
-        The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
-        tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
-        the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
-        """
+        """Return the peak of the largest program, in bytes; None on a CPU, because JAX does not count there."""
         if not placement.gpus:
             return None
         devices = self._library.local_devices()[: placement.count]
         counts = [device.memory_stats() for device in devices]
         if None in counts:
             return None
+        # The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
+        # tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
+        # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
         peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
         return min(peak, max((_needed_bytes(memory, in_use) for memory in _programs(devices[0])), default=peak))
 

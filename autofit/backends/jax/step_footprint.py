@@ -28,10 +28,7 @@ _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument.
-
-    Creating an estimator builds the model if it is not built yet.
-    """
+    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument."""
 
     def __init__(self, step: TrainStep) -> None:
         self._step, self._model, self._multiple_of = step, step.model, step.multiple_of
@@ -55,7 +52,6 @@ class StepFootprint:
     def _footprint(
         self, size: int, arguments: int, temporaries: int, batches: int, method: tuple[str, float, int]
     ) -> Footprint:
-        """Return the parts of a compiled step; `method` is the name of the method, and its errors."""
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         parts = {
             "weights": state - self.optimizer_bytes,
@@ -72,7 +68,6 @@ class StepFootprint:
         return self._footprint(batch_size, *memory, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
     def _lowered(self, size: int, sharding: Any = None) -> Any:
-        """Lower the step for a batch size, for the device of the sharding or for JAX's own."""
         step = jax.jit(self._model.train_step, donate_argnums=0)
         batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
         return step.lower(self._state(sharding), batch)

@@ -52,20 +52,18 @@ class TensorFlow(Backend):
         return None if first is None else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Configure a logical device of `limit_bytes` on each GPU, or cap the allocator that all devices of the CPU share.
-
-        On a CPU, a limit selects the BFC allocator, which counts memory and can be capped, with and without oneDNN
-        (measured: see tests/trial/test_keras_facts.py). Without a limit, TensorFlow keeps its default allocator, which is
-        slightly faster or slower than BFC. A TensorFlow built for GPUs other than NVIDIA's may see its GPUs even if the
-        environment variables hide them; if the placement is the CPU, this method therefore hides them.
-        """
+        """Configure a logical device of `limit_bytes` on each GPU, or cap the allocator of all devices of the CPU."""
         tf = self._library
         if not placement.gpus:
+            # one built for GPUs other than NVIDIA's may see its GPUs even if the environment variables hide them
             if not tf.sysconfig.get_build_info().get("is_cuda_build"):
                 tf.config.set_visible_devices([], "GPU")
             if placement.count > 1:
                 logical = [tf.config.LogicalDeviceConfiguration()] * placement.count
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
+            # The BFC allocator counts memory and can be capped, with and without oneDNN (measured: see
+            # tests/trial/test_keras_facts.py). Without a limit, TensorFlow keeps its default allocator, which is slightly
+            # faster or slower.
             if limit_bytes is not None:
                 os.environ[_BFC_SWITCH] = "1"
                 os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
@@ -148,11 +146,9 @@ class TensorFlow(Backend):
 
 
 def uses_onednn() -> bool | None:
-    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None if this version does not report it.
-
-    By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86, `TF_ENABLE_ONEDNN_OPTS`
-    overrides the default. TensorFlow has no public function that reports it.
-    """
+    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None if this version does not report it."""
+    # By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86, `TF_ENABLE_ONEDNN_OPTS`
+    # overrides the default. TensorFlow has no public function that reports it.
     try:
         from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
 

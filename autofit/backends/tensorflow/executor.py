@@ -23,18 +23,14 @@ class Buffer:
 
 @dataclass(eq=False)
 class Operation:
-    """An operation starts when those with the numbers `after` have ended, and holds its workspace while it runs.
-
-    `makes` are new buffers. Each takes over the memory of a buffer in `reuses` that has its size and no other reader left.
-    `seconds` is a rough duration that only decides which operations overlap.
-    """
+    """An operation starts when those with the numbers `after` have ended, and holds its workspace while it runs."""
 
     reads: list[Buffer]
-    makes: list[Buffer]
+    makes: list[Buffer]  # new; each takes over the memory of one in `reuses` that has its size and no other reader left
     after: Collection[int]
     reuses: list[Buffer]
     workspace_bytes: int
-    seconds: float
+    seconds: float  # a rough duration that only decides which operations overlap
 
 
 _RUNS, _DEVIATION = 3, 0.5  # of a duration's logarithm: on busy cores an operation takes half or twice as long
@@ -50,11 +46,9 @@ def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: in
 def _run(
     operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
 ) -> Mapping[str, int]:
-    """Return the bytes of each part at the peak of a step. `threads` operations run at the same time.
-
-    A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
-    `results` stay. A free thread takes the operation that became ready last.
-    """
+    """Return the bytes of each part at the peak of a step. `threads` operations run at the same time."""
+    # A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
+    # `results` stay. A free thread takes the operation that became ready last.
     left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(results)
     waits = [len(op.after) for op in operations]
     followers: list[list[int]] = [[] for _ in operations]

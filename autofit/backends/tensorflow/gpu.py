@@ -31,10 +31,7 @@ _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 
 
 def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
-    """Return the environment variables that turn on the caches; settings `present` in the user's environment are kept.
-
-    XLA keeps its caches in `folder`; `version` is TensorFlow's version.
-    """
+    """Return the environment variables that turn on the caches; settings `present` in the user's environment are kept."""
     variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
     major, minor = (int(part) if part.isdigit() else 0 for part in (*version.split("."), "0")[:2])
     if (major, minor) < _FIRST_VERSION:
@@ -61,10 +58,7 @@ def allocator_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def default_pool_bytes(device: Device) -> int | None:
-    """Return the pool that TensorFlow allocates without a limit, in bytes; None without a known compute capability.
-
-    It is the free memory minus a context and a reserve for libraries.
-    """
+    """Return the pool that TensorFlow allocates without a limit, in bytes; None without a known compute capability."""
     if device.compute_capability is None:
         return None
     free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]

@@ -43,11 +43,7 @@ OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "Sh
 def workspace_bytes(
     kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], item_bytes: int, *, onednn: bool = False
 ) -> tuple[int, ...]:
-    """Return the sizes in bytes of the buffers that a kernel allocates and frees while it runs on a CPU.
-
-    `kind` is the operation's type, `item_bytes` the size of an element of the output. `onednn` is true if the kernel is
-    oneDNN's.
-    """
+    """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees while it runs on a CPU."""
     sizes: tuple[int, ...] = ()
     match kind:
         # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)

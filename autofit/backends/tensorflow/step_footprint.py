@@ -149,23 +149,20 @@ def _tensorflow_variable(variable: Any) -> Any:
 
 
 def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
-    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region, larger than those before.
-
-    It does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc).
-    """
+    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region, larger than those before."""
     region = _FIRST_REGION_BYTES
     while region < max(size_bytes, earlier_bytes):
         region *= 2
+    # it does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc)
     return region if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES) else size_bytes
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the total size in bytes of all buffers of the train step compiled by XLA, including the variables.
 
-    XLA writes a memory-usage report of each compilation if its flags request one, but it reads its flags only once per
-    process. Return None if XLA cannot compile the step, or if the flags were set too late to take effect.
+    Return None if XLA cannot compile the step, or if its flags, which it reads once per process, were set too late.
     """
-    reports = _reports()
+    reports = _reports()  # of memory usage: XLA writes one for each compilation if its flags request it
     try:
         _compiler_ir(model, batch, batch_size, "optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
@@ -190,7 +187,6 @@ def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
 
 @functools.cache
 def _reports() -> Path:
-    """Create a folder and set the flags that make XLA write its reports there."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     return folder
@@ -203,15 +199,15 @@ def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
 
 def _batch_specs(batch: Any, batch_size: int | None) -> Any:
     """Return the TensorSpecs of a batch; if `batch_size` is None, the arrays keep their first dimension."""
-    return keras.tree.map_structure(lambda leaf: _spec(leaf, batch_size), batch)
 
+    def spec(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        if hasattr(leaf, "nested_row_splits") or hasattr(leaf, "dense_shape"):
+            return tf.type_spec_from_value(leaf)
+        if hasattr(leaf, "tocoo"):
+            return tf.SparseTensorSpec(leaf.shape, leaf.dtype)
+        first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+        return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
 
-def _spec(leaf: Any, batch_size: int | None) -> Any:
-    if leaf is None:
-        return None
-    if hasattr(leaf, "nested_row_splits") or hasattr(leaf, "dense_shape"):
-        return tf.type_spec_from_value(leaf)
-    if hasattr(leaf, "tocoo"):
-        return tf.SparseTensorSpec(leaf.shape, leaf.dtype)
-    first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
-    return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
+    return keras.tree.map_structure(spec, batch)

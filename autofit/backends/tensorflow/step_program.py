@@ -34,31 +34,24 @@ _OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which op
 _BYTES_PER_SECOND, _MULTIPLICATIONS_PER_SECOND = 5e9, 1e10
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
-
 _Made = tuple[Buffer | None, Collection[int]]  # the buffer of a tensor and the operations that make it
 _OUTSIDE: _Made = (None, ())  # held by something else
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a step runs: `threads` operations at a time, by oneDNN's kernels if `onednn`, on a CPU if `on_cpu`.
+    """How a step runs: `threads` operations at a time, by oneDNN's kernels if `onednn`, on a CPU if `on_cpu`."""
 
-    The step was traced with `traced` samples and is scaled to `batch_size`: a dimension that is a multiple of `traced` is a
-    number of samples. The allocator counts buffers of at least `least_bytes`. The operations of an eager step do not
-    overwrite their inputs, because the caller holds these.
-    """
-
-    traced: int
+    traced: int  # samples in the traced step: a dimension that is a multiple of them is scaled to `batch_size`
     batch_size: int
     threads: int
     on_cpu: bool = True
     onednn: bool = False
-    is_eager: bool = False
-    least_bytes: int = 1
+    is_eager: bool = False  # its operations do not overwrite their inputs, because the caller holds these
+    least_bytes: int = 1  # of the buffers that the allocator counts
     optimizer_names: Collection[str] = ()
 
     def counted(self, size_bytes: int) -> int:
-        """Return what the allocator counts for a buffer, in bytes."""
         return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES if size_bytes >= self.least_bytes else 0
 
     def shape(self, tensor: Any) -> tuple[int, ...] | None:
@@ -111,7 +104,6 @@ class _Program:
         return [self._tensors.get(t.ref(), _OUTSIDE) for t in tensors]
 
     def peak(self, results: Sequence[Any]) -> Mapping[str, int]:
-        """Return the bytes of each part at the peak; see `executor.peak`."""
         kept = [buffer for buffer, _ in self._made(results) if buffer is not None]
         return executor.peak(self.operations, kept, self.setting.threads)
 
@@ -127,9 +119,8 @@ class _Program:
                     buffer = Buffer(counted, self._part(prefix + op.name))
                     makes.append(buffer)
             self._tensors[tensor.ref()] = buffer, (number,)
-        after = {n for _, numbers in given for n in numbers} | {
-            n for c in op.control_inputs for n in self._numbers.get(c, ())
-        }
+        before = [*(numbers for _, numbers in given), *(self._numbers.get(c, ()) for c in op.control_inputs)]
+        after = {number for numbers in before for number in numbers}
         # the kernels that only need a shape do not keep the tensor alive
         reads = [] if op.type in kernels.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
         reuses = reads if op.type in kernels.OVERWRITES and not self.setting.is_eager else []
@@ -198,14 +189,11 @@ def _body_of(loop: Any) -> Any:
 
 
 def _iterations(loop: Any) -> int:
-    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand.
-
-    The loop of a gradient has as many iterations as the loop that it differentiates.
-    """
+    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand."""
     count = 1
     for tensor in loop.inputs:
         op = _behind(tensor).op
-        if op.type in _LOOPS:
+        if op.type in _LOOPS:  # that of a gradient has as many iterations as the loop that it differentiates
             count = max(count, _iterations(op))
         elif op.type == "TensorListReserve":
             count = max(count, int(tensor_util.constant_value(op.inputs[1]) or 1))
@@ -221,10 +209,7 @@ def _behind(tensor: Any) -> Any:
 
 
 def _needed(graph: Any) -> list[Any]:
-    """Return the operations that a result or a side effect depends on, in topological order; TensorFlow prunes the others.
-
-    The graph's own order is not topological: it may list the inputs of a loop after the loop.
-    """
+    """Return the operations that a result or a side effect depends on, in topological order; the others are pruned."""
     needed: dict[Any, set[Any]] = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
     while wanted:
@@ -232,5 +217,6 @@ def _needed(graph: Any) -> list[Any]:
         if op not in needed:
             needed[op] = {*(t.op for t in op.inputs), *op.control_inputs}
             wanted += needed[op]
+    # the graph's own order is not topological: it may list the inputs of a loop after the loop
     index = {op: number for number, op in enumerate(graph.get_operations())}
     return list(TopologicalSorter({op: needed[op] for op in sorted(needed, key=index.__getitem__)}).static_order())

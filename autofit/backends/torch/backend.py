@@ -84,7 +84,6 @@ class Torch(Backend):
         return torch is not None and bool(torch.cuda.is_initialized())
 
     def start(self) -> None:
-        """Run a matrix product that is large enough to use torch's threads."""
         torch = self._library
         torch.ones((512, 512)) @ torch.ones((512, 512))
 

@@ -62,13 +62,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: its variables, and the step's tensors extrapolated along a line.
-
-    Creating an estimator builds the model and trains it for some steps.
-    """
+    """Estimates the memory of a train step: its variables, and the step's tensors extrapolated along a line."""
 
     def __init__(self, step: TrainStep) -> None:
-        self._model = model = step.model
+        self._model = model = step.model  # it is built, and trained for some steps
         model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
         if step.multiple_of is None:
@@ -111,7 +108,6 @@ class StepFootprint:
 
 
 def _resized(leaf: Any, size: int) -> Any:
-    """Return an array of `size` samples, made by repeating the array's rows; a scalar stays unchanged."""
     if np.ndim(leaf) == 0:
         return leaf
     rows = np.arange(size) % max(1, int(leaf.shape[0]))

@@ -161,7 +161,6 @@ class Progress:
 
 
 def _line(trial: Trial, limits: Limits | None) -> str:
-    """Return a trial as a plain line, followed by the reason on a second line if it failed."""
     m = trial.measurement
     parts = [outcome_label(m.outcome)]
     if m.samples_per_second is not None:

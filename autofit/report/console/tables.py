@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -15,8 +17,8 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
-from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.choice import figures, sentences
+from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.report.choice import answers, figures, sentences
 from autofit.report.columns import Column, Field, Output, cell_columns, trial_columns, trial_rows
 from autofit.report.snippet import render
 from autofit.report.wording import NONE, cell_label, estimate_facts, limits_in_words, part_name
@@ -27,7 +29,7 @@ _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT
 _CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
 _LONG = ("config", "gain", "host")  # columns whose text may wrap
-_BRIEF = ("devices", "outputs", "not tuned", "why", "updates", "search")  # subjects of a summary without advice
+_BRIEF = ("epoch", "devices", "outputs", "not tuned", "updates", "search")  # subjects of a summary without advice
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
@@ -94,15 +96,30 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
 def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
     """Return the key figures of a result and the lines to paste; `with_advice` adds the sentences of advice."""
     texts = sentences(record)
+    texts.pop("learning rate", None)  # the sources of the factor that the answers name: for the page
     texts["search"] += f"; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     rows = [
-        ("chosen", str(record.config)),
+        ("baseline", _baseline(record)),
         *((figure.label, str(figure)) for figure in figures(record)),
         *((subject, text) for subject, text in texts.items() if with_advice or subject in _BRIEF),
     ]
-    return Group(
-        labelled(rows), f"\nTo {record.call_source.verb} with it:\n", Text(render(record), no_wrap=True, overflow="ignore")
-    )
+    blocks: list[Any] = [labelled(rows)]
+    shown = answers(record)
+    for answer in shown:
+        name = "result.fit_kwargs" if answer is record.fastest else "result.same_batch.fit_kwargs"
+        which = "it" if len(shown) == 1 else "the fastest" if answer is record.fastest else "your batch size"
+        where = f" ({name} and so on)" if len(shown) > 1 else ""
+        code = Text(render(record, answer), no_wrap=True, overflow="ignore")
+        blocks += [f"\nTo {record.call_source.verb} with {which}{where}:\n", code]
+    return Group(*blocks)
+
+
+def _baseline(record: TuneRecord) -> str:
+    """Return the baseline, with the median rate of its confirming runs."""
+    baseline = record.speedup.baseline
+    runs = (run.measurement.samples_per_second for run in record.runs if run.config == baseline)
+    rates = [rate for rate in runs if rate]
+    return f"{baseline}: {format_rate(statistics.median(rates))} samples/s" if rates else str(baseline)
 
 
 def summarise(record: TuneRecord, console: Console) -> None:

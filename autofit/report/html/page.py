@@ -71,7 +71,6 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 
 def _result(record: TuneRecord | FailedTune, output: Output) -> dict[str, Any]:
-    """Return the values for the top of a page on one tune, and for its trials."""
     trial_columns, trials = trial_table(record, output)
     shared = {"origin": origin(record), "trial_columns": trial_columns, "trials": trials}
     if isinstance(record, FailedTune):
@@ -179,10 +178,7 @@ def needed(record: FailedTune) -> Figure | None:
 
 
 def trial_table(log: TuneLog, output: Output) -> tuple[list[Column[TrialRow]], list[dict[str, Any]]]:
-    """Return the columns and rows of the trials of the search and of the runs after it.
-
-    The `mark` of a row is the kind of its outcome: ok, oom or other. Its `facts` are shown below it.
-    """
+    """Return the columns and rows of the trials of the search and of the runs after it."""
     rows = trial_rows((*log.searched, *log.runs), log.limits)
     columns = trial_columns(output, rows)
     chosen = log.config if isinstance(log, TuneRecord) else None

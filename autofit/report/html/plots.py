@@ -31,8 +31,7 @@ _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross a
 def throughput(log: TuneLog) -> Plot | None:
     """Plot the throughput against the batch size; return None if no rate was measured.
 
-    The plot answers "which batch size and how many workers are fastest, and what limits the rate?". It shows the measured
-    rate of each trial, the chosen config, the rates of the model alone and the input alone, and the failed batch sizes.
+    The plot answers "which batch size and how many workers are fastest, and what limits the rate?".
     """
     rated = [trial for trial in log.trials if trial.samples_per_second and trial.config.batch_size]
     if not rated:
@@ -56,7 +55,7 @@ def throughput(log: TuneLog) -> Plot | None:
     failed = [t for t in log.trials if t.measurement.outcome is not Outcome.OK and t not in ooms]
     chosen = []
     if isinstance(log, TuneRecord) and log.config.batch_size:
-        name = "chosen, confirmed" if log.choice.confirmed else "chosen"
+        name = "chosen, confirmed" if log.fastest.confirmed else "chosen"
         hover = style.hover(f"{name}: {log.config}", [f"{format_rate(log.samples_per_second)} samples/s"])
         chosen = [style.marks(name, [log.config.batch_size], [log.samples_per_second], [hover], "star", VERMILION)]
     traces = [
@@ -97,8 +96,7 @@ def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **m
 def memory(log: TuneLog, which: str) -> Plot | None:
     """Plot "device" or "host" memory against the batch size; return None if there is no reading.
 
-    The plot answers "how much memory does a batch size take, and how near is the limit?". It shows the measured peak of
-    each trial, the trials that ran out of memory, and the limit.
+    The plot answers "how much memory does a batch size take, and how near is the limit?".
     """
     name, limit = f"{which}_peak_bytes", log.limits.device_bytes if which == "device" else log.limits.host_bytes
     sized, out_of_memory = [t for t in log.trials if t.config.batch_size], Outcome(f"{which}_oom")
@@ -133,11 +131,7 @@ def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
 
 
 def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial], list[Trial]]:
-    """Return a label, the trials with the setting of one config, and the other trials, both sorted by batch size.
-
-    The setting of a config is its knobs without the batch size. The config is the chosen one, or else the fastest. The
-    label is for the trials with its setting.
-    """
+    """Return a label for the trials with the knobs of the chosen or fastest config, these, and the others, by size."""
     config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=attrgetter("samples_per_second")).config
     setting = replace(config, batch_size=None)
 
@@ -154,7 +148,6 @@ def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial]
 
 
 def _edges(log: TuneLog) -> tuple[float, float]:
-    """Return the ends of the axis of batch sizes."""
     sizes = [trial.config.batch_size for trial in log.trials if trial.config.batch_size]
     return min(sizes) / _EDGE, max(sizes) * _EDGE
 
@@ -164,24 +157,23 @@ def cell_rates(record: SweepRecord) -> Plot | None:
 
     The plot answers "which cell is fastest, and by how much?".
     """
-    shown = _cells_by_row(record)
+    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
     rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
     failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
         return None
-    heights = [result.samples_per_second for result in rated.values()]
-    spreads = [result.samples_per_second * (result.spread or 0.0) for result in rated.values()]
-    error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
-    hover = []
+    heights, spreads, hover = [], [], []
     for label, result in rated.items():
+        heights.append(result.samples_per_second)
+        spreads.append(result.samples_per_second * (result.spread or 0.0))
         interval = "" if result.spread is None else f" {format_spread(result.spread)}"
         rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
         lines = [str(result.config), rate, f"bottleneck: {result.bottleneck}"]
         hover.append(style.hover(cell_label(shown[label].values), lines))
+    error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
     crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for cell in failed.values()]
-    look = {"orientation": "h", "error_x": error_bars, "showlegend": False}
     traces = [
-        style.bars("rate", heights, [*rated], hover, **look),
+        style.bars("rate", heights, [*rated], hover, error_x=error_bars, showlegend=False),
         style.marks("no result", [0.0] * len(failed), [*failed], crosses, "x", VERMILION),
     ]
     highest = max(rate + spread for rate, spread in zip(heights, spreads, strict=True))
@@ -192,13 +184,7 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
 
 
-def _cells_by_row(record: SweepRecord) -> dict[str, Cell]:
-    """Return the cells that have run, by the label of their row in a plot."""
-    return {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
-
-
 def _row_label(cell: Cell, number: int) -> str:
-    """Return a cell's label for the axis of a plot, without markup, and shortened if it is long."""
     text = cell_label(cell.values)
     cut = f"{text[: _LABEL_CHARACTERS - _NUMBER_CHARACTERS]}… ({number})"
     return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)

@@ -20,15 +20,10 @@ from autofit.report.columns import Output, trial_columns, trial_rows
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
 
+# multiple of the highest reading up to which a limit or ceiling is drawn; a higher one would flatten everything else, so
+# the caption names it instead
 FAR = 3.0
-"""Multiple of the highest reading up to which a limit or ceiling is drawn.
-
-A higher one would flatten everything else, so the caption names it instead.
-"""
-
-HEADROOM = 1.12
-"""Ratio of the top of an axis to the highest value drawn."""
-
+HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
 _FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
 _ROW_PIXELS = 30
@@ -69,7 +64,6 @@ class MemoryScale:
         return cls(unit, unit_bytes, HEADROOM * top / unit_bytes, limit_bytes, drawn)
 
     def axis(self, title: str) -> dict[str, Any]:
-        """Return the axis, with its unit in the title."""
         return {"title": f"{title} ({self.unit})", "range": [0, self.top]}
 
     def limit_line(self, x: Sequence[Any]) -> dict[str, Any]:
@@ -81,7 +75,6 @@ class MemoryScale:
         return {"type": "scatter", "name": name, "x": list(x), "y": heights, **look}
 
     def sentence(self) -> str:
-        """Return a sentence that states the limit."""
         if self.limit_bytes is None:
             return "There is no separate limit."
         limit = format_bytes(self.limit_bytes)
@@ -100,7 +93,9 @@ def figure(traces: Iterable[Mapping[str, Any]], height: int = _HEIGHT_PIXELS, **
 
 def rows(traces: Iterable[Mapping[str, Any]], labels: Sequence[str], **layout: Any) -> Any:
     """Return a plotly figure with a row for each label, the first on top."""
-    return figure(traces, _FRAME_PIXELS + _ROW_PIXELS * len(labels), yaxis=row_axis(labels), **layout)
+    axis: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "ticks": ""}
+    axis |= {"range": [len(labels) - 0.4, -0.6], "rangemode": "normal", "tickfont": {"size": 12}}
+    return figure(traces, _FRAME_PIXELS + _ROW_PIXELS * len(labels), yaxis=axis, **layout)
 
 
 def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
@@ -110,12 +105,6 @@ def batch_axis(lowest: float, highest: float) -> dict[str, Any]:
     scale = {"type": "log", "range": [log10(lowest), log10(highest)], "rangemode": "normal"}
     ticks = {"tickvals": shown, "ticktext": [f"{value:,}" for value in shown]}
     return {"title": "batch size (samples)", **scale, **ticks}
-
-
-def row_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """Return an axis with a row for each label, the first on top."""
-    rows = {"type": "category", "categoryorder": "array", "categoryarray": list(labels), "rangemode": "normal", "ticks": ""}
-    return {**rows, "range": [len(labels) - 0.4, -0.6], "tickfont": {"size": 12}}
 
 
 def marks(
@@ -138,8 +127,8 @@ def trial_marks(
 
 
 def bars(name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return a trace of bars, which are horizontal if `orientation="h"` is passed."""
-    points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover)}
+    """Return a trace of horizontal bars."""
+    points = {"type": "bar", "name": name, "x": list(x), "y": list(y), "hovertext": list(hover), "orientation": "h"}
     return {**points, "marker": {"color": BLUE}, **more}
 
 

@@ -37,27 +37,20 @@ OPENS_ALIKE = (
 
 @dataclass(frozen=True)
 class BatchShapes:
-    """The batches with the most and the fewest bytes per sample.
-
-    `count` batches were read; `complete` is true if the data has no more, and `opens_alike` if the first two batches have
-    the same shape.
-    """
+    """The batches with the most and the fewest bytes per sample."""
 
     longest: Any
     shortest: Any
-    count: int
-    complete: bool
-    opens_alike: bool
+    count: int  # batches that were read
+    complete: bool  # whether the data has no more
+    opens_alike: bool  # whether the first two batches have the same shape
 
     def __str__(self) -> str:
         scanned = f"all {self.count}" if self.complete else f"the first {self.count}"
         return f"batches differ in shape; each trial also trains on the longest of {scanned} batches"
 
     def resized(self, samples: int) -> list[Any]:
-        """Return the longest and the shortest batch, resized to `samples` samples by repeating or dropping some.
-
-        Ragged, sparse and scalar arrays stay as they are.
-        """
+        """Return the longest and the shortest batch, resized to `samples` samples by repeating or dropping some."""
 
         def of_leaf(leaf: Any) -> Any:
             if is_ragged(leaf) or is_sparse(leaf) or leaf.ndim == 0:
@@ -67,7 +60,6 @@ class BatchShapes:
         return [mapped(batch, of_leaf) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
-        """Save the batches for later trials."""
         (folder / _FILE).write_bytes(pickle.dumps(self))
 
 
@@ -110,16 +102,12 @@ class OneSize:
 
 
 def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize | None:
-    """Return the size of batches that ignore `batch_size`; None if they follow it.
-
-    If the batches do not have the requested size, open the data again with half that batch size: the data set may be
-    smaller than one batch.
-    """
+    """Return the size of batches that ignore `batch_size`; None if they follow it."""
     asked = context.spec.config.batch_size
     lengths = [length_of(leaf) for leaf in leaves(data.batch())]
     if asked is None or asked in lengths or data.kind == "arrays":
         return None
-    fewer = max(1, min(asked, *lengths) // 2)
+    fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
         again = [length_of(leaf) for leaf in leaves(open_training(context.sized(fewer), loaded).batch())]
     except Exception:  # data that cannot make such small batches does follow the knob

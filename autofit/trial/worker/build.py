@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +26,19 @@ from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import is_model, is_pydataset
 from autofit.workload.workload import Workload
 
+BATCH_SIZE = "batch_size"
+
 
 def build_model(context: TrialContext, loaded: Workload) -> Any:
-    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
+    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
+
+    A parameter `batch_size` of `build_model` gets the tried batch size, as models with a fixed batch need.
+    """
     context.enter(Phase.BUILDING)
     build, kwargs = resolve_reference("build_model", loaded.build_model), dict(loaded.model_kwargs)
     steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
+    if takes_batch_size(build, kwargs) and context.spec.config.batch_size is not None:
+        kwargs[BATCH_SIZE] = context.spec.config.batch_size
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
@@ -51,6 +59,11 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if context.spec.config.steps_per_execution is not None:
         model.steps_per_execution = context.spec.config.steps_per_execution
     return model
+
+
+def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str, Any]) -> bool:
+    """Return whether `build_model` is given the tried batch size: it has a parameter for it, and the user no value."""
+    return BATCH_SIZE not in model_kwargs and accumulation.is_argument_of(build_model, BATCH_SIZE)
 
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
@@ -84,7 +97,6 @@ def open_training(context: TrialContext, loaded: Workload) -> FitInput:
 
 
 def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
-    """Open the data, and divide it for training and for validation if `validation_split` is given."""
     data = resolve_reference("data", loaded.data)
     opened = open_input(data, loaded.data_kwargs, config, context.report_error)
     _reserve(context)

@@ -86,10 +86,8 @@ def _digest(batch: Any) -> bytes:
 
 
 def of_loader(error: BaseException) -> Failure | None:
-    """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error.
-
-    If the worker died before it handed over the memory of a batch, torch raises a different type of error.
-    """
+    """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error."""
+    # if the worker died before it handed over the memory of a batch, torch raises a different type of error
     frames = traceback.walk_tb(error.__traceback__)
     is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
@@ -101,15 +99,14 @@ def of_loader(error: BaseException) -> Failure | None:
 
 
 def end_with_worker(context: TrialContext) -> None:
-    """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends.
-
-    The workers that the pool has taken from its list have ended; to ask for their status before that would miss those that
-    end in between. A pool removes workers only until it terminates them itself, so one with a status other than 0 died
-    while it made a batch. If the pool is terminated meanwhile, the state of the thread says so before a worker is killed.
-    """
+    """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends."""
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death
 
+    # The workers that the pool has taken from its list have ended; to ask for their status before that would miss those
+    # that end in between. A pool removes workers only until it terminates them itself, so one with a status other than 0
+    # died while it made a batch. If the pool is terminated meanwhile, the state of the thread says so before a worker is
+    # killed.
     def join_or_end(workers: list[Any]) -> Any:
         before = [*workers]
         has_changed = join_exited(workers)

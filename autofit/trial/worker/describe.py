@@ -24,15 +24,10 @@ from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.build import build_model, open_training, open_validation
+from autofit.trial.worker.build import build_model, open_training, open_validation, takes_batch_size
 from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import (
-    Distribution,
-    distribution_of,
-    model_defaults,
-    without_tensorflow,
-)
+from autofit.trial.worker.keras_versions import Distribution, distribution_of, model_defaults, without_tensorflow
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -101,6 +96,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
     )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
+    optimizer = getattr(model, "optimizer", None)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
     description = Description(
         input_kind=data.kind,
@@ -118,6 +114,8 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         validation_knobs=validation_knobs,
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
+        optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
+        model_takes_batch=takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs),
         accumulates_by=traced.accumulates_by(),
         notices=notices,
         batch_callbacks=call.callbacks.of_batches,
@@ -139,10 +137,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
 
 
 def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequence[int], samples: int | None) -> None:
-    """Send the estimates of memory, on this device or on GPUs asked for by name, and what prevented them.
-
-    The data has this number of samples; None if that is unknown.
-    """
+    """Send the estimates of memory, on this device or on GPUs asked for by name, and what prevented them."""
     problem = traced.problem
     try:
         if context.spec.gpus:
@@ -157,12 +152,9 @@ def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequen
 
 
 def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Callable[[], int]) -> list[int]:
-    """Return the bytes of each tensor that the data holds on the training device in addition to its batches.
-
-    `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory, so
-    they count only on a CPU. Its allocator counts their total, `pipeline_bytes`; this is returned as pieces of
-    `_PIECE_BYTES` and a remainder.
-    """
+    """Return the bytes of each tensor that the data holds on the training device in addition to its batches."""
+    # `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory, so
+    # they count only on a CPU. Its allocator counts their total; this is returned as pieces and a remainder.
     if data is None or data.kind != TfData.kind:
         return [] if data is None else list(data.array_bytes().tensors)
     pieces, rest = divmod(max(0, pipeline_bytes()), _PIECE_BYTES) if context.placement.device is None else (0, 0)
@@ -205,7 +197,6 @@ def _notices(
 
 
 def _notices_of_model(model: Any, placement: Placement) -> list[str]:
-    """Return a notice about a distributed model; raise unless it trains on all devices of its placement."""
     found = distribution_of(model) or Distribution("", 1)
     wanted = Distribution(backends.current().distribution, placement.count)
     if wanted.count == found.count == 1:
@@ -245,7 +236,6 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
 
 
 def _model_fingerprint(model: Any, batch: Any) -> str:
-    """Hash the architecture, the compile arguments and the form of a batch."""
     try:
         with without_tensorflow():
             architecture = model.to_json()

@@ -2,7 +2,7 @@
 
 One call may drive several clocks in turn: each starts with an epoch, and the epoch ends when its clock is done.
 
-    epoch 1: clock of the first epoch, then validation │ epoch 2, …: clock of the timed run │ end
+    epoch 1: clock of the first epoch, then validation │ epoch 2, …: clock of the epochs, or of the timed run │ end
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from autofit import backends
 from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
+from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_call import CALLS, PREDICT
 from autofit.trial.worker.step_clock import StepClock
@@ -32,17 +33,13 @@ _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all process
 
 @dataclass(frozen=True)
 class Run:
-    """A part of a `fit` call, timed by a clock; `first` is the phase of its first step if that is not `phase`.
+    """A part of a `fit` call, timed by a clock."""
 
-    If `is_abandoned`, the run ends as soon as its clock is done, without waiting for dispatched steps. `at_end` is called
-    after each step from then on.
-    """
-
-    clock: StepClock
+    clock: StepClock | Epochs
     phase: Phase
-    first: Phase | None = None
-    is_abandoned: bool = False
-    at_end: Callable[[], None] = lambda: None
+    first: Phase | None = None  # the phase of the first step if that is not `phase`
+    is_abandoned: bool = False  # whether it ends as soon as its clock is done, without waiting for dispatched steps
+    at_end: Callable[[], None] = lambda: None  # called after each step from then on
 
 
 class _Enough(Exception):  # noqa: N818  # not an error
@@ -56,6 +53,7 @@ class FitCall:
         self.method = CALLS[loaded.call]
         self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
+        self.validation_batch_seconds: float | None = None  # of the last validation, without its first call
 
     def run(
         self,
@@ -69,7 +67,8 @@ class FitCall:
     ) -> None:
         """Train until the last clock is done; the first of `runs` starts with the call.
 
-        If `ends_by_itself`, the data ends with the last clock. Otherwise the run is interrupted and leaves workers behind.
+        If `ends_by_itself`, epochs end with the data, the last with the last clock. Otherwise the run is interrupted and
+        leaves workers behind.
         """
         gc.collect()  # otherwise batches that the previous run held would count for this one
         context.enter(runs[0].first or runs[0].phase)
@@ -94,13 +93,11 @@ class FitCall:
             )
 
     def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
-        """Make the callback that drives the clocks and reports the phases.
-
-        A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
-        asynchronously, a batch callback would make it wait for each step, so the train function reports each call instead.
-        The callback never reads its own `model`: on JAX, that would synchronize the model's state.
-        """
-        backend, method, execution = backends.current(), self.method, model.steps_per_execution
+        """Make the callback that drives the clocks and reports the phases."""
+        # A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
+        # asynchronously, a batch callback would make it wait for each step, so the train function reports each call
+        # instead. The callback never reads its own `model`: on JAX, that would synchronize the model's state.
+        call, backend, method, execution = self, backends.current(), self.method, model.steps_per_execution
         # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
         # them, unless the user's code may read them.
         drops_outputs = method is PREDICT and not self.callbacks.run and not method.is_own(model)
@@ -112,6 +109,7 @@ class FitCall:
                 self._run, *self._waiting = runs
                 self._batches = 0  # of this epoch
                 self._validation: Phase | None = None
+                self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0
 
             def step_ended(self, over: Callable[[], None] | None) -> None:
                 clock, steps = self._run.clock, self.params.get("steps") or 0
@@ -122,7 +120,7 @@ class FitCall:
                     context.enter(self._run.phase)
                 if clock.done:
                     self._run.at_end()
-                if clock.done and (self._waiting or not ends_by_itself):
+                if clock.done and not ends_by_itself:
                     setattr(model, method.stop, True)
 
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -133,13 +131,22 @@ class FitCall:
                 context.enter(Phase.FIRST_VALIDATION)
 
             def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+                self._last_batch = batch
                 if batch and self._validation is Phase.FIRST_VALIDATION:
                     self._validation = Phase.VALIDATION
                     context.enter(Phase.VALIDATION)
+                    self._tested_at, self._first_batch = time.perf_counter(), batch
+
+            def on_test_end(self, logs: Any = None) -> None:
+                if self._first_batch:
+                    batches = self._last_batch + execution - self._first_batch
+                    call.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                self._run.clock.epoch_ended()
+                if self._run.clock.done:
+                    model.stop_training = not self._waiting
                 if self._run.clock.done and self._waiting:
-                    model.stop_training = False
                     self._run = self._waiting.pop(0)
                     context.enter(self._run.first or self._run.phase)
 

@@ -23,11 +23,7 @@ _DIGITS = 5  # binary digits of a size in the search, as a multiple of what the 
 def estimate(
     step: StepEstimator, gpus: Sequence[Device], sizes: Sequence[int], multiple_of: int | None, most: int | None
 ) -> Iterator[GpuEstimate]:
-    """Yield the estimate for each GPU: for the given batch sizes, and near the largest one that fits.
-
-    Batch sizes are multiples of `multiple_of`; if that is None, `sizes` has the only size. No size above `most` is tried,
-    unless it is given.
-    """
+    """Yield the estimate for each GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
     for gpu in gpus:
         began, total = time.monotonic(), gpu.total_bytes
         # a backend that takes what it needs gets all but a context

@@ -30,11 +30,7 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 class DevicePeaks:
-    """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them.
-
-    Reading the peak starts the backend. The user's code may still configure it, so nothing is read before the model is
-    built.
-    """
+    """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them."""
 
     def __init__(self, backend: Backend, placement: Placement) -> None:
         self._backend, self._placement = backend, placement
@@ -42,19 +38,17 @@ class DevicePeaks:
         self.by_phase: dict[Phase, int] = {}
 
     def enter(self, phase: Phase) -> None:
-        """Record the peak of the phase that ends, and begin a phase."""
         self._record()
+        # reading the peak starts the backend, which the user's code may configure until the model is built
         if self._phase is not None or phase is Phase.BUILDING:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak so far, in bytes, of the phases that count and the present one; None if none was counted.
-
-        In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
-        if there is room, so a first step does not count on a GPU if later steps show what it needs.
-        """
+        """Return the highest peak of the phases that count and the present one, in bytes; None if none was counted."""
         self._record()
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
+        # In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
+        # if there is room, so a first step does not count on a GPU if later steps show what it needs.
         if self._placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         if self._placement.gpus and Phase.VALIDATION in counted:
@@ -87,21 +81,17 @@ class TrialContext:
         return folder
 
     def sized(self, batch_size: int) -> TrialContext:
-        """Return the context with another batch size."""
         return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase."""
         self.peaks.enter(phase)
         self.send(Message(phase=phase))
 
     def send(self, message: Message) -> None:
-        """Send a message to the driver; end the process if the user's code has closed the pipe.
-
-        The descriptor of a closed pipe may belong to another file by now, so that is checked before each message.
-        """
+        """Send a message to the driver; end the process if the user's code has closed the pipe."""
         line = encode(message)
         with contextlib.suppress(OSError):
+            # the descriptor of a closed pipe may belong to another file by now
             if os.path.samestat(os.fstat(self.pipe), self.pipe_status):
                 os.write(self.pipe, line)
                 return
@@ -113,14 +103,9 @@ class TrialContext:
         os._exit(UNCONNECTED)
 
     def send_measurement(self, **readings: Any) -> None:
-        """Send the measurement of a trial that has not failed, with the device peaks so far."""
         peak, by_phase = self.peaks.highest(), self.peaks.by_phase
         measured = Measurement(
-            Outcome.OK,
-            Evidence("finished"),
-            device_peak_bytes=peak,
-            device_peak_bytes_by_phase=by_phase,
-            **readings,
+            Outcome.OK, Evidence("finished"), device_peak_bytes=peak, device_peak_bytes_by_phase=by_phase, **readings
         )
         self.send(Message(measurement=measured))
 

@@ -14,17 +14,13 @@ from autofit.records.states import Phase
 
 @dataclass(frozen=True)
 class KerasCall:
-    """A method of `keras.Model` that runs a step on each batch.
-
-    A compiled `function` runs the model's `step`. Callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …; the
-    method ends after a step if the model's attribute `stop` is true.
-    """
+    """A method of `keras.Model` that runs a step on each batch."""
 
     name: str
-    hook: str
-    function: str
+    hook: str  # callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …
+    function: str  # compiled; it runs the model's `step`
     step: str
-    stop: str
+    stop: str  # an attribute of the model: the method ends after a step if it is true
     phase: Phase = Phase.INFERENCE
 
     @property

@@ -40,12 +40,10 @@ def set_dtype_policy(policy: str) -> None:
 
 
 def build_variables(model: Any, batch: Any) -> None:
-    """Create the variables of the optimizer and the metrics before the first step, if the step would create the same ones.
-
-    On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
-    runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the user's
-    own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
-    """
+    """Create the variables of optimizer and metrics before the first step, if the step would create the same ones."""
+    # On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
+    # runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the
+    # user's own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
     if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
         return
     if any(name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP_METHODS):
@@ -55,11 +53,8 @@ def build_variables(model: Any, batch: Any) -> None:
 
 
 def model_defaults(model: Any, method: KerasCall) -> dict[str, int]:
-    """Return the model's own `steps_per_execution`; nothing if it cannot be set for it.
-
-    Keras's torch backend has no `steps_per_execution` (Keras 3.15). A function of the user's own may ignore it, that of
-    validation too.
-    """
+    """Return the model's own `steps_per_execution`; nothing if it cannot be set for it."""
+    # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
     names = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
     is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in names)
     return {} if is_own or keras.backend.backend() == "torch" else {STEPS_PER_EXECUTION: model.steps_per_execution}
@@ -84,10 +79,7 @@ def distribution_of(model: Any) -> Distribution | None:
 
 @contextlib.contextmanager
 def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
-    """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself.
-
-    A new one runs this number of `steps` in a call of its function.
-    """
+    """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself."""
     if not call.is_own(model):
         yield idle_model(steps)
         return

@@ -13,18 +13,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autofit import backends
 from autofit.records.states import Phase
 from autofit.records.trial import INPUT_BOUND_RATIO
-from autofit.trial.worker import batch_shapes, repeated_batches
+from autofit.trial.worker import batch_shapes, epochs, repeated_batches
 from autofit.trial.worker.build import build_model, open_training, open_validation
+from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle
-from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of
@@ -44,6 +45,7 @@ _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
+_BRIEF_SECONDS = 0.5  # of steady training if whole epochs are timed, which are the rate then
 _IDLE_CALL_SECONDS = 0.05  # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
 _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
@@ -82,25 +84,22 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     """
     bench = Bench.of(context, loaded)
     _train_on_longest(bench)
-    measured_before = context.spec.compute_samples_per_second
-    step = _known(measured_before) or _compute_rate(bench)
-    inputs = _known(context.spec.input_samples_per_second)
+    spec = context.spec
+    measured_before = spec.compute_samples_per_second
+    step = _known(measured_before, spec.compute_spread) or _compute_rate(bench)
+    inputs = _known(spec.input_samples_per_second, spec.input_spread)
     if inputs is None and not bench.data.one_fit:
         inputs = _input_rate(bench)
-    clock = _fit_clock(
-        bench,
-        rates=(inputs.samples_per_second if inputs else 0.0, step.samples_per_second),
-        is_compiled=not measured_before,
-        to_beat=context.spec.rate_to_beat,
-    )
+    rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     validates = bench.held_out is not None and bench.held_out.one_fit
-    _train(bench, clock, validation_steps=int(validates), is_traced=not measured_before)
-    _send(context, clock, step, inputs or _input_rate(bench))
+    timed = _train(bench, rates, validation_steps=int(validates), is_traced=not measured_before, to_beat=spec.rate_to_beat)
+    _send(bench, *timed, step, inputs or _input_rate(bench))
 
 
-def _known(samples_per_second: float | None) -> SteadyRate | None:
-    """Return a rate that an earlier trial measured, of unknown spread."""
-    return None if samples_per_second is None else SteadyRate(samples_per_second, math.inf, 0.0, 0)
+def _known(samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
+    """Return a rate that an earlier trial read, with the spread of that reading."""
+    spread = math.inf if spread is None else spread
+    return None if samples_per_second is None else SteadyRate(samples_per_second, spread, 0.0, 0)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -109,37 +108,50 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     validates = context.spec.validates and bench.call.method.trains
     _train_on_longest(bench)
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
-    clock = _fit_clock(bench, rates=rates, is_compiled=validates, enough_spread=0.0)
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
-    _train(bench, clock, validation_steps=steps if validates else 0, is_traced=False)
-    _send(context, clock)
+    _send(bench, *_train(bench, rates, validation_steps=steps if validates else 0, is_traced=False, enough_spread=0.0))
 
 
-def _train(bench: Bench, clock: StepClock, *, validation_steps: int, is_traced: bool) -> None:
-    """Train until the clock is done; if there are `validation_steps`, first train a short epoch and validate.
+def _train(
+    bench: Bench, rates: tuple[float, float], *, validation_steps: int, is_traced: bool, **ends: Any
+) -> tuple[StepClock, Epochs | str]:
+    """Time epochs if they are to be read, then steady training; return its clock, and the epochs or why there are none.
 
-    If each call of `fit` copies the data, there is only one call, as in the user's own run. Otherwise the short epoch is a
-    separate call, so that its workers end. A first step that must still be traced and compiled is a separate phase.
+    If there are `validation_steps`, first train a short epoch and validate. Epochs that end with the data are a separate
+    call of `fit`, so that their workers end. Arrays, which `fit` may copy, are all given to one call, as in the user's own
+    run, and a few of them to another one for gaps. A first step that must still be traced and compiled is a separate phase.
+    `rates` and `ends` are as in `_fit_clock`.
     """
-    validation: dict[str, Any] = {}
+    data, call, execution = bench.data, bench.call, bench.model.steps_per_execution
+    expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
+    trains, validation = call.method.trains, dict[str, Any]()
+    planned = epochs.planned(data, call.options, bench.context.spec, execution, expected) if trains else ""
+    timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
-    execution = bench.model.steps_per_execution
-    calls = math.ceil(_FIRST_EPOCH_STEPS / execution)
-    clock_of_epoch = StepClock(bench.step_samples, math.inf, warm_up=0, steps=calls)
+    is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
+    steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
+    short_clock = StepClock(bench.step_samples, math.inf, warm_up=0, steps=math.ceil(steps / execution))
+    short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
+    apart, together = [] if timed is None else [Run(timed, Phase.EPOCHS)], short
+    if not at_once:
+        apart, together = [*short, *apart], []
+    elif is_whole:
+        apart, together = [], [*short, *apart]
     first = None if is_traced else Phase.FIRST_STEP
-    short = Run(clock_of_epoch, Phase.FIRST_EPOCH, first)
-    method = bench.call.method
-    is_abandoned = method.trains and not bench.data.one_fit
-    timed = Run(clock, method.phase, None if validation_steps else first, is_abandoned=is_abandoned)
-    if validation_steps and not bench.data.one_fit:
-        arguments = {**bench.data.fit_arguments(calls * execution), **validation}
-        bench.call.run(bench.context, bench.model, arguments, [short])
-    arguments, runs = bench.data.fit_arguments(_MOST_STEPS), [timed]
-    if validation_steps and bench.data.one_fit:
-        runs = [short, timed]
-        arguments = {**arguments, **validation}
-    bench.call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
+    if apart:
+        arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
+        apart[0] = replace(apart[0], first=first)
+        call.run(bench.context, bench.model, {**arguments, **({} if at_once else validation)}, apart)
+        first = None
+    clock = _fit_clock(bench, rates=rates, is_compiled=is_traced or bool(apart or together), is_brief=is_whole, **ends)
+    runs = [*together, Run(clock, call.method.phase, is_abandoned=trains and not data.one_fit)]
+    runs[0] = replace(runs[0], first=first)
+    arguments = {**data.fit_arguments(_MOST_STEPS), **(validation if at_once else {})}
+    if at_once:
+        arguments["epochs"] += len(together)  # the first of these runs is cut short, whatever its epoch has left
+    call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
+    return clock, planned
 
 
 def _train_on_longest(bench: Bench) -> None:
@@ -159,14 +171,15 @@ def _fit_clock(
     *,
     rates: tuple[float, float],
     is_compiled: bool,
+    is_brief: bool,
     enough_spread: float = 0.02,
     to_beat: float | None = None,
 ) -> StepClock:
-    """Make a clock for the end-to-end run, and fill the queue once during the run, so that its memory can be read.
+    """Make a clock for steady training, and fill the queue once during the run, so that its memory can be read.
 
     A pipeline that is clearly faster than the steps, according to `rates` (input and compute alone, in samples per second),
     fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
-    them; the steps that consume what was ready or begun before are not counted.
+    them; the steps that consume what was ready or begun before are not counted. If `is_brief`, the rate is timed for less.
     """
     context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
@@ -191,11 +204,11 @@ def _fit_clock(
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
         bench.step_samples,
-        context.spec.measure_seconds,
+        min(_BRIEF_SECONDS, context.spec.measure_seconds) if is_brief else context.spec.measure_seconds,
         warm_up=max(fewest_calls, math.ceil(steps / execution)),
         warm_up_seconds=_warm_up_seconds(context),
         stall=None if not queue else fill if fills_first else drain,
-        closing=None if not queue or fills_first or context.spec.memory_is_read else fill,
+        closing=None if not queue or fills_first or not context.spec.validates else fill,
         enough_spread=enough_spread,
         to_beat=to_beat,
     )
@@ -294,31 +307,43 @@ def _input_rate(bench: Bench) -> SteadyRate:
 
 
 def _send(
-    context: TrialContext, clock: StepClock, step: SteadyRate | None = None, inputs: SteadyRate | None = None
+    bench: Bench,
+    clock: StepClock,
+    planned: Epochs | str,
+    step: SteadyRate | None = None,
+    inputs: SteadyRate | None = None,
 ) -> None:
     """Send the measurement; raise a rate of step or pipeline alone that is below the rate of both together."""
-    rate = clock.rate()
-    (step_rate, step_spread), (input_rate, input_spread) = (_ceiling(alone, rate) for alone in (step, inputs))
+    context, rate = bench.context, clock.rate()
+    step_rate, step_is_read = ceiling(step, rate)
+    input_rate, input_is_read = ceiling(inputs, rate)
+    steady = {"samples_per_second": rate.samples_per_second, "spread": _finite(rate.spread)}
+    of_epochs = planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
     context.send_measurement(
-        samples_per_second=rate.samples_per_second,
-        spread=_finite(rate.spread),
+        **{**steady, **of_epochs},
+        steady_samples_per_second=rate.samples_per_second,
         step_seconds=rate.step_seconds,
         steps=rate.steps,
         blocks=rate.blocks,
         compute_samples_per_second=step_rate,
-        compute_spread=step_spread,
+        compute_spread=None if step is None else _finite(step.spread),
         input_samples_per_second=input_rate,
-        input_spread=input_spread,
+        input_spread=None if inputs is None else _finite(inputs.spread),
+        compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
+        input_is_read=input_is_read and context.spec.input_samples_per_second is None,
         queued_batches=clock.queued,
+        validation_seconds=_validation_seconds(bench),
         allocator_fallbacks=backends.current().retries(context.placement),
     )
 
 
-def _ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, float | None]:
-    """Return the samples per second of step or pipeline alone, and their spread."""
-    if alone is None:
-        return None, None
-    return max(alone.samples_per_second, together.samples_per_second), _finite(alone.spread)
+def _validation_seconds(bench: Bench) -> float | None:
+    """Return what a validation takes, from its seconds a batch; None if they or the number of batches are unknown."""
+    seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
+    samples = None if held_out is None else held_out.sample_count()
+    if held_out is None or samples is None or seconds is None or fit_options.VALIDATION_STEPS in bench.call.options:
+        return None
+    return seconds * math.ceil(samples / held_out.batch_samples)
 
 
 def _finite(spread: float) -> float | None:

@@ -42,11 +42,6 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
 
 
 def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
-    """Return the same batches as a `tf.data.Dataset`.
-
-    Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset that
-    ends in a partial batch, unless the data has batches of a fixed size: a step traced for another form may fail.
-    """
     import tensorflow as tf  # not installed for other backends
 
     def tensor_of(leaf: Any) -> Any:
@@ -62,6 +57,8 @@ def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_f
             return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
         return leaf[:1] if len(leaf.shape) > 0 else leaf
 
+    # Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset
+    # that ends in a partial batch, unless the data has batches of a fixed size: a step traced for another form may fail.
     tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
     first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
     shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]

@@ -26,9 +26,7 @@ from dataclasses import dataclass
 
 from autofit.records.intervals import mean_interval
 
-STALL_SECONDS = 8.0
-"""A queue that is not full after this time counts as full: the pipeline is too slow to fill it."""
-
+STALL_SECONDS = 8.0  # a queue that is not full after this time counts as full: the pipeline is too slow to fill it
 _BLOCK_SECONDS = 0.15  # much longer than a time slice of the scheduler, but short enough for five blocks in a second
 _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
@@ -45,16 +43,22 @@ _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval.
-
-    `blocks` are the readings: the ends of the blocks and of the part, each in seconds and steps since the part's start.
-    """
+    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
 
     samples_per_second: float
     spread: float
     step_seconds: float
     steps: int
-    blocks: tuple[tuple[float, float], ...] = ()
+    blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
+
+
+def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
+    """Return the samples per second of step or pipeline alone, at least those of both together, and if they were read."""
+    if alone is None:
+        return None, False
+    # a rate that is raised to that of both together is not read: the reading of both would count twice
+    is_read = alone.samples_per_second > together.samples_per_second
+    return max(alone.samples_per_second, together.samples_per_second), is_read
 
 
 def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> SteadyRate:
@@ -91,35 +95,20 @@ def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: flo
 
 @dataclass(eq=False)
 class StepClock:
-    """Records the end of each step, and decides when the rate is precise enough.
+    """Records the end of each step, and decides when the rate is precise enough."""
 
-    Args:
-        batch_samples: samples per step.
-        measure_seconds: longest steady part, in seconds; the run ends earlier once the spread is small enough.
-        warm_up: number of first steps that are not counted; fewer, but at least two, if they take more than a second.
-        warm_up_seconds: shortest warm-up, in seconds: an idle GPU takes time to raise its clock.
-        prefilled: steps after the stall that consume the full queue and are not counted.
-        steps: number of steps to count, whatever the spread; the data then ends by itself. None to count until `done`.
-        enough_spread: spread at which the run may end early; 0 to use all of `measure_seconds`.
-        to_beat: a rate in samples per second; the run also ends early once its own rate is lower by more than the spread.
-        stall: called once after the warm-up; it may wait until the queue is full, or set `prefilled`.
-        closing: called once after the steady part; the memory of the two steps after it counts as well.
-        most_ahead: largest number of steps in flight; None for no limit.
-        round_steps: number of steps from one recorded end to the next; that many batches may arrive together.
-    """
-
-    batch_samples: int
-    measure_seconds: float
-    warm_up: int = 2
-    warm_up_seconds: float = 0.0
-    prefilled: int = 0
-    steps: int | None = None
-    enough_spread: float = 0.02
-    to_beat: float | None = None
-    stall: Callable[[], None] | None = None
-    closing: Callable[[], None] | None = None
-    most_ahead: int | None = None
-    round_steps: int = 1
+    batch_samples: int  # per step
+    measure_seconds: float  # longest steady part; the run ends earlier once the spread is small enough
+    warm_up: int = 2  # first steps that are not counted; fewer, but at least two, if they take more than a second
+    warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
+    prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
+    steps: int | None = None  # to count, whatever the spread; the data then ends by itself. None to count until `done`
+    enough_spread: float = 0.02  # spread at which the run may end early; 0 to use all of `measure_seconds`
+    to_beat: float | None = None  # samples per second; the run ends early once its rate is lower by more than the spread
+    stall: Callable[[], None] | None = None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
+    closing: Callable[[], None] | None = None  # called once after the steady part; the memory of two more steps counts, too
+    most_ahead: int | None = None  # largest number of steps in flight; None for no limit
+    round_steps: int = 1  # from one recorded end to the next; that many batches may arrive together
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
@@ -165,15 +154,15 @@ class StepClock:
                 self._last_step += _CLOSING_STEPS
             self.done = self.steps_done >= self._last_step
 
+    def epoch_ended(self) -> None:
+        """Do nothing: steps count in whichever epoch they are."""
+
     def rate(self) -> SteadyRate:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
         return steady_rate(self._ends[:], self.batch_samples)
 
     def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Record when a step ends, at once or from another thread, for at least one step in each block.
-
-        The first steps are recorded more often, because many slow steps may be dispatched before the first of them ends.
-        """
+        """Record when a step ends, at once or from another thread, for at least one step in each block."""
         if over is None or at_once:
             for noted in self._awaited:
                 noted.result()
@@ -184,6 +173,7 @@ class StepClock:
                 self._add_end(*self._ahead.popleft())
         elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
             self._awaited_at = time.perf_counter()
+            # the first steps are recorded more often: many slow steps may be dispatched before the first of them ends
             since_first = self.steps_done - (self._warm_steps or 0)
             self._next_awaited = self.steps_done + max(1, since_first)
             self._awaited.append(_WAITING.submit(self._add_end, self._done, over))

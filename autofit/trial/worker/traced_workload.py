@@ -27,11 +27,7 @@ from autofit.workload.workload import Workload
 
 
 class TracedWorkload:
-    """The train step, traced for any batch size or for the data's own; a step that cannot be traced is run once.
-
-    `problem` says why the memory of the step cannot be estimated; it is None if the memory can be estimated. `one_size`
-    is the only batch size that the step accepts, or None.
-    """
+    """The train step, traced for any batch size or for the data's own; a step that cannot be traced is run once."""
 
     def __init__(
         self,
@@ -47,8 +43,8 @@ class TracedWorkload:
         self._data_tensors, self._trains = data_tensors, call.method.trains
         self._step: StepEstimator | None = None
         self._multiple_of: int | None = None
-        self.problem: str | None = None
-        self.one_size: OneSize | None = None
+        self.problem: str | None = None  # why the memory of the step cannot be estimated; None if it can
+        self.one_size: OneSize | None = None  # the only batch size that the step accepts
         context.enter(Phase.ESTIMATING)
         arrays = leaves(batch)
         lengths = {length_of(leaf) for leaf in arrays} - {0}
@@ -80,8 +76,7 @@ class TracedWorkload:
         call.run(context, model, data.fit_arguments(1), [step], ends_by_itself=data.ends_by_itself)
 
     def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
-        limit_bytes = self._context.spec.limits.device_bytes
-        step = TrainStep(self._model, batch, self._context.placement.device, limit_bytes, multiple_of, self._data_tensors)
+        step = TrainStep(self._model, batch, self._context.placement.device, multiple_of, self._data_tensors)
         return backends.current().estimator(step)
 
     def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:

@@ -36,6 +36,7 @@ class Arrays(FitInput):
     kind: ClassVar[str] = "arrays"
     fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
     ends_by_itself: ClassVar[bool] = False
+    _length: int  # without a partial batch
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
 
     def _open(self) -> None:
@@ -52,11 +53,11 @@ class Arrays(FitInput):
         self._count = lengths[0]
         self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
         self.batch_samples = min(self._config.batch_size or 32, self._count)
+        self._length = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
 
     @staticmethod
     def recognises(data: Any) -> bool:
-        """Return whether `data` is a nest of arrays, or a tuple of one to three such nests; the first is not None."""
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         return (
             1 <= len(parts) <= _MOST_PARTS
@@ -99,20 +100,19 @@ class Arrays(FitInput):
         return training, validation
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` train on all full batches, for as many epochs as the steps need.
+        """Return arguments that make `fit` train on all full batches, for as many epochs as the steps need."""
+        return self._arguments(self._length, steps)  # fewer batches would take less memory than the user's run
 
-        All batches are given because fewer would take less memory than the user's run.
-        """
-        return self._arguments(self._count // self.batch_samples, steps)
+    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
+        """As `FitInput` says; the arrays are sliced, so that `fit` copies only what it trains on."""
+        return {**self._arguments(min(steps, self._length), steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` run on a few batches, repeated.
-
-        All batches would take more memory than the user's run: `fit` copies the arrays that it is given, and that run never
-        holds a second copy of all of them.
-        """
+        """Return arguments that make `fit` run on a few batches, repeated."""
+        # all batches would take more memory than the user's run: `fit` copies the arrays that it is given, and that run
+        # never holds a second copy of all of them
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
-        return self._arguments(min(self._count // self.batch_samples, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
+        return self._arguments(min(self._length, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {
@@ -122,12 +122,10 @@ class Arrays(FitInput):
         }
 
     def array_bytes(self) -> ArrayBytes:
-        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the temporary copies for them.
-
-        On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then turns one array
-        after the other into a tensor, each from one more copy of the array (Keras 3.15 `convert_to_sliceable`, TensorFlow
-        2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
-        """
+        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the temporary copies for them."""
+        # On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then turns one array
+        # after the other into a tensor, each from one more copy of the array (Keras 3.15 `convert_to_sliceable`, TensorFlow
+        # 2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
         cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
@@ -183,7 +181,6 @@ def _tensor_bytes(array: Any) -> int:
 
 
 def _is_cast(array: Any) -> bool:
-    """Return whether `fit` casts an array, because the array holds floats of another precision than Keras's."""
     return any(_trained_type(part.dtype) != part.dtype for part in components(array))
 
 

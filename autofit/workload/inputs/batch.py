@@ -74,10 +74,8 @@ def length_of(leaf: Any) -> int:
 
 
 def first_entry(leaf: Any) -> Any:
-    """Return the first entry of a NumPy array along its first axis, as an array; anything else unchanged.
-
-    Tensors are left alone: in a forked process, operations on them may hang.
-    """
+    """Return the first entry of a NumPy array along its first axis, as an array; anything else unchanged."""
+    # tensors are left alone: in a forked process, operations on them may hang
     return leaf[:1] if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1 else leaf
 
 
@@ -108,10 +106,7 @@ def bytes_of(nest: Any) -> int:
 
 
 def samples_of(batch: Any, batch_size: int | None) -> int:
-    """Return the number of samples in a batch.
-
-    This is `batch_size` if the first axis of any array has that length, and the length of the first array otherwise. The
-    first axis does not always count samples: in a batch of graphs it counts nodes.
-    """
+    """Return `batch_size` if the first axis of any array has that length, otherwise the length of the first array."""
+    # the first axis does not always count samples: in a batch of graphs it counts nodes
     lengths = [length for length in map(length_of, leaves(batch)) if length]
     return batch_size if batch_size in lengths else lengths[0]

@@ -14,29 +14,20 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
 
-ONE_SAMPLE = 2
-"""Value of `is_over` if workers may repeat a single sample instead of a batch."""
+ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
 
 
 @dataclass(frozen=True)
 class ArrayBytes:
-    """Memory that arrays take while training, in bytes.
+    """Memory that arrays take while training, in bytes."""
 
-    Attributes:
-        mapped: arrays that are mapped from files; training reads them into memory.
-        tensors: the copies that `fit` trains on, in the order in which it makes them.
-        conversion: temporary copies that exist only while `fit` makes the tensors.
-    """
-
-    mapped: int = 0
-    tensors: tuple[int, ...] = ()
-    conversion: int = 0
+    mapped: int = 0  # arrays that are mapped from files; training reads them into memory
+    tensors: tuple[int, ...] = ()  # the copies that `fit` trains on, in the order in which it makes them
+    conversion: int = 0  # temporary copies that exist only while `fit` makes the tensors
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
-        """Return the memory of these arrays together with that of `other`, which `fit` copies after them.
-
-        While these arrays are copied, the tensors of `other` do not exist yet, which leaves room for the temporary copies.
-        """
+        """Return the memory of these arrays together with that of `other`, which `fit` copies after them."""
+        # while these arrays are copied, the tensors of `other` do not exist yet, which leaves room for the temporary copies
         conversion = max(self.conversion - sum(other.tensors), other.conversion)
         return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
 
@@ -111,9 +102,18 @@ class FitInput(ABC):
         """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""
         return None if self._length is None else self._length * self.batch_samples
 
+    @property
+    def epoch_batches(self) -> int | None:
+        """The number of batches in an epoch of a trial, all of them full; None if unknown or endless."""
+        return self._length
+
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` train on full batches for about `steps` steps (more for some kinds of input)."""
+
+    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
+        """Return arguments that make `fit` train for this number of epochs, each of which ends with the data."""
+        return {**self.fit_arguments(steps), "epochs": epochs}
 
     @abstractmethod
     def validation_arguments(self, steps: int) -> dict[str, Any]:
@@ -130,11 +130,8 @@ class FitInput(ABC):
         return self.applied.queue_batches
 
     def end_pipeline(self, *, one_sample: bool = False) -> None:
-        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end.
-
-        With `one_sample` they may repeat only a sample of it, which takes less time to pass on.
-        """
-        if self._is_over is not None:
+        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end."""
+        if self._is_over is not None:  # a single sample takes less time to pass on
             self._is_over.value, self._is_over = ONE_SAMPLE if one_sample else 1, None
 
     def look(self) -> Iterator[Any]:
@@ -154,7 +151,6 @@ class FitInput(ABC):
         return None if self._made is None else int(self._made.value)
 
     def _keep_first(self, batches: Iterable[Any]) -> None:
-        """Make, time and check the first batch."""
         started = time.perf_counter()
         batch = next(iter(batches), None)
         self.batch_seconds = time.perf_counter() - started
@@ -175,7 +171,6 @@ class FitInput(ABC):
             yield batch
 
     def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
-        """Raise UsageError if the data's attribute `name` is not `asked`, the value that its factory was called with."""
         actual = getattr(self._data, name)
         if asked not in (None, actual):
             raise UsageError(
@@ -184,7 +179,6 @@ class FitInput(ABC):
             )
 
     def _as_batch(self, raw: Any) -> Any:
-        """Check a batch of the user's data and convert it to the form of `batch`."""
         return mapped(self.as_step_data(checked(raw, self.source)), dense)
 
 

@@ -58,7 +58,6 @@ class GrainProcesses(Grain):
 
 
 def _dataset_of(batches: Iterator[Any]) -> Any:
-    """Return a grain dataset that hands out these batches once."""
     import grain  # heavy: must stay out of the parent
 
     class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types

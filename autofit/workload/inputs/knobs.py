@@ -30,12 +30,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
 """The error for AUTOTUNE with data other than `tf.data`."""
 
-PREFETCH_FACTOR = 2
-"""The default `prefetch_factor` of a torch DataLoader with workers."""
-
-AUTOTUNED = ("workers", "max_queue_size")
-"""The knobs that `tf.data` can set by itself (AUTOTUNE)."""
-
+PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
+AUTOTUNED = ("workers", "max_queue_size")  # the knobs that `tf.data` can set by itself (AUTOTUNE)
 _LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
 _MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
 

@@ -67,7 +67,6 @@ class PyDatasetInput(FitInput):
         return (self._data[index] for index in indices)
 
     def _proxy(self, length: int) -> Any:
-        """Return a `DatasetProxy` with `length` batches of the user's dataset."""
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         if self._is_over is not None and self.pipeline_queue_batches:
             knobs["max_queue_size"] = self.pipeline_queue_batches

@@ -33,6 +33,11 @@ class TfData(FitInput):
         shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
         self.of_fixed_size = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
 
+    @property
+    def epoch_batches(self) -> int | None:
+        """As `FitInput` says; the last batch may be partial."""
+        return self._length if self._length is None or self._all_full() else max(1, self._length - 1)
+
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._full_batches().repeat().take(steps)}
 
@@ -42,13 +47,15 @@ class TfData(FitInput):
     def _epoch(self) -> Any:
         return self._data
 
+    def _all_full(self) -> bool:
+        """Return whether all batches have one size; for graphs, the first axis counts nodes."""
+        return self.of_fixed_size or length_of(leaves(self._batch)[0]) != self.batch_samples
+
     def _full_batches(self) -> Any:
-        """Return the dataset without partial batches: drop the last batch if the length is known, else filter by size."""
         import tensorflow as tf  # heavy: must stay out of the parent
 
-        first = leaves(self._batch)[0]
-        if self.of_fixed_size or length_of(first) != self.batch_samples:  # for graphs the first axis counts nodes
+        if self._all_full():
             return self._data
-        if self._length is not None:
-            return self._data.take(max(1, self._length - 1))
+        if self.epoch_batches is not None:
+            return self._data.take(self.epoch_batches)
         return self._data.filter(lambda *batch: tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples))

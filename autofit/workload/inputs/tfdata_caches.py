@@ -34,20 +34,14 @@ class _Reserved:
     unknown: bool = False
 
 
-reserved = _Reserved()
-"""What the caches of this process leave out."""
+reserved = _Reserved()  # what the caches of this process leave out
 
 
 def opened(make: Callable[[], Any]) -> Any:
-    """Call a function of the user that makes a dataset, with its caches under control.
-
-    If only the function itself imports TensorFlow, it is called again, because a dataset that is not read has no effect.
-
-    Raises:
-        UsageError: the function uses a cache file that is not complete, `snapshot` or `save`.
-    """
+    """Call a function of the user that makes a dataset, with its caches under control."""
     _control()
     made = make()
+    # if only the function itself imports TensorFlow, it is called again: a dataset that is not read has no effect
     return make() if _control() else made
 
 
@@ -128,7 +122,6 @@ def _in_part(elements: Any, cached: Callable[[Any], Any]) -> Any:
 
 
 def _element_bytes(elements: Any) -> int:
-    """Return the size of the first element."""
     import tensorflow as tf  # heavy: must stay out of the parent
 
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)

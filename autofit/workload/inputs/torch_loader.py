@@ -63,8 +63,7 @@ class TorchLoader(FitInput):
     def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
 
-        An epoch of the copy has `batches` full batches; if the loader has fewer, it starts over. An iterable dataset keeps
-        its length whatever `batches` is. `changes` are attributes of the copy.
+        An epoch has `batches` full batches; an iterable dataset keeps its length. `changes` are attributes of the copy.
         """
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
@@ -72,11 +71,8 @@ class TorchLoader(FitInput):
         last = None if self._is_over is None else _Last(self._is_over)
         if not isinstance(loader.dataset, IterableDataset):
             drawn = "sampler" if loader.batch_sampler is None else "batch_sampler"
-            changes |= {
-                "dataset": _Reporting(loader.dataset, self._report_error, last),
-                "batch_size": None,
-                "drop_last": False,
-            }
+            reporting = _Reporting(loader.dataset, self._report_error, last)
+            changes |= {"dataset": reporting, "batch_size": None, "drop_last": False}
             if batches is not None:
                 changes[drawn] = _Repeated(getattr(loader, drawn), batches)
         collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
@@ -118,7 +114,6 @@ class _Last:
         return self._batch is not None and bool(self._is_over.value)
 
     def or_made(self, collate: Callable[[Any], Any], samples: Any) -> Any:
-        """Return the last batch if the run is over; otherwise make a batch from samples and keep it."""
         if not self.repeats:
             self._batch = collate(samples)
         return self._batch

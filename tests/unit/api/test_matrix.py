@@ -9,10 +9,7 @@ from tests.unit.api.conftest import GOOD
 
 
 def test_the_last_axis_varies_fastest():
-    matrix = {
-        "model_kwargs.width": [8, 16],
-        "device_memory": ["1GiB", "2GiB"],
-    }
+    matrix = {"model_kwargs.width": [8, 16], "device_memory": ["1GiB", "2GiB"]}
     assert unfold(matrix) == [
         {"model_kwargs.width": 8, "device_memory": "1GiB"},
         {"model_kwargs.width": 8, "device_memory": "2GiB"},

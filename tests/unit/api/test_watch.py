@@ -18,15 +18,15 @@ GIB, MIB = 2**30, 2**20
 def result(tmp_path_factory):
     """A tune's result that promises batches of 10 at 1,000 samples/s and 4 GiB; an epoch has 2,000 samples."""
     _, result = collect(tune, make_request(tmp_path_factory.mktemp("tune")), FakeLauncher())
-    choice = replace(result.choice, config=FitConfig(10), samples_per_second=1000.0, host_peak_bytes=4 * GIB)
-    return replace(result, choice=choice)
+    fastest = replace(result.fastest, config=FitConfig(10), samples_per_second=1000.0, host_peak_bytes=4 * GIB)
+    return replace(result, fastest=fastest)
 
 
 @pytest.fixture
 def trained(result, monkeypatch, capsys):
     """Train an epoch of equally long steps on a clock and a memory of the test's own: the line printed.
 
-    The first call takes a second longer, and validation 99 seconds.
+    The first call of all takes a second longer, that of each epoch `start` seconds, and validation 99 seconds.
     """
     at = SimpleNamespace(now=0.0, bytes=2 * GIB, other=(0.0, 2.0), epoch=-1)
     monkeypatch.setattr(watch.time, "perf_counter", lambda: at.now)
@@ -37,14 +37,14 @@ def trained(result, monkeypatch, capsys):
     callback = watch.EpochWatch(result)
     callback.model, callback.params = SimpleNamespace(steps_per_execution=1), {"steps": 200}
 
-    def train(rate=1000.0, batches=range(200), params=None, validates=True, **changes):
+    def train(rate=1000.0, batches=range(200), params=None, validates=True, start=0.0, **changes):
         vars(at).update(epoch=at.epoch + 1, **changes)
         callback.params = callback.params if params is None else params
         callback.model.steps_per_execution = batches.step
         callback.on_epoch_begin(at.epoch)
         for number, batch in enumerate(batches):
             callback.on_train_batch_begin(batch)
-            at.now += 10 * batches.step / rate + (number == 0)
+            at.now += 10 * batches.step / rate + (number == 0) * (start + (at.epoch == 0))
         if validates:
             callback.on_test_begin()
             at.now += 99
@@ -72,6 +72,11 @@ def test_an_epoch_as_promised(trained):
 )
 def test_the_rate_leaves_out_the_first_call_and_validation(trained, how):
     assert ": 1,000 samples/s, 1.00 of" in trained(**how)
+
+
+def test_what_an_epoch_after_the_first_takes_to_begin_is_in_its_rate_as_in_the_promised_one(trained):
+    assert ": 1,000 samples/s" in trained(start=2.0)
+    assert ": 500 samples/s" in trained(start=2.0)
 
 
 def test_an_epoch_of_one_call_has_a_rate(trained):

@@ -14,7 +14,7 @@ from autofit.backends.tensorflow.backend import uses_onednn
 from autofit.backends.tensorflow.executor import Buffer, Operation, peak
 from autofit.backends.tensorflow.kernels import workspace_bytes
 from autofit.records.trial import FitConfig
-from autofit.search.surrogate.host_memory import host_bytes_by_part
+from autofit.search.memory import host_bytes_by_part
 from tests.fakes import DESCRIPTION, MIB
 
 KIB = 1024

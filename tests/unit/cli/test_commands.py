@@ -78,13 +78,7 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
     (folder / "tune.yaml").write_text(GOOD + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
-    for expected in (
-        "build_model(width=4)",
-        "Photos takes batch_size",
-        "1.00 GiB of ",
-        "none",
-        "sqlite:///trials.db",
-    ):
+    for expected in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of ", "none", "sqlite:///trials.db"):
         assert expected in done.stdout
     assert not (folder / "trials.db").exists()
 
@@ -136,12 +130,7 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     assert undescribed == []
     for path in CONFIGS:
         validator.validate(yaml.safe_load(path.read_text()))
-    for text in (
-        "tolerance: 2%",
-        "x-own: 3",
-        "matrix: {model_kwargs.width: [1]}",
-        "host_memory: 1",
-    ):
+    for text in ("tolerance: 2%", "x-own: 3", "matrix: {model_kwargs.width: [1]}", "host_memory: 1"):
         validator.validate(yaml.safe_load(GOOD + text))
     for text in (
         "max_trails: 3",

@@ -95,8 +95,7 @@ def test_auto_is_the_first_gpu_or_the_cpu():
 
 
 @pytest.mark.parametrize(
-    ("device", "message"),
-    [("gpu", "'gpu' .*GPUs: none"), ("gpu:3", "'gpu:3' .*GPUs: none"), ("tpu", "device: 'tpu' ")],
+    ("device", "message"), [("gpu", "'gpu' .*GPUs: none"), ("gpu:3", "'gpu:3' .*GPUs: none"), ("tpu", "device: 'tpu' ")]
 )
 def test_devices_that_do_not_exist(device, message):
     with pytest.raises(UsageError, match=message):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.records.description import Estimate, EstimateRow, Footprint
-from autofit.records.result import Bottleneck, CallSource, FailedTune, Recommendation, Speedup, TuneRecord
+from autofit.records.result import Answer, Bottleneck, CallSource, FailedTune, Speedup, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
@@ -55,17 +55,16 @@ def record():
         describing_seconds=8.0,
         started_at=1e9,
         call_source=CALL_SOURCE,
-        choice=Recommendation(
+        fastest=Answer(
             config=CHOSEN,
             samples_per_second=chosen.samples_per_second,
             spread=0.031,
             device_peak_bytes=chosen.device_peak_bytes,
             host_peak_bytes=chosen.host_peak_bytes,
             speedup=Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3),
+            data_kwargs=CHOSEN.values(),
         ),
-        fit_kwargs={},
-        data_kwargs=CHOSEN.values(),
-        optimizer_kwargs={},
+        same_batch=None,
         bottleneck=Bottleneck.COMPUTE,
         compute_samples_per_second=chosen.compute_samples_per_second,
         input_samples_per_second=chosen.input_samples_per_second,

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from autofit.api.result import Result, SweepResult
-from autofit.records.result import Challenger, DecidedBy, PassedOver, Speedup
+from autofit.records.result import Challenger, Speedup
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from autofit.report import choice, columns
 from autofit.report.console.tables import summarise
 from autofit.report.html import page
@@ -64,15 +63,15 @@ def test_a_loss_is_shown_by_its_ratio_and_interval(record, sweep):
     loss = Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3)
     slower = with_fields(record, speedup=loss)
     assert (loss.is_loss, loss.is_shown) == (True, False)
-    assert choice.gain(slower).value == "0.58x"
+    assert choice.gain(slower).value == "0.58x (0.51 to 0.66)"
     assert all("0.58" in text for text in outputs(slower, sweep).values())
 
 
 @pytest.mark.parametrize(
     ("speedup", "facts"),
     [
-        (UNSHOWN["one pair"], ("1,990", "900", "1 pair")),
-        (UNSHOWN["an interval that holds 1.0"], ("0.97", "3.49", "6 pairs")),
+        (UNSHOWN["one pair"], ("1,990", "1 pair")),
+        (UNSHOWN["an interval that holds 1.0"], ("0.97", "3.5")),
         (UNSHOWN["no pair"], ()),
         (Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3), ("0.58x",)),
         (Speedup(BASELINE, Outcome.OK, 1.01, 1.005, 1.015, 3), ("1.01x",)),
@@ -80,7 +79,7 @@ def test_a_loss_is_shown_by_its_ratio_and_interval(record, sweep):
 )
 def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, sweep, speedup, facts):
     challenger = Challenger(CHOSEN, 1990.0, speedup)
-    kept = replace(record, choice=replace(record.choice, config=BASELINE, speedup=SHOWN, challenger=challenger))
+    kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=SHOWN, challenger=challenger))
     kept = with_fields(kept, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
     shown = choice.gain(kept)
     assert shown.value == choice.NO_GAIN
@@ -101,8 +100,8 @@ def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
     for speedup in (SHOWN, *UNSHOWN.values()):
         saved = with_fields(record, speedup=speedup)
         fields = result_files.encode(saved)
-        assert fields["choice"]["speedup"]["ratio"] == speedup.ratio
-        assert result_files.decode(fields).choice == saved.choice
+        assert fields["fastest"]["speedup"]["ratio"] == speedup.ratio
+        assert result_files.decode(fields).fastest == saved.fastest
         table = columns.as_csv(replace(sweep, cells=(replace(sweep.cells[0], tune=saved),)))
         (row,) = csv.DictReader(io.StringIO(table))
         assert row["speedup_is_shown"] == str(speedup.is_shown)
@@ -110,39 +109,19 @@ def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
 
 
 def test_a_choice_without_a_confirming_run_says_so(record, sweep, tmp_path):
-    read = replace(record, choice=replace(record.choice, confirmed=False, speedup=UNSHOWN["no pair"]))
+    read = replace(record, fastest=replace(record.fastest, confirmed=False, speedup=UNSHOWN["no pair"]))
     for output, text in outputs(read, sweep).items():
         if "sweep" not in output:
             assert "read once in the search" in text
             assert "confirmed in fresh processes" not in text
-    assert result_files.encode(read)["choice"]["confirmed"] is False
-    assert result_files.decode(result_files.encode(read)).choice == read.choice
-
-
-HIGHEST = FitConfig(176, 2, 10, False)
-
-
-@pytest.mark.parametrize("decided_by", DecidedBy)
-def test_a_choice_that_is_not_the_highest_reading_is_explained(record, decided_by):
-    passed = replace(record, choice=replace(record.choice, passed_over=PassedOver(HIGHEST, 3120.0, decided_by)))
-    line = choice.why_not_highest(passed)
-    assert str(HIGHEST) in line
-    assert "3,120" in line
-    words = " ".join(str(Result(**vars(passed))).split())
-    assert f"why {line}" in words
-    assert line in page.render(passed).replace("&#39;", "'")
-    assert result_files.decode(result_files.encode(passed)).choice == passed.choice
-
-
-def test_a_choice_with_the_highest_reading_needs_no_explanation(record):
-    assert choice.why_not_highest(record) == ""
-    assert "\nwhy" not in str(Result(**vars(record)))
+    assert result_files.encode(read)["fastest"]["confirmed"] is False
+    assert result_files.decode(result_files.encode(read)).fastest == read.fastest
 
 
 def test_the_ends_of_an_interval_that_says_nothing_are_not_shown(record):
-    shown = Speedup(BASELINE, Outcome.OK, 10.03, 1.06, 94.53, 2)
-    assert "at least 1.06x, from 2 pairs of runs that differ much" in str(choice.gain(with_fields(record, speedup=shown)))
-    unshown = Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 2)
+    shown = Speedup(BASELINE, Outcome.OK, 10.03, 1.06, 94.53, 3)
+    assert "at least 1.1x, from 3 pairs of runs that differ much" in str(choice.gain(with_fields(record, speedup=shown)))
+    unshown = Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 3)
     text = str(choice.gain(with_fields(record, speedup=unshown)))
-    assert "2 pairs of runs differ too much to say which is faster" in text
+    assert "3 pairs of runs differ too much to say whether" in text
     assert "71.91" not in text

@@ -32,7 +32,7 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(events):
     ended = [event for event in events if isinstance(event, TrialEnded)]
     searched = [event.trial for event in ended if event.trial.stage == "search"]
     assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(searched)
-    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 4
+    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 6
     for trial in searched:
         assert str(trial.config) in text
         assert trial.measurement.outcome.value == "ok" or f"    {trial.measurement.evidence.reason}" in text

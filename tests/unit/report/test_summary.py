@@ -9,6 +9,7 @@ from autofit.api.result import Result, SweepResult
 from autofit.records.trial import FitConfig
 from autofit.records.units import format_bytes
 from autofit.report import snippet
+from autofit.report.choice import sentences
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import summarise, trial_table
 from tests.fakes import with_fields
@@ -94,3 +95,22 @@ def test_few_updates_are_said_in_a_screenful_too(record):
 def test_every_trial_is_a_row_of_the_table(record):
     text = printed(lambda console: console.print(trial_table(record.trials, record.limits)))
     assert len(re.findall(r" (?:ok|\w+ OOM) ", text)) == len(record.trials)
+
+
+def test_an_epoch_is_told_with_its_validation_and_the_gap_before_it(record):
+    def runs(**readings):
+        return tuple(replace(run, measurement=replace(run.measurement, **readings)) for run in record.runs)
+
+    def row(changed):
+        return sentences(changed).get("epoch")
+
+    chosen, baseline = runs(epoch_samples=9000, epoch_gap_seconds=0.25, validation_seconds=1.5)
+    both = replace(record, runs=(chosen, baseline))
+    times = [9000 / run.measurement.samples_per_second + 1.5 for run in (baseline, chosen)]
+    parts = "of it 1.5 s validation, 0.25 s between epochs"
+    assert row(both) == f"{times[0]:.0f} s now, {times[1]:.1f} s then; {parts}"
+    assert row(with_fields(both, config=record.speedup.baseline)) == f"{times[0]:.0f} s now; {parts}"
+    assert "s then; of it 1.5 s validation" in str(Result(**vars(both)))
+    unread = replace(record, runs=runs(epoch_gap_unread="an epoch takes more than 500 s"))
+    assert row(unread) == "the gap between epochs is not in the rate: an epoch takes more than 500 s"
+    assert row(record) is None

@@ -11,18 +11,16 @@ import pytest
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, DATA_KNOBS, Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.acquisition import FrontierSearch
-from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
 from autofit.search.decision import difference
-from autofit.search.feasibility import dominated_by
-from autofit.search.sampler import FrontierSampler
+from autofit.search.failures import dominated_by, ruled_out
+from autofit.search.frontier import FrontierSearch
+from autofit.search.memory import Memory, host_bytes_by_part
+from autofit.search.rates import Rates
+from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.search.space import build_space, cost
-from autofit.search.surrogate import host_memory
-from autofit.search.surrogate.memory import MemorySurrogate
-from autofit.search.surrogate.throughput import ThroughputSurrogate
 from autofit.storage import codec
-from tests.fakes import DESCRIPTION, MIB
+from tests.fakes import DESCRIPTION, MIB, arrays
 
 TF_DATA = ("batch_size", "workers", "max_queue_size")
 AUTO = FitConfig(64, AUTOTUNE, AUTOTUNE)
@@ -34,8 +32,11 @@ def space(asked=None, knobs=TF_DATA, **changes):
 
 
 def ran(config, rate, compute=8000.0, inputs=None):
-    evidence = Evidence("ran to its end")
-    return Trial(config, Measurement(Outcome.OK, evidence, 2.0, rate, 0.01, 0.1, 20, compute, inputs or rate))
+    evidence, alone = (
+        Evidence("ran to its end"),
+        {"compute_samples_per_second": compute, "input_samples_per_second": inputs or rate},
+    )
+    return Trial(config, Measurement(Outcome.OK, evidence, 2.0, rate, 0.01, **alone))
 
 
 def test_tf_data_may_leave_workers_and_queue_to_autotune():
@@ -99,26 +100,39 @@ def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
             FitConfig(128, 16, 32),
             FitConfig(128, -1, 32),
         )
-        if dominated_by(ConfigArrays.of([config]), AUTO, Outcome.HOST_OOM)[0]
+        if dominated_by(arrays(config), arrays(AUTO), Outcome.HOST_OOM)[0]
     }
     assert ruled_out == {replace(AUTO, batch_size=128)}
-    assert not dominated_by(ConfigArrays.of([AUTO]), FitConfig(64, 1, 10), Outcome.HOST_OOM)[0]
-    assert dominated_by(ConfigArrays.of([FitConfig(64, 1, 10)]), AUTO, Outcome.DEVICE_OOM)[0]
+    assert not dominated_by(arrays(AUTO), arrays(FitConfig(64, 1, 10)), Outcome.HOST_OOM)[0]
+    assert dominated_by(arrays(FitConfig(64, 1, 10)), arrays(AUTO), Outcome.DEVICE_OOM)[0]
+
+
+@pytest.mark.parametrize("is_hung", [False, True])
+def test_autotune_that_failed_counts_as_a_thread_a_core(is_hung):
+    others = [FitConfig(b, w, 8) for b in (32, 64, 128) for w in (1, 2, 4, 8, 16)] + [replace(AUTO, batch_size=128)]
+
+    def out(workers):
+        slow = FitConfig(64, workers, 8)
+        trial = Trial(slow, Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline", hung=is_hung)))
+        return ruled_out(arrays(*others, cores=CORES), [trial], CORES).tolist()
+
+    assert out(AUTOTUNE) == out(CORES)
+    assert [any(out(AUTOTUNE)), all(out(AUTOTUNE)), out(AUTOTUNE)[-1]] == [True, False, True]
 
 
 def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
-    surrogate = MemorySurrogate(SearchContext(DESCRIPTION, Limits(None, 2**33), CORES, False))
-    assert surrogate.host(AUTO) == surrogate.host(FitConfig(64, CORES, AUTOTUNE_BATCHES))
-    parts = host_memory.host_bytes_by_part(DESCRIPTION, AUTO, 0, CORES)
-    assert parts == host_memory.host_bytes_by_part(DESCRIPTION, FitConfig(64, CORES, AUTOTUNE_BATCHES), 0)
+    memory = Memory(SearchContext(DESCRIPTION, Limits(None, 2**33), CORES, False))
+    assert memory.host(AUTO) == memory.host(FitConfig(64, CORES, AUTOTUNE_BATCHES))
+    parts = host_bytes_by_part(DESCRIPTION, AUTO, 0, CORES)
+    assert parts == host_bytes_by_part(DESCRIPTION, FitConfig(64, CORES, AUTOTUNE_BATCHES), 0)
     assert parts["queue"] > AUTOTUNE_BATCHES * 64 * DESCRIPTION.sample_bytes
     assert parts["worker_processes"] == 0
 
 
 def predicted(trials, *configs):
     context = SearchContext(replace(DESCRIPTION, sample_bytes=1000), Limits(None, 2**33), CORES, False)
-    surrogate = ThroughputSurrogate(trials, context)
-    return np.exp(surrogate.predict(ConfigArrays.of(configs, CORES))[0])
+    model = Rates(trials, context)
+    return np.exp(model.predict(arrays(*configs)).mean)
 
 
 def test_a_reading_of_autotune_is_learned_for_autotune_and_hardly_for_the_numbers():
@@ -143,11 +157,10 @@ def test_the_present_config_is_the_first_probe_where_it_leaves_the_workers_to_au
     assert search.propose(()).proposal.config == replace(AUTO, batch_size=8)
 
 
-def test_optuna_stores_autotune_beside_the_trials_of_a_study_that_knew_no_autotune():
+def test_optuna_stores_autotune_as_a_choice_beside_numbers():
     limits, study = Limits(None, 2**33), optuna.create_study(direction="maximize")
-    old = space(autotunes=False).knobs()
-    for trial, knobs in ((ran(FitConfig(64, 2, 10), 900.0), old), (ran(AUTO, 1000.0), space().knobs())):
-        study.add_trial(codec.frozen_trial(trial, limits, knobs))
+    for trial in (ran(FitConfig(64, 2, 10), 900.0), ran(AUTO, 1000.0)):
+        study.add_trial(codec.frozen_trial(trial, limits, space().knobs()))
     assert [codec.trial_of(stored, limits).config for stored in study.trials] == [FitConfig(64, 2, 10), AUTO]
 
 
@@ -163,11 +176,25 @@ def test_the_sampler_proposes_autotune_to_plain_optuna():
     assert len(set(tried)) == 12
     assert {config.workers for config in tried} == {-1, 1, 4}
     assert {config.max_queue_size for config in tried} == {-1, 4}
-    assert [codec.config_of(trial.params) for trial in study.trials] == tried
+    assert [FitConfig.of(trial.params) for trial in study.trials] == tried
+
+
+def test_another_sampler_proposes_autotune_as_well():
+    limits, allowed = Limits(None, 2**33), space()
+    sampler = BoundedSampler(optuna.samplers.RandomSampler(seed=0), allowed, baseline=AUTO, limits=limits, cores=CORES)
+    study, tried = optuna.create_study(direction="maximize", sampler=sampler), []
+    for _ in range(20):
+        trial = study.ask()
+        tried.append(sampler.suggest(trial))
+        study.tell(trial, 100.0)
+    assert len(set(tried)) == 20
+    assert set(tried) <= set(allowed.configs())
+    assert -1 in {config.workers for config in tried}
+    assert -1 in {config.max_queue_size for config in tried}
 
 
 def test_the_queue_of_autotune_counts_in_bytes():
     narrow = Limits(None, DESCRIPTION.process_bytes + 200 * MIB)
-    surrogate = MemorySurrogate(SearchContext(DESCRIPTION, narrow, CORES, False))
-    assert surrogate.fits(FitConfig(64, 1, 10))
-    assert not surrogate.fits(AUTO)
+    memory = Memory(SearchContext(DESCRIPTION, narrow, CORES, False))
+    assert memory.fits(FitConfig(64, 1, 10))
+    assert not memory.fits(AUTO)

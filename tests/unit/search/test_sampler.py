@@ -5,8 +5,8 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.search.acquisition import EXHAUSTED
 from autofit.search.decision import Reason
+from autofit.search.frontier import EXHAUSTED
 from autofit.search.sampler import FrontierSampler
 
 ASKED = {
@@ -88,15 +88,15 @@ def test_it_goes_on_however_wrong_its_predictions_are():
     assert len({tuple(t.params.items()) for t in study.trials}) == 12
 
 
-def test_it_says_why_before_each_trial():
+def test_it_says_why_it_proposed_a_trial():
     sampler = FrontierSampler(ASKED, cores=8)
     study = study_of(sampler)
     proposals = []
     for _ in range(4):
-        proposals.append(sampler.decide(study).proposal)
         study.optimize(objective(sampler), n_trials=1)
+        proposals.append(sampler.proposal)
     assert proposals[0].reason is Reason.PROBE
-    assert proposals[-1].reason in (Reason.STEP, Reason.PROMISE, Reason.RISK)
+    assert proposals[-1].reason in (Reason.PROMISE, Reason.RISK)
     assert proposals[-1].gain > 0
     assert proposals[-1].device_share > 0
 
@@ -112,7 +112,7 @@ def test_a_space_that_is_exhausted_is_said():
 
 def test_only_divisors_of_an_effective_batch_are_searched():
     sampler = FrontierSampler({"batch_size": {"min": 8, "max": 512}}, cores=2, effective_batch_size=960)
-    assert {c.batch_size for c in sampler.proposer.feasible.configs} == {b for b in range(8, 513) if 960 % b == 0}
+    assert {c.batch_size for c in sampler.search.configs} == {b for b in range(8, 513) if 960 % b == 0}
     with pytest.raises(UsageError, match=r"^space: .* 7$"):
         FrontierSampler({"batch_size": {"min": 8, "max": 512}}, cores=2, effective_batch_size=7)
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
-from autofit.search.config_arrays import ConfigArrays
-from autofit.search.feasibility import dominated_by, like_a_hang
+from autofit.search.failures import dominated_by, like_a_hang
 from autofit.search.space import SearchSpace, build_space, cost
 from autofit.storage import codec
-from tests.fakes import KNOBS
+from tests.fakes import KNOBS, arrays
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
 
@@ -72,8 +71,8 @@ def test_the_values_are_those_asked_for_and_survive_as_optunas_parameters():
     points = list(space.configs())
     assert len(points) == 4
     for point in points:
-        params = {codec.parameter(knob, values): getattr(point, knob) for knob, values in space.knobs().items()}
-        assert codec.config_of(params) == point
+        params = {knob: getattr(point, knob) for knob in space.knobs()}
+        assert FitConfig.of(params) == point
         for name, distribution in codec.distributions(space.knobs()).items():
             assert distribution._contains(distribution.to_internal_repr(params[name]))
 
@@ -81,18 +80,18 @@ def test_the_values_are_those_asked_for_and_survive_as_optunas_parameters():
 @given(configs, configs)
 def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
     for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
-        if dominated_by(ConfigArrays.of([config]), oom, outcome)[0]:
+        if dominated_by(arrays(config), arrays(oom), outcome)[0]:
             assert config.batch_size >= oom.batch_size
-        assert dominated_by(ConfigArrays.of([oom]), oom, outcome)[0]
-    if dominated_by(ConfigArrays.of([config]), oom, Outcome.HOST_OOM)[0]:
+        assert dominated_by(arrays(oom), arrays(oom), outcome)[0]
+    if dominated_by(arrays(config), arrays(oom), Outcome.HOST_OOM)[0]:
         assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
 
 
 @given(configs, configs)
 def test_only_an_oom_condemns(config, other):
-    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.OK)[0]
-    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.TIMEOUT)[0]
-    assert not dominated_by(ConfigArrays.of([config]), other, Outcome.CRASHED)[0]
+    assert not dominated_by(arrays(config), arrays(other), Outcome.OK)[0]
+    assert not dominated_by(arrays(config), arrays(other), Outcome.TIMEOUT)[0]
+    assert not dominated_by(arrays(config), arrays(other), Outcome.CRASHED)[0]
 
 
 def test_default_batch_sizes_stay_within_the_data():
@@ -140,20 +139,16 @@ def test_a_single_value_space_has_one_config():
     assert list(space.configs()) == [FitConfig(8, 2, 4, False)]
 
 
-def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
+def test_the_effective_batch_bounds_what_is_tried():
     def sizes(asked=None, **bounds):
         return build_space(asked, ["batch_size"], cores=2, sample_count=5000, **bounds).batch_size
 
-    assert max(sizes(max_batch_size=100)) == 100
-    assert sizes({"batch_size": [8, 64, 256]}, max_batch_size=100) == (8, 64)
     assert sizes({"batch_size": {"min": 8, "max": 64}}, effective_batch_size=96) == (8, 12, 16, 24, 32, 48)
-    assert max(sizes(effective_batch_size=1024, max_batch_size=200)) == 128
 
 
 @pytest.mark.parametrize(
     ("asked", "knobs", "bounds", "message"),
     [
-        ({"batch_size": [64, 256]}, ["batch_size"], {"max_batch_size": 32}, "64"),
         (
             {"batch_size": {"min": 7, "max": 8}},
             ["batch_size"],
@@ -161,7 +156,6 @@ def test_the_largest_batch_and_the_effective_one_bound_what_is_tried():
             "^space: .* 9$",
         ),
         ({}, ["workers"], {"effective_batch_size": 64}, "^effective_batch_size: 64 "),
-        ({}, ["workers"], {"max_batch_size": 64}, "^max_batch_size: 64 "),
     ],
 )
 def test_bounds_that_leave_no_batch_size_are_an_error(asked, knobs, bounds, message):
@@ -185,8 +179,8 @@ def test_a_hang_rules_out_as_many_workers_of_its_kind():
         FitConfig(8, 1, 10, False),
     ]
     for hung, alike in ruled_out.items():
-        assert like_a_hang(ConfigArrays.of(alike), hung).all()
-        assert not like_a_hang(ConfigArrays.of([c for c in others if c not in alike]), hung).any()
+        assert like_a_hang(arrays(*alike), arrays(hung)).all()
+        assert not like_a_hang(arrays(*(c for c in others if c not in alike)), arrays(hung)).any()
 
 
 @pytest.mark.parametrize(
@@ -197,8 +191,8 @@ def test_a_gpu_has_larger_batches_by_default(on_gpu, sample_count, largest):
     assert space.batch_size[-1] == largest
 
 
-@given(st.integers(1, 8), st.integers(1, 3000), st.integers(1, 300), st.one_of(st.none(), st.integers(8, 3000)))
-def test_devices_share_every_batch_evenly(replicas, count, present, most):
+@given(st.integers(1, 8), st.integers(1, 3000), st.integers(1, 300))
+def test_devices_share_every_batch_evenly(replicas, count, present):
     try:
         space = build_space(
             None,
@@ -206,15 +200,14 @@ def test_devices_share_every_batch_evenly(replicas, count, present, most):
             cores=4,
             sample_count=count,
             baseline={"batch_size": present * replicas},
-            max_batch_size=most,
             min_updates=10,
             replicas=replicas,
         )
     except UsageError:
-        assert count < replicas or most < min(replicas, present * replicas)
+        assert count < replicas
         return
     assert all(batch % replicas == 0 for batch in space.batch_size)
-    assert max(space.batch_size) <= (most or 3000)
+    assert max(space.batch_size) <= max(3000, present * replicas)
 
 
 def test_on_several_devices_the_sizes_on_each_are_those_of_one():
@@ -227,7 +220,6 @@ def test_on_several_devices_the_sizes_on_each_are_those_of_one():
     [
         ({"batch_size": [8, 9, 15]}, {}, "space.batch_size", {9, 15, 2}),
         ({"batch_size": {"min": 3, "max": 3}}, {}, "space.batch_size", {3, 2}),
-        ({}, {"max_batch_size": 1}, "space", {2}),
         ({}, {"effective_batch_size": 15}, "space", {2, 100, 15}),
         ({}, {"sample_count": 1}, "device", {1, 2}),
     ],

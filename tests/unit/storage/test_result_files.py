@@ -26,7 +26,7 @@ def test_the_file_is_the_record(record, tmp_path):
     result_files.save(record, tmp_path / "result.json")
     saved = json.loads((tmp_path / "result.json").read_text())
     assert list(saved) == [field.name for field in fields(record)]
-    assert saved["choice"]["config"] == asdict(record.config)
+    assert saved["fastest"]["config"] == asdict(record.config)
     assert [trial["measurement"]["outcome"] for trial in saved["trials"]] == [t.measurement.outcome for t in record.trials]
 
 
@@ -37,7 +37,7 @@ def test_class_numbers_are_numbers_again(record, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "facts"), [("{", ("JSON",)), ("[]", ("autofit",)), ('{"version": 99}', ("99", "2")), ('{"version": 2}', ())]
+    ("text", "facts"), [("{", ("JSON",)), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())]
 )
 def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     file = tmp_path / "result.json"

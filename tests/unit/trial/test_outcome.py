@@ -49,16 +49,8 @@ def ending(**evidence):
             Outcome.DEVICE_OOM,
             "OOM",
         ),
-        (
-            {"exit_code": 1, "failure": Failure(FailureKind.HOST_OOM, "MemoryError: 2 TiB")},
-            Outcome.HOST_OOM,
-            "MemoryError",
-        ),
-        (
-            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "ValueError: x", "T")},
-            Outcome.ERROR,
-            "ValueError",
-        ),
+        ({"exit_code": 1, "failure": Failure(FailureKind.HOST_OOM, "MemoryError: 2 TiB")}, Outcome.HOST_OOM, "MemoryError"),
+        ({"exit_code": 1, "failure": Failure(FailureKind.ERROR, "ValueError: x", "T")}, Outcome.ERROR, "ValueError"),
         (
             {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "x", NO_SPACE), "least_shared_memory_bytes": 4096},
             Outcome.HOST_OOM,

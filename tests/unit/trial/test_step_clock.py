@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.trial.worker import step_clock
-from autofit.trial.worker.step_clock import StepClock, steady_rate, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import SteadyRate, StepClock, ceiling, steady_rate, steps_to_drain, wait_until_full
 
 
 @pytest.fixture
@@ -223,3 +223,8 @@ def test_a_queue_that_fills_after_the_steady_part_does_not_change_the_rate(clock
     assert clock.steps_done == 13  # two of them with the full queue
     assert clock.rate().samples_per_second == pytest.approx(100.0)
     assert clock.rate().steps == 9
+
+
+def test_a_rate_alone_that_is_below_that_of_both_is_raised_and_is_no_reading():
+    both, slower, faster = (SteadyRate(rate, 0.1, 0.01, 100) for rate in (1000.0, 900.0, 1500.0))
+    assert [ceiling(alone, both) for alone in (slower, faster, None)] == [(1000.0, False), (1500.0, True), (None, False)]

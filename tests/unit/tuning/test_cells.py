@@ -96,7 +96,7 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
     console.print(sweep_table(swept))
     assert done.stdout == console.file.getvalue()
     result_files.save(record, tmp_path / "result.json")
-    assert "To train with it" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout
+    assert "To train with" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout
     result_files.save(swept.cells[2].tune, tmp_path / "none.json")
     refused = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
     assert refused.exit_code == 2

@@ -19,7 +19,6 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
         {"space": {"workers": [1, 2]}},
         {"space": {"workers": {"min": 1, "max": 2}}},
         {"baseline": {"batch_size": 16}},
-        {"max_batch_size": 64},
         {"effective_batch_size": 256},
         {"environment": {"tensorflow": "2.22", "keras": "3.15"}},
         {"environment": {"tensorflow": "2.21", "keras": "3.16"}},

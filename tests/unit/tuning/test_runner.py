@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.events import Notice
+from autofit.records.events import Activity, Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.report.choice import advice
+from autofit.tuning.runner import TrialRunner
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
 
 
@@ -42,6 +43,27 @@ def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path
     assert later[1].rate_to_beat > 0
     reused = [spec for spec in later if spec.compute_samples_per_second]
     assert all(s.compute_samples_per_second == 4000 * s.config.batch_size / (s.config.batch_size + 64) for s in reused)
+
+
+@pytest.mark.parametrize(("tolerance", "longest"), [(0.02, 500.0), (0.5, 20.0)])
+def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_tolerance(tmp_path, tolerance, longest):
+    launcher = FakeLauncher()
+    collect(tune, make_request(tmp_path, tolerance=tolerance), launcher)
+    read = {spec.role: (spec.longest_epoch_seconds, spec.epoch_samples) for spec in launcher.specs[1:]}
+    assert read == {"measure": (15.0, DESCRIPTION.sample_count), "confirm": (longest, DESCRIPTION.sample_count)}
+
+
+def test_a_rate_that_a_trial_takes_over_keeps_its_spread_and_comes_from_the_trial_that_read_it(tmp_path):
+    config, seen = FitConfig(32, 2, 4, False), []
+    read = Measurement(Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0, compute_spread=0.3)
+    raised = replace(read, compute_samples_per_second=1200.0, compute_is_read=False)
+    launcher = FakeLauncher()
+    runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
+    for measured in ([raised], [raised, read]):
+        runner.search_trial(config, [Trial(config, one) for one in measured], Activity("trial", config), 60.0)
+    runner.confirm(config, read, Activity("confirming", config), None, validates=False)
+    given_rates = [(spec.compute_samples_per_second, spec.compute_spread) for spec in launcher.specs]
+    assert given_rates == [(None, None), (1000.0, 0.3), (1000.0, 0.3)]
 
 
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)

@@ -31,8 +31,7 @@ def test_the_optimizer_that_updates_the_weights_is_told():
 
 
 @pytest.mark.parametrize(
-    ("made", "named"),
-    [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "SimpleNamespace")],
+    ("made", "named"), [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "SimpleNamespace")]
 )
 def test_an_optimizer_that_cannot_accumulate_is_an_error(made, named):
     with pytest.raises(UsageError, match=named):

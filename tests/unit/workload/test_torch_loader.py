@@ -7,11 +7,11 @@ import pytest
 from autofit.errors import UsageError
 from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
-from autofit.search.config_arrays import ConfigArrays
 from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
 from autofit.tuning import prepare
 from autofit.workload.inputs import knobs
+from tests.fakes import arrays
 
 ALL = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
 
@@ -53,8 +53,8 @@ def test_a_worker_of_a_loader_is_a_process_with_batches_of_its_own():
     config = FitConfig(8, 3, None, True, 4)
     assert (config.has_queue, config.queue_batches, str(config)) == (True, 12, "batch 8, 3 processes, prefetch 4")
     assert (config.queue_in_words, FitConfig(8, 0, None, True, 4).queue_in_words) == ("12", None)
-    arrays = ConfigArrays.of([config])
-    assert (arrays.workers[0], arrays.queue[0], arrays.processes[0]) == (3, 12, True)
+    (workers,), (queue,), (processes,) = (getattr(arrays(config), name) for name in ("workers", "queue", "processes"))
+    assert (workers, queue, processes) == (3, 12, True)
 
 
 def test_the_space_of_a_loader_has_settings_without_workers_once():

@@ -10,14 +10,7 @@ from hypothesis.extra import numpy as st_numpy
 from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
-from autofit.workload.inputs.knobs import (
-    arguments_of,
-    as_written,
-    defaults_of,
-    knobs_of,
-    refuse_unsupported,
-    required_of,
-)
+from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, refuse_unsupported, required_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -39,11 +32,7 @@ def round_trip(folder, **parts):
     ("parts", "key", "problem"),
     [
         ({"validation": make}, "validation", "predict does not validate; remove validation"),
-        (
-            {"fit_kwargs": {"class_weight": {0: 1.0}}},
-            "fit_kwargs.class_weight",
-            "and verbose to predict, but not",
-        ),
+        ({"fit_kwargs": {"class_weight": {0: 1.0}}}, "fit_kwargs.class_weight", "and verbose to predict, but not"),
     ],
 )
 def test_what_inference_does_not_take_is_refused(parts, key, problem):

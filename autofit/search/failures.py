@@ -1,0 +1,71 @@
+"""Find the configs that a failed trial rules out: they would fail as well. This module has no side effects.
+
+Each function returns a mask of `configs` and takes the config that failed as arrays of length one. Both are converted with
+the same number of cores, so that AUTOTUNE stands for the same number of threads on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autofit.records.states import Outcome
+from autofit.records.trial import Trial
+from autofit.search.config_arrays import ConfigArrays, Mask
+
+_SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
+
+
+def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mask:
+    """Return which configs an OOM, a hang or a timeout among the trials rules out."""
+    out = np.zeros(len(configs), bool)
+    for trial in trials:
+        failed, outcome = ConfigArrays.of([trial.config], cores), trial.measurement.outcome
+        out |= dominated_by(configs, failed, outcome)
+        if trial.measurement.evidence.hung:
+            out |= like_a_hang(configs, failed)
+        elif outcome is Outcome.TIMEOUT:
+            out |= hardly_faster(configs, failed) | slow_to_start(configs, failed, trials, cores)
+    return out
+
+
+def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) -> Mask:
+    """Return which configs cannot fit if one config ran out of memory; all False for any other outcome.
+
+    Device memory grows only with the batch size. Host memory also grows with workers, processes and queue, so a host OOM
+    rules out the configs that are at least as large in every knob. AUTOTUNE is neither larger nor smaller than a number:
+    it is compared only with AUTOTUNE.
+    """
+    larger = configs.batch >= failed.batch
+    if outcome is Outcome.HOST_OOM:
+        same_kind = (configs.auto_workers == failed.auto_workers) & (configs.auto_queue == failed.auto_queue)
+        larger &= same_kind & (configs.workers >= failed.workers)
+        larger &= (configs.processes >= failed.processes) & (configs.queue >= failed.queue)
+    return larger if outcome.is_oom else np.zeros(len(configs), bool)
+
+
+def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
+    """Return which configs may hang, given one that did.
+
+    If the config that hung has a queue, these have a queue and at least as many workers of the same kind. If it has none,
+    these have none, and at least the same batch size.
+    """
+    same_kind = (configs.processes == hung.processes) & (configs.queued == hung.queued)
+    return np.asarray(same_kind & np.where(hung.queued, configs.workers >= hung.workers, configs.batch >= hung.batch))
+
+
+def hardly_faster(configs: ConfigArrays, slow: ConfigArrays) -> Mask:
+    """Return which configs have more than half the batch size of one that timed out, and at most its workers."""
+    no_faster = (configs.workers <= slow.workers) & (configs.processes <= slow.processes)
+    return np.asarray((configs.batch > _SLOW_SHARE * slow.batch) & no_faster)
+
+
+def slow_to_start(configs: ConfigArrays, slow: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mask:
+    """Return which configs have worker processes, if starting these is what took the slow config so long.
+
+    That is so if its batch size, or a larger one, has finished in the main process or with threads.
+    """
+    finished = ConfigArrays.of([t.config for t in trials if t.measurement.outcome is Outcome.OK], cores)
+    is_start = slow.processes[0] and np.any(~finished.processes & (finished.batch >= slow.batch[0]))
+    return configs.processes & bool(is_start)

@@ -1,0 +1,240 @@
+"""Decide what to try next, given all trials so far. This module has no side effects.
+
+    trials ──> ruled out by a failure, memory, distance ──> Feasible ──┐
+           └─> Rates: lead over the best config, and its deviation ────┴──> Decision
+
+There is one rule. Each config that may be tried is worth the improvement that is expected of it, times the probability
+that it fits, over the expected time of the trial, to which an out-of-memory error adds. The config that is worth most is
+tried, or the cheapest of those that are worth about as much; the search stops if none is worth a trial. The reason of the
+proposal follows from the rule: a promise, or a risk if the upper bound of the config's device memory exceeds the limit.
+
+The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of its memory, or the best
+config according to an earlier tune of the same workload.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autofit.records.states import Outcome
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial
+from autofit.search.config_arrays import ConfigArrays, Mask, Vector
+from autofit.search.context import SearchContext
+from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
+from autofit.search.failures import ruled_out
+from autofit.search.memory import Memory, finished
+from autofit.search.rates import Prediction, Rates, ran
+from autofit.search.space import SearchSpace, cost, distance
+
+EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
+TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
+_BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
+_LEAP_FACTOR = 8  # memory is not trusted beyond this multiple of the largest batch size and the most processes that ran
+_SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
+_RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
+# that an OOM costs beyond a trial: TensorFlow repeats a failing allocation for 10 s, and an OOM alarms (0.07 OOMs a tune
+# on curves of real GPUs if it costs 20 s, none if 60 s, with equal regret)
+_OOM_SECONDS = 60.0
+_LIKELY = 0.5  # chance to fit of a batch that is called possible
+_WORTHWHILE_SHARE = 0.25  # of the tolerance: a smaller expected improvement is not worth a trial
+_TIE_RATIO = 0.1  # values that differ by less than this share count as equal: the cheaper config is taken
+# longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
+_CALL_SECONDS = 1.0
+_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of coordinates: 4 octaves between threads and processes
+
+
+class Feasible(NamedTuple):
+    """What may be tried, with an entry for each config.
+
+    `possible` configs have not run, no failure rules them out, they are near the finished trials, and the upper bound of
+    their host memory is within the limit. For `safe` ones, that of their device memory is as well. `chance` is the
+    probability that it fits. `device` and `host` are the upper bounds as shares of the limits; `likely` is the expected
+    share of the memory with the higher bound.
+    """
+
+    untried: Mask
+    possible: Mask
+    safe: Mask
+    chance: Vector
+    device: Vector
+    host: Vector
+    likely: Vector
+
+
+class FrontierSearch:
+    """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
+
+    def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
+        self.configs = _configs(space)
+        self._arrays = ConfigArrays.of(self.configs, context.cores)
+        self._index = {config: index for index, config in enumerate(self.configs)}
+        self._baseline, self._context = baseline, context
+        self._last: tuple[tuple[Trial, ...], tuple[Feasible, Prediction | None]] | None = None
+
+    def propose(self, trials: Sequence[Trial]) -> Decision:
+        """Propose the next config after these trials, or give the reason to stop."""
+        rated = ran(trials)
+        feasible, rates = self._outlook(trials)
+        if rates is None:
+            return self._probe(trials, feasible)
+        if not feasible.possible.any():
+            is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
+            return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
+        if not rated:
+            return self._warm(feasible, rates) if feasible.safe.any() else self._probe(trials, feasible)
+        return self._best(rated, feasible, rates)
+
+    def near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
+        """Propose the config nearest to a wanted one among those predicted to fit; if there are none, do as `propose`."""
+        feasible, _ = self._outlook(trials)
+        if not feasible.safe.any():
+            return self.propose(trials)
+        chosen = self._nearest(wanted, feasible.safe)
+        change = "" if self.configs[chosen] == wanted else f"nearest to {wanted}, which was tried or may not fit"
+        return self._proposed(chosen, Reason.SAMPLED, feasible, change=change)
+
+    def snapped(self, config: FitConfig) -> FitConfig:
+        """Return the config of the space that is nearest to any config."""
+        return self.configs[self._nearest(config, np.ones(len(self.configs), bool))]
+
+    def feasible(self, trials: Sequence[Trial]) -> Feasible:
+        """Return which configs may be tried after these trials, and the predicted memory of each."""
+        context, arrays = self._context, self._arrays
+        (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
+        upper, host_upper = device + _BOUND_DEVIATIONS * device_off, host + _BOUND_DEVIATIONS * host_off
+        untried = ~ruled_out(arrays, trials, context.cores)
+        untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
+        possible = untried & (host_upper <= 1 - context.headroom)
+        if done := [t.config for t in finished(trials, context)]:
+            has_many = sum(t.measurement.outcome.is_oom for t in trials) >= context.max_oom
+            near, leap = ConfigArrays.of(done, context.cores), 1 if has_many else _LEAP_FACTOR
+            possible &= arrays.batch <= leap * near.batch.max()
+            possible &= arrays.worker_processes <= leap * max(1.0, near.worker_processes.max())
+        chance = _normal_probability((1 - device) / np.maximum(device_off, 1e-9))
+        safe, likely = possible & (upper <= 1 - context.headroom), np.where(upper >= host_upper, device, host)
+        return Feasible(untried, possible, safe, chance, upper, host_upper, likely)
+
+    def _outlook(self, trials: Sequence[Trial]) -> tuple[Feasible, Prediction | None]:
+        """Return what may be tried after these trials, and the predicted rates; None for the rates if nothing has run."""
+        trials = tuple(trials)
+        if self._last is None or self._last[0] != trials:  # Optuna asks twice
+            feasible, rated, rates = self.feasible(trials), ran(trials), None
+            if rated or (not trials and ran(self._context.warm_start)):
+                rates = Rates(rated, self._context).predict(self._arrays)
+                steps, least_steps = self._arrays.steps, self._arrays.steps.min()
+                is_long = (steps > least_steps) & (steps * self._arrays.batch > _CALL_SECONDS * np.exp(rates.mean))
+                feasible = feasible._replace(possible=feasible.possible & ~is_long, safe=feasible.safe & ~is_long)
+            self._last = trials, (feasible, rates)
+        return self._last[1]
+
+    def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
+        """Propose the config that is worth most, or stop if none is worth a trial."""
+        context = self._context
+        fitting = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
+        leader = max(fitting or np.flatnonzero(feasible.possible), key=rates.mean.__getitem__)
+        lead, deviation = rates.lead_over(int(leader))
+        improvement = expected_improvement(lead, deviation)
+        seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
+        trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
+        value, stop_reason = feasible.chance * improvement / trials, None
+        chosen = _cheapest(value, feasible.possible)
+        if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
+            stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
+            if feasible.safe.any():  # a caller that goes on all the same takes no risk
+                chosen = _cheapest(value, feasible.safe)
+        decision = self._proposed(
+            chosen,
+            Reason.PROMISE if feasible.safe[chosen] else Reason.RISK,
+            feasible,
+            gain=math.expm1(lead[chosen]),
+            most_gain=math.expm1(lead[chosen] + INTERVAL_DEVIATIONS * deviation[chosen]),
+            change=difference(self.configs[chosen], self.configs[leader]) if fitting else "",
+        )
+        return Decision(decision.proposal, stop_reason)
+
+    def _warm(self, feasible: Feasible, rates: Prediction) -> Decision:
+        """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
+        mean = np.where(feasible.safe, rates.mean, -np.inf)
+        near = np.flatnonzero(mean >= mean.max() + math.log1p(-self._context.tolerance))
+        chosen = min(near, key=lambda index: distance(self.configs[index], self._baseline))
+        return self._proposed(int(chosen), Reason.WARM_START, feasible)
+
+    def _probe(self, trials: Sequence[Trial], feasible: Feasible) -> Decision:
+        """Propose a first config, or a smaller batch if all failed; more workers only if the baseline has AUTOTUNE."""
+        if not feasible.untried.any():
+            return Decision(stop_reason=EXHAUSTED)
+        if not feasible.safe.any():  # the prediction may be wrong: the cheapest untried config may fit
+            return self._proposed(int(np.argmax(feasible.untried)), Reason.PROBE, feasible)
+        batch = self._baseline.batch_size or 1
+        if not self._context.description.footprints:
+            batch = min(batch, _SAFE_BATCH)
+        if trials:
+            batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
+        workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
+        queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
+        target = FitConfig(batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution)
+        return self._proposed(self._nearest(target, feasible.safe), Reason.PROBE, feasible)
+
+    def _nearest(self, config: FitConfig, among: Mask) -> int:
+        """Return the index of the config nearest to any config among some of the space."""
+        apart = self._arrays.coordinates - ConfigArrays.of([config], self._context.cores).coordinates
+        return int(np.argmin(np.where(among, (_WEIGHTS * np.abs(apart)).sum(1), np.inf)))
+
+    def _proposed(self, index: int, reason: Reason, feasible: Feasible, **predicted: Any) -> Decision:
+        """Propose the config with this index; `predicted` sets the fields of `Proposal` that describe its rate."""
+        device, host, likely = (float(shares[index]) for shares in (feasible.device, feasible.host, feasible.likely))
+        memory = {"device_share": device, "host_share": host, "likely_share": likely, **predicted}
+        return Decision(Proposal(self.configs[index], reason, **memory))
+
+
+class LargestBatch(FrontierSearch):
+    """Proposes larger and larger batches whose memory is within the limits for certain, with the baseline's other knobs."""
+
+    def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
+        others: dict[str, Any] = {knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"}
+        super().__init__(replace(space, **others), baseline, context)
+
+    def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
+        largest = max((trial.config.batch_size or 1 for trial in rated if trial.fits(self._context.limits)), default=0)
+        larger = np.flatnonzero(feasible.safe & (self._arrays.batch > largest))
+        if len(larger):
+            return self._proposed(int(larger[-1]), Reason.LARGER, feasible)
+        likely = self._arrays.batch[feasible.untried & (feasible.chance > _LIKELY) & (self._arrays.batch > largest)]
+        more = f"; batches up to about {likely.max():.0f} may fit" if len(likely) else ""
+        return Decision(stop_reason=f"no larger batch is certain to fit{more}")
+
+
+def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
+    """Return the expected improvement over the best config, in log rate.
+
+    A config's lead is normally distributed, with mean `lead` and standard deviation `deviation`; below `least` it counts as
+    0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
+    """
+    z = (lead - least) / np.maximum(deviation, 1e-9)
+    density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
+    return np.asarray(lead * _normal_probability(z) + deviation * density)
+
+
+def _cheapest(value: Vector, configs: Mask) -> int:
+    """Return the cheapest of some configs that are worth about as much as the best of them; the cheapest come first."""
+    value = np.where(configs, value, -1.0)
+    return int(np.flatnonzero(value >= (1 - _TIE_RATIO) * value.max())[0])
+
+
+def _normal_probability(z: Vector) -> Vector:
+    """Return the probability that a standard normal variable is below each value."""
+    from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
+
+    return np.asarray(ndtr(z))
+
+
+@functools.lru_cache
+def _configs(space: SearchSpace) -> tuple[FitConfig, ...]:
+    """Return the configs of a space, cheapest first; many tunes of a sweep have the same space."""
+    return tuple(sorted(space.configs(), key=cost))

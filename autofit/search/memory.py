@@ -1,0 +1,283 @@
+"""Predict device and host memory, each with one Bayesian line through the peaks that were measured.
+
+    device   peak = V + c·E(b)    E: the estimate from the graph of the train step, piecewise linear through its footprints
+             peak = V + c·b       without an estimate
+    host     peak = process + c·step + d·(q + p)·b·s + e·t·b·s + w·(U + f·b·s)
+
+with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX also those of the steps
+under way), t threads that each make a batch, and w worker processes; "step" is what the step takes on a CPU, or the
+conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the pages that it writes to.
+AUTOTUNE counts as one thread per core, and as a queue of `AUTOTUNE_BATCHES`.
+
+The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
+memory never falls with a knob. An OOM that the line does not expect counts as a peak at the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from autofit.records.description import Description, Footprint
+from autofit.records.states import Outcome
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
+from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
+from autofit.search.context import SearchContext
+
+# relative noises of a device peak: on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
+# overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (tests/benchmarks/device_peaks.py)
+_COMPILED_NOISE, _OVERLAPPING_NOISE, _GPU_NOISE = 0.02, 0.06, 0.03
+_GPU_JUMP = 0.04  # relative deviation beyond the largest batch that ran, where cuDNN may take another algorithm
+_ERROR_PER_OCTAVE = 0.02  # relative error of the line for each doubling beyond the largest batch that ran
+_LEAST_ERROR = 0.05  # relative deviation of the estimate's factor c, at least
+_GPU_CONSTANT_BYTES = 2.0**30  # deviation of what an estimate lacks: context, workspaces (measured by others on an A100)
+_HOST_NOISE = 0.03  # relative noise of a host peak from run to run
+_LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured: tests/trial/test_keras_facts.py)
+_PASSING_BATCHES = 3  # between queue and step: in training, prefetched, copied (measured: tests/trial/test_keras_facts.py)
+_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured: tests/benchmarks/memory.py)
+_WORKER_BATCHES = 2  # batches that a worker process holds: the one that it makes, and its pickled copy
+_WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: it copies the shared pages it writes to
+_PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst
+_ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
+_DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if there is no reading (assumed)
+_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that exist only if the data is in arrays
+_BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
+
+
+class Prediction(NamedTuple):
+    """Expected memory of a config, and the upper bound that it stays below with 99% probability, both in bytes."""
+
+    expected_bytes: float
+    upper_bytes: float
+
+
+class Line:
+    """Bayesian linear regression with relative noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
+
+    Each coefficient has a Gaussian `prior`, a mean and a deviation; the first feature is the constant. A row of `failed`
+    that is expected to be below the `limit` is added as a value just above it.
+    """
+
+    def __init__(
+        self,
+        prior: Sequence[tuple[float, float]],
+        rows: Matrix,
+        values: Sequence[float],
+        noise: float,
+        failed: Matrix,
+        limit: float,
+    ) -> None:
+        self.noise = noise
+        self._prior, deviation = np.array(prior, float).T
+        self._precision = np.diag(1 / np.square(deviation))
+        self._fit(rows, np.array(values, float))
+        below = failed[failed @ self._mean < limit]
+        if len(below):
+            self._fit(np.vstack([rows, below]), np.append(values, [limit * (1 + noise)] * len(below)))
+
+    def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
+        """Predict the expected value and the standard deviation, including noise, for each row of features."""
+        mean = np.maximum(rows @ self._mean, 0.0)
+        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self.noise * mean))
+
+    def _fit(self, rows: Matrix, values: Vector) -> None:
+        weights = 1 / np.square(self.noise * np.maximum(values, 1.0))
+        self._covariance = np.linalg.inv(self._precision + rows.T @ (weights[:, None] * rows))
+        mean: Vector = self._covariance @ (self._precision @ self._prior + rows.T @ (weights * values))
+        self._mean = np.append(mean[:1], np.maximum(mean[1:], 0.0))
+
+
+class DeviceLine:
+    """The line of device memory; `is_known` is False if there is neither an estimate nor a peak."""
+
+    def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
+        self._on_cpu, self._footprints = context.on_cpu, context.description.footprints
+        done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]
+        self._peaks = [(t.config.batch_size or 1, float(t.measurement.device_peak_bytes or 0)) for t in done]
+        self.is_known = bool(self._peaks or self._footprints)
+        sizes, peaks = [size for size, _ in self._peaks], [peak for _, peak in self._peaks]
+        self._largest = max(sizes, default=math.inf)
+        if self._footprints:  # the constant, and the factor of the estimate
+            first = self._footprints[0]
+            constant = max(1.0, first.error_bytes(first.device_bytes) / 2, 0.0 if self._on_cpu else _GPU_CONSTANT_BYTES)
+            prior = (0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))
+        else:  # an allocator may count 0 bytes for small tensors
+            steepest = max([1.0, *(peak / size for size, peak in self._peaks)])
+            prior = (0.0, max([1.0, *peaks])), (0.0, steepest)
+        on_cpu = _COMPILED_NOISE if context.description.jit_compile else _OVERLAPPING_NOISE
+        rows, failed = self._rows(np.array(sizes, float)), self._rows(_failed(trials, context, Outcome.DEVICE_OOM).batch)
+        self._has_run = bool(len(rows) or len(failed))
+        limit = float(context.limits.device_bytes or 0)
+        self._line = Line(prior, rows, peaks, on_cpu if self._on_cpu else _GPU_NOISE, failed, limit)
+
+    def predict(self, batch: Vector) -> tuple[Vector, Vector]:
+        """Predict expected values and standard deviations in bytes; 0 if nothing is known."""
+        if not self.is_known:
+            return np.zeros(len(batch)), np.zeros(len(batch))
+        if not self._has_run:  # 95% of estimates are within their error
+            estimated = estimates(self._footprints, batch)
+            return estimated, np.array([self._footprints[0].error_bytes(one) / 2 for one in estimated])
+        mean, deviation = self._line.predict(self._rows(batch))
+        jump = 0.0 if self._on_cpu else _GPU_JUMP
+        deviation = np.hypot(deviation, mean * _error_beyond(batch, self._largest, jump))
+        if self._footprints:
+            if len({size for size, _ in self._peaks}) == 1:
+                # one size does not show whether the estimate is too low by a constant or by a factor
+                size, peak = self._peaks[0]
+                scaled = estimates(self._footprints, batch) * peak / estimates(self._footprints, np.array([float(size)]))
+                deviation = np.maximum(deviation, scaled - mean)
+            return mean, deviation
+        # memory is at most proportional to the batch size
+        most = np.min([peak * np.maximum(1.0, batch / size) for size, peak in self._peaks], axis=0)
+        upper = np.minimum(mean + deviation, most * (1 + math.hypot(self._line.noise, jump)))
+        return np.minimum(mean, most), upper - np.minimum(mean, most)
+
+    def _rows(self, batch: Vector) -> Matrix:
+        return np.stack([np.ones(len(batch)), estimates(self._footprints, batch) if self._footprints else batch], axis=1)
+
+
+class HostLine:
+    """The line of host memory; `is_known` is False if neither the description nor a peak shows how large the process is."""
+
+    def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
+        self._context, description = context, context.description
+        done = [t for t in finished(trials, context) if t.measurement.host_peak_bytes]
+        peaks = [float(t.measurement.host_peak_bytes or 0) for t in done]
+        self.is_known = bool(description.process_bytes or peaks)
+        self._largest = max((t.config.batch_size or 1 for t in done), default=math.inf)
+        described = description.process_bytes + description.mapped_bytes + description.tensor_bytes
+        process = float(described if description.process_bytes else min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        first = (done[0].config if done else KERAS_DEFAULTS).batch_size or 1
+        self._sample_bytes = description.sample_bytes or _ASSUMED_BATCHES_SHARE * process / (_PASSING_BATCHES * first)
+        prior = (  # of each coefficient: mean, standard deviation
+            (process, _PROCESS_DEVIATION * process),
+            (1.0, 0.5),  # the step, relative to its estimate
+            (1.0, 0.4),  # a held batch, relative to the bytes of its samples
+            (1.0, 0.6),  # batches per thread, which holds the batch that it makes and the raw data for it
+            (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
+            (_WORKER_BATCHES, 2.0),
+        )
+        rows = self._rows(ConfigArrays.of([t.config for t in done], context.cores))
+        failed = self._rows(_failed(trials, context, Outcome.HOST_OOM))
+        self._line = Line(prior, rows, peaks, _HOST_NOISE, failed, float(context.limits.host_bytes))
+
+    def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
+        """Predict expected values and standard deviations in bytes."""
+        mean, deviation = self._line.predict(self._rows(configs))
+        return mean, np.hypot(deviation, mean * _error_beyond(configs.batch, self._largest))
+
+    def _rows(self, configs: ConfigArrays) -> Matrix:
+        description, batch_bytes = self._context.description, configs.batch * self._sample_bytes
+        footprints, step = description.footprints, np.zeros(len(configs))
+        if self._context.on_cpu and footprints:
+            step = estimates(footprints, configs.batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
+        elif self._context.on_cpu:  # weights, gradients and four batches of samples
+            step = 2 * description.parameter_bytes + 4 * batch_bytes
+        step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
+        held, processes = _held_batches(configs) + description.steps_ahead, configs.worker_processes
+        columns = np.ones(len(configs)), step, held * batch_bytes, configs.worker_threads * batch_bytes
+        return np.stack([*columns, processes, processes * batch_bytes], axis=1)
+
+
+class Memory:
+    """Predicts device and host memory from the context, the trials of this tune, and those of similar tunes."""
+
+    def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
+        self._limits, self._cores = context.limits, context.cores
+        self._device, self._host = DeviceLine(context, trials), HostLine(context, trials)
+
+    def device(self, config: FitConfig) -> Prediction | None:
+        """Predict the device memory of a config; None if there is neither an estimate nor a peak."""
+        predicted = self._device.predict(ConfigArrays.of([config], self._cores).batch)
+        return _bounded(*predicted) if self._device.is_known else None
+
+    def host(self, config: FitConfig) -> Prediction:
+        """Predict the host memory of a config."""
+        return _bounded(*self._host.predict(ConfigArrays.of([config], self._cores)))
+
+    def fits(self, config: FitConfig) -> bool:
+        """Return whether the upper bounds of both memories are within the limits."""
+        device, limit = self.device(config), self._limits.device_bytes
+        within = device is None or limit is None or device.upper_bytes <= limit
+        return within and self.host(config).upper_bytes <= self._limits.host_bytes
+
+    def shares(self, configs: ConfigArrays) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
+        """Return the shares of the limits of device and host: their expected values, and their standard deviations.
+
+        A share is 0 without a limit, or if nothing is known.
+        """
+        device_limit = (self._limits.device_bytes or math.inf) if self._device.is_known else math.inf
+        host_limit = self._limits.host_bytes if self._host.is_known else math.inf
+        (device, device_off), (host, host_off) = self._device.predict(configs.batch), self._host.predict(configs)
+        return (device / device_limit, device_off / device_limit), (host / host_limit, host_off / host_limit)
+
+
+def finished(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
+    """Return the trials that finished, in this tune or in an earlier one of the same workload."""
+    return [trial for trial in (*trials, *context.warm_start) if trial.measurement.outcome is Outcome.OK]
+
+
+def _failed(trials: Sequence[Trial], context: SearchContext, outcome: Outcome) -> ConfigArrays:
+    return ConfigArrays.of([t.config for t in trials if t.measurement.outcome is outcome], context.cores)
+
+
+def _error_beyond(batch: Vector, largest: float, jump: float = 0.0) -> Vector:
+    """Return the relative error of a line beyond the largest batch that ran: per octave, and a jump."""
+    octaves = np.log2(np.maximum(1.0, batch / largest))
+    return np.asarray(np.hypot(_ERROR_PER_OCTAVE * octaves, jump * (octaves > 0)))
+
+
+def _bounded(mean: Vector, deviation: Vector) -> Prediction:
+    return Prediction(float(mean[0]), float(mean[0] + _BOUND_DEVIATIONS * deviation[0]))
+
+
+def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
+    """Estimate device memory for each batch size, in bytes.
+
+    The estimate is piecewise linear through the footprints, and never falls.
+    """
+    sizes = np.array([footprint.batch_size for footprint in footprints])
+    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])
+    if len(sizes) == 1:
+        return np.asarray(values[0] * np.maximum(1.0, batch / sizes[0]))
+    index = np.searchsorted(sizes[1:-1], batch)
+    slopes = np.diff(values) / np.diff(sizes)
+    line = values[index] + slopes[index] * (batch - sizes[index])
+    return np.asarray(np.maximum(values[0] * np.minimum(1.0, batch / sizes[0]), line))
+
+
+def least_device_bytes(description: Description, batch_size: int) -> int:
+    """Return a lower bound in bytes: the estimate minus twice its error, or the size of the variables if that is larger."""
+    variables = description.parameter_bytes + description.optimizer_bytes
+    if not description.footprints:
+        return variables
+    estimated = float(estimates(description.footprints, np.array([batch_size]))[0])
+    return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
+
+
+def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
+    """Estimate each part of a config's host memory, in bytes.
+
+    `step_bytes` is the peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
+    """
+    configs = ConfigArrays.of([config], cores)
+    batch_bytes = (config.batch_size or 1) * description.sample_bytes
+    queue = int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead) * batch_bytes
+    parts = {
+        "process": description.process_bytes,
+        "arrays": description.mapped_bytes,
+        "tensors": description.tensor_bytes,
+        "conversion": max(0, description.conversion_bytes - step_bytes - queue),
+        "step": step_bytes,
+        "queue": queue,
+        "worker_processes": int(configs.worker_processes[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
+    }
+    return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}
+
+
+def _held_batches(configs: ConfigArrays) -> Vector:
+    """Return the number of finished batches that the training process holds, in the queue and between queue and step."""
+    return np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0) + _PASSING_BATCHES

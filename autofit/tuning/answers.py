@@ -1,0 +1,192 @@
+"""Decide by confirming runs which config is the fastest at the user's own batch size, and which is the fastest of all.
+
+    estimated rates ──> a candidate for each answer: the likeliest best config, if it is not the answer already
+                              │
+    rounds: one run each of the baseline, the answers and the candidates       looked at after 3, 5 and 8 rounds
+                              │
+    shown to be faster than the answer by more than the tolerance ──> takes its place
+    slower, or ahead by less than a third of its half-width ────────> given up
+                              │
+    the runs are readings like any other: candidates again, at most three for an answer
+
+Both answers start as the baseline. The fastest config is compared with the answer at the own batch size, in the same
+rounds, so it is never slower than that. Only confirming runs enter an interval: the reading that made a config a candidate
+is the highest of many, and so too high. This module has no side effects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autofit.records.intervals import sequential_interval
+from autofit.records.result import LOOKS, Speedup
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+from autofit.search.selection import nearest
+
+MOST_CANDIDATES = 3
+"""The most configs that are confirmed for one answer."""
+
+# Student's quantiles at each look in a tune with one answer and with two: at most 5% of tunes call any config faster that
+# is not, and at least 93% of intervals contain the true ratio (simulated: see tests/benchmarks/confirmation.py)
+_ONE_QUANTILE, _TWO_QUANTILE = 0.98, 0.99
+_DOUBTFUL_SHARE = (
+    1 / 3
+)  # of the half-width: a smaller lead over the tolerance is hardly shown by further rounds (simulated)
+
+
+@dataclass
+class Contest:
+    """One answer: the config that is it so far, and its candidates, of which the last may still be open.
+
+    `answer` is None while no config can be the answer without comparison, because the baseline cannot. `needed_seconds` is
+    the `max_seconds` that would have allowed what time did not.
+    """
+
+    answer: FitConfig | None
+    candidates: list[FitConfig] = field(default_factory=list)
+    is_open: bool = False
+    needed_seconds: float | None = None
+
+    @property
+    def candidate(self) -> FitConfig | None:
+        """The config that is being compared with the answer."""
+        return self.candidates[-1] if self.is_open else None
+
+
+class Answers:
+    """Holds the rounds of confirming runs, and what they decide.
+
+    `own_batch` is the batch size of the baseline if it has an answer of its own, and None if there is only one answer.
+    `baseline_may_win` is false if the user's space does not contain the baseline.
+    """
+
+    def __init__(self, baseline: FitConfig, tolerance: float, own_batch: int | None, *, baseline_may_win: bool) -> None:
+        self.baseline, self._tolerance, self._own_batch = baseline, tolerance, own_batch
+        self._first = baseline if baseline_may_win else None
+        self.same_batch, self.fastest = Contest(self._first), Contest(self._first)
+        self.baseline_outcome = Outcome.OK
+        self._rounds: list[dict[FitConfig, float]] = []
+
+    def propose(self, rates: Mapping[FitConfig, float]) -> bool:
+        """Give each answer a candidate that is likely to be faster; return False if neither gets one.
+
+        `rates` are the estimated rates of all configs that may be chosen, in samples per second.
+        """
+        own = {config: rate for config, rate in rates.items() if self._is_own(config)}
+        for contest, among in ((self.same_batch, own), (self.fastest, rates)):
+            if not among or len(contest.candidates) == MOST_CANDIDATES:
+                continue
+            best, answer = nearest(among, self._tolerance, self.baseline), contest.answer
+            is_faster = answer is None or answer not in rates or rates[answer] < (1 - self._tolerance) * rates[best]
+            is_other = contest is self.same_batch or not self._is_own(best)
+            if best != answer and best not in contest.candidates and is_faster and is_other:
+                contest.candidates.append(best)
+                contest.is_open = True
+        return self.is_open
+
+    def hold(self, config: FitConfig | None) -> None:
+        """Make a config both answers, without a comparison."""
+        self.same_batch.answer = self.fastest.answer = config
+
+    @property
+    def baseline_may_win(self) -> bool:
+        """Whether the baseline can be an answer: the space has it, and no run of it has failed."""
+        return self._first is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a candidate is being compared."""
+        return self.same_batch.is_open or self.fastest.is_open
+
+    def next_round(self) -> tuple[FitConfig, ...]:
+        """Return the configs of the next round; their order is reversed in every second round."""
+        configs = [] if self.baseline_outcome is not Outcome.OK else [self.baseline]
+        contests = (self.same_batch, self.fastest)
+        configs += [c for contest in contests for c in (contest.answer, contest.candidate) if c is not None]
+        order = tuple(dict.fromkeys(configs))
+        return order if len(self._rounds) % 2 else order[::-1]
+
+    def rounds_to_look(self) -> int:
+        """Return how many rounds are needed until the next look."""
+        counts = [self._count(c.candidate) for c in (self.same_batch, self.fastest) if c.candidate is not None]
+        return min(next(look for look in LOOKS if look > count) - count for count in counts)
+
+    def add_round(self, rates: Mapping[FitConfig, float]) -> None:
+        """Add a round of runs, by their rates in samples per second, and decide what it allows to decide."""
+        self._rounds.append({config: math.log(rate) for config, rate in rates.items()})
+        replaced = self.same_batch.answer
+        if self._decide(self.same_batch) and self.fastest.answer == replaced:
+            self.fastest.answer = self.same_batch.answer
+        if self.fastest.is_open:
+            self._decide(self.fastest, may_win=not self.same_batch.is_open)
+
+    def _decide(self, contest: Contest, *, may_win: bool = True) -> bool:
+        """Close a contest if its rounds decide it; return whether its candidate has become the answer."""
+        candidate, answer = contest.candidate, contest.answer
+        if candidate is None or (count := self._count(candidate)) not in LOOKS:
+            return False
+        if answer is None:
+            contest.answer, contest.is_open = candidate, False
+            return True
+        lead, half_width = self._lead(candidate, answer, self._quantile(contest))
+        lead += math.log1p(-self._tolerance)  # over what counts as equally fast
+        if lead > half_width and may_win:
+            contest.answer, contest.is_open = candidate, False
+            return True
+        contest.is_open = count < LOOKS[-1] and lead > _DOUBTFUL_SHARE * half_width
+        return False
+
+    def drop(self, config: FitConfig, outcome: Outcome) -> None:
+        """Take a config out whose run failed with this outcome."""
+        if config == self.baseline:
+            self.baseline_outcome, self._first = outcome, None
+        for contest in (self.same_batch, self.fastest):
+            if contest.candidate == config:  # which does not count as one of the few
+                contest.candidates.pop()
+                contest.is_open = False
+            contest.answer = self._first if contest.answer == config else contest.answer
+
+    def give_up(self) -> None:
+        """Close the open contests: no time is left. A candidate that has not run was none, except for the first."""
+        for contest in (self.same_batch, self.fastest):
+            if contest.is_open and not self._count(contest.candidates[-1]):
+                contest.candidates = contest.candidates[:1] + contest.candidates[1:-1]
+            contest.is_open = False
+
+    def speedup(self, config: FitConfig) -> Speedup:
+        """Return the rate of a config relative to the baseline, from the rounds in which both ran."""
+        if self.baseline_outcome is not Outcome.OK:
+            return Speedup(self.baseline, self.baseline_outcome)
+        if config == self.baseline:
+            return Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.log_rates(config)))
+        pairs = sum(config in rates and self.baseline in rates for rates in self._rounds)
+        if not pairs:
+            return Speedup(self.baseline, Outcome.OK)
+        contest = self.fastest if config in self.fastest.candidates else self.same_batch
+        lead, half_width = self._lead(config, self.baseline, self._quantile(contest))
+        low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
+        return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
+
+    def log_rates(self, config: FitConfig) -> list[float]:
+        """Return the logarithms of the rates of a config in all its runs."""
+        return [rates[config] for rates in self._rounds if config in rates]
+
+    def _is_own(self, config: FitConfig) -> bool:
+        return self._own_batch is not None and config.batch_size == self._own_batch
+
+    def _count(self, config: FitConfig) -> int:
+        return len(self.log_rates(config))
+
+    def _quantile(self, contest: Contest) -> float:
+        """Return Student's quantile for a contest: later candidates share the error of the first."""
+        quantile = _ONE_QUANTILE if self._own_batch is None else _TWO_QUANTILE
+        return 1 - (1 - quantile) / max(1, len(contest.candidates))
+
+    def _lead(self, config: FitConfig, other: FitConfig, quantile: float) -> tuple[float, float]:
+        """Return the lead of a config over another in log rate, and its half-width, from the rounds in which both ran."""
+        both = [(rates[config], rates[other]) for rates in self._rounds if config in rates and other in rates]
+        first, second = zip(*both, strict=True)
+        return sequential_interval(first, second, quantile)

@@ -1,0 +1,41 @@
+"""The gap between epochs on other backends, and of the data of other libraries."""
+
+import pytest
+
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.trial.worker.epochs import STREAM, UNKNOWN
+from tests import epochs as e
+from tests import workloads as w
+from tests.backends import loaders
+from tests.fakes import drain
+
+pytestmark = pytest.mark.quiet
+
+
+def confirmed(launcher, config):
+    """A confirming run that reads the gap."""
+    known = {"compute_samples_per_second": 50 * e.RATE, "input_samples_per_second": e.RATE, "longest_epoch_seconds": 500.0}
+    measured = drain(launcher.run(TrialSpec(Role.CONFIRM, config, Limits(None, 2**33), 90, 1.5, **known)))[1]
+    assert measured.outcome is Outcome.OK, measured
+    return measured
+
+
+@pytest.mark.parametrize("length", [400, 10])
+def test_what_the_beginning_of_an_epoch_takes_is_in_the_rate(launched, length):
+    launcher = launched(e.build_model, e.SlowStart, data_kwargs={"length": length})
+    measured = confirmed(launcher, FitConfig(None, 1, 10, False))
+    assert measured.epoch_gap_seconds == pytest.approx(e.START_SECONDS, abs=0.15)
+    expected = length * e.BATCH / (length * e.BATCH / measured.steady_samples_per_second + e.START_SECONDS)
+    assert measured.samples_per_second == pytest.approx(expected, rel=0.2)
+
+
+def test_the_workers_of_a_loader_start_in_each_epoch(launched):
+    measured = confirmed(launched(e.build_model, e.loader, data_kwargs={"length": 400}), FitConfig(None, 1))
+    assert measured.epoch_samples == 400 * e.BATCH
+    assert measured.epoch_gap_seconds > 0.8 * e.START_SECONDS  # on torch, Keras 3.15 makes two iterators for each epoch
+
+
+@pytest.mark.parametrize(("data", "reason"), [(loaders.stream, UNKNOWN), (loaders.counted_stream, STREAM)])
+def test_the_gap_of_a_stream_is_not_read(launched, data, reason):
+    assert confirmed(launched(w.build_model, data), FitConfig(8)).epoch_gap_unread == reason

@@ -1,0 +1,96 @@
+"""Data whose epochs take a known time to begin, beside batches of a known time."""
+
+import time
+
+import keras
+import numpy as np
+
+START_SECONDS, BATCH, BATCH_SECONDS = 0.3, 20, 0.02
+BUFFER = 300  # samples that are shuffled
+RATE = BATCH / BATCH_SECONDS  # samples/s, if nothing else takes time
+
+
+def build_model():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def rows():
+    return np.ones((BATCH, 4), "float32"), np.ones((BATCH, 1), "float32")
+
+
+class SlowStart(keras.utils.PyDataset):
+    """Sleeps at the beginning of each epoch."""
+
+    def __init__(self, length, **kwargs):
+        super().__init__(**kwargs)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        time.sleep(BATCH_SECONDS)
+        return rows()
+
+    def on_epoch_begin(self):
+        time.sleep(START_SECONDS)
+
+
+def slow_generator():
+    """Sleep when it is made; Keras draws on it in all epochs."""
+    time.sleep(START_SECONDS)
+    while True:
+        time.sleep(BATCH_SECONDS)
+        yield rows()
+
+
+def shuffled(length):
+    """A dataset of `length` batches whose samples, in pieces of five, take time before they are shuffled."""
+    import tensorflow as tf
+
+    def slow(index):
+        time.sleep(BATCH_SECONDS / 4)
+        return np.ones((5, 4), "float32"), np.ones((5, 1), "float32")
+
+    def piece(index):
+        x, y = tf.numpy_function(slow, [index], (tf.float32, tf.float32))
+        return tf.ensure_shape(x, (5, 4)), tf.ensure_shape(y, (5, 1))
+
+    pieces = tf.data.Dataset.range(4 * length).map(piece).shuffle(BUFFER // 5).batch(4, drop_remainder=True)
+    return pieces.map(lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1))))
+
+
+class Rows:
+    """Samples for a loader."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        time.sleep(BATCH_SECONDS / BATCH)
+        return np.ones(4, "float32"), np.ones(1, "float32")
+
+
+def begin_worker(index):
+    time.sleep(START_SECONDS)
+
+
+def loader(length, num_workers=1):
+    """A loader whose workers sleep when they start."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(Rows(length * BATCH), batch_size=BATCH, num_workers=num_workers, worker_init_fn=begin_worker)
+
+
+def arrays(length):
+    return np.ones((length * BATCH, 4), "float32"), np.ones((length * BATCH, 1), "float32")
+
+
+def expected(length, gap=START_SECONDS):
+    """The rate of epochs of so many batches, in samples/s."""
+    return length * BATCH / (length * BATCH / RATE + gap)

@@ -1,0 +1,163 @@
+"""When rounds of runs decide, by the readings of all configs, and what they decide."""
+
+import math
+
+import numpy as np
+import pytest
+
+from autofit.records.intervals import pooled_half_width, sequential_interval
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+from autofit.tuning.answers import MOST_CANDIDATES, Answers
+
+BASELINE, OWN, OTHER = FitConfig(32, 1, 10, False), FitConfig(32, 4, 10, False), FitConfig(128, 4, 10, False)
+TOLERANCE = 0.02
+
+
+def one_answer(chosen, baseline):
+    """The answers after rounds of OTHER and the baseline with these rates."""
+    answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
+    assert answers.propose({OTHER: 2.0, BASELINE: 1.0})
+    for pair in zip(chosen, baseline, strict=True):
+        answers.add_round(dict(zip((OTHER, BASELINE), pair, strict=True)))
+    return answers
+
+
+def two_answers(**kwargs):
+    answers = Answers(BASELINE, TOLERANCE, 32, **{"baseline_may_win": True, **kwargs})
+    assert answers.propose({OTHER: 3.0, OWN: 2.0, BASELINE: 1.0})
+    return answers
+
+
+def rounds(answers, count, **rates):
+    """Add rounds in which the configs run at about these rates."""
+    configs = {"baseline": BASELINE, "own": OWN, "other": OTHER}
+    for number in range(count):
+        answers.add_round({configs[name]: rate * (1 + 0.01 * (number % 3)) for name, rate in rates.items()})
+
+
+def test_the_interval_of_two_series_is_welchs():
+    difference, half_width = sequential_interval([1.0, 3.0, 2.0], [1.0, 1.0, 1.0], 0.985)
+    assert difference == 1.0
+    assert half_width == pytest.approx(5.6428 / math.sqrt(3), rel=1e-4)  # t of two degrees of freedom, 98.5 %
+    alike = sequential_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0], 0.985)
+    assert alike == (-10.0, pytest.approx(3.2978 * math.sqrt(2 / 3), rel=1e-4))  # of four
+
+
+def test_the_scatter_of_two_readings_is_that_of_all_runs():
+    assert pooled_half_width([1.0, 3.0]) == pytest.approx(12.7062, rel=1e-4)
+    assert pooled_half_width([1.0, 3.0], [11.0, 13.0]) == pytest.approx(4.3027, rel=1e-4)
+    assert pooled_half_width([1.0, 3.0], [12.0]) == pytest.approx(12.7062, rel=1e-4)
+    assert pooled_half_width([1.0], [2.0], []) == math.inf
+
+
+def test_single_readings_have_no_interval_and_equal_ones_a_narrow_one():
+    assert sequential_interval([1.0], [2.0], 0.98) == (-1.0, math.inf)
+    assert sequential_interval([2.0, 2.0], [1.0, 1.0], 0.98) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "baseline", "answer"),
+    [
+        ([200, 210, 205], [100, 98, 101], OTHER),  # faster
+        ([200, 210], [100, 98], None),  # too few rounds to say how much runs differ
+        ([100, 100.02, 100.01], [100, 99.98, 100], BASELINE),  # not by more than the tolerance
+        ([50, 51, 50], [100, 99, 98], BASELINE),  # slower
+        ([150, 110, 120], [100, 98, 100], None),  # open
+        ([150, 80, 100], [100, 120, 110], BASELINE),  # slower so far: not worth more
+        ([104, 150, 90], [100, 98, 101], BASELINE),  # faster so far, but eight rounds would hardly show it
+        ([150, 110, 120, 118, 125], [100, 98, 100, 99, 101], OTHER),
+        ([120, 90, 118, 104, 125, 96, 119, 102], [100, 98, 100, 99, 101, 103, 97, 100], BASELINE),  # after eight
+    ],
+)
+def test_rounds_run_until_they_answer_whether_the_config_is_faster(chosen, baseline, answer):
+    answers = one_answer(chosen, baseline)
+    assert answers.is_open is (answer is None)
+    assert answers.fastest.answer == (answer or BASELINE)
+
+
+@pytest.mark.parametrize("scatter", [1.0, 0.3])
+def test_at_three_looks_few_equal_configs_are_called_faster(scatter):
+    draws = np.random.default_rng(0).normal(size=(400, 2, 8)) * np.array([[0.1], [0.1 * scatter]])
+    wrong = 0
+    for chosen, baseline in np.exp(draws).tolist():
+        answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
+        answers.propose({OTHER: 2.0, BASELINE: 1.0})
+        for pair in zip(chosen, baseline, strict=True):
+            if answers.is_open:
+                answers.add_round(dict(zip((OTHER, BASELINE), pair, strict=True)))
+        wrong += answers.fastest.answer == OTHER
+    assert wrong <= 0.06 * len(draws)
+
+
+def test_both_answers_are_found_in_the_same_rounds():
+    answers = two_answers()
+    assert set(answers.next_round()) == {BASELINE, OWN, OTHER}
+    assert answers.next_round() != answers.next_round()[::-1]
+    assert answers.rounds_to_look() == 3
+    rounds(answers, 3, baseline=1.0, own=2.0, other=3.0)
+    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OTHER)
+    assert answers.speedup(OTHER).ratio == pytest.approx(3.0, rel=0.02)
+    assert not answers.propose({OTHER: 3.0, OWN: 2.0, BASELINE: 1.0})
+
+
+def test_another_batch_size_is_compared_with_the_answer_at_the_own_one():
+    answers = two_answers()
+    rounds(answers, 3, baseline=1.0, own=3.0, other=3.0)  # three times as fast as the baseline, but not as OWN
+    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
+
+
+def test_what_is_not_shown_leaves_the_rounds_that_go_on():
+    answers = two_answers()
+    for noise in (1.0, 1.3, 0.8):
+        answers.add_round({BASELINE: 1.0, OWN: 0.9, OTHER: 1.4 * noise})
+    assert not answers.same_batch.is_open
+    assert answers.fastest.is_open
+    assert set(answers.next_round()) == {BASELINE, OTHER}
+    assert answers.rounds_to_look() == 2
+
+
+def test_an_answer_has_few_candidates_and_later_ones_need_more_evidence():
+    answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
+    others = [FitConfig(128, workers, 10, False) for workers in range(2, 7)]
+    halves = []
+    for other in others[:MOST_CANDIDATES]:
+        assert answers.propose({BASELINE: 1.0, other: 2.0})
+        for noise in (1.0, 1.1, 0.9):
+            answers.add_round({BASELINE: 1.0, other: 0.95 * noise})
+        speedup = answers.speedup(other)
+        halves.append(speedup.high / speedup.low)
+    assert halves == sorted(set(halves))
+    assert not answers.propose({BASELINE: 1.0, others[-1]: 2.0})
+
+
+def test_a_config_that_is_not_likely_to_be_faster_is_no_candidate():
+    answers = Answers(BASELINE, TOLERANCE, 32, baseline_may_win=True)
+    assert not answers.propose({BASELINE: 1.0, OWN: 1.01, OTHER: 1.01})
+    assert not answers.propose({})
+
+
+def test_without_a_baseline_the_candidate_is_the_answer_once_it_has_run():
+    answers = two_answers(baseline_may_win=False)
+    assert answers.fastest.answer is None
+    rounds(answers, 3, baseline=2.0, own=1.0, other=1.0)
+    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
+    assert answers.speedup(OWN).is_loss
+    failing = two_answers()
+    failing.drop(BASELINE, Outcome.DEVICE_OOM)
+    assert set(failing.next_round()) == {OWN, OTHER}
+    rounds(failing, 3, own=1.0, other=3.0)
+    assert (failing.same_batch.answer, failing.fastest.answer) == (OWN, OTHER)
+    assert failing.speedup(OWN).baseline_outcome is Outcome.DEVICE_OOM
+
+
+def test_a_candidate_that_fails_is_out_and_another_follows():
+    answers = two_answers()
+    answers.drop(OTHER, Outcome.DEVICE_OOM)
+    rounds(answers, 3, baseline=1.0, own=2.0)
+    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
+    smaller = FitConfig(64, 4, 10, False)
+    assert answers.propose({OWN: 2.0, BASELINE: 1.0, smaller: 4.0})
+    assert answers.fastest.candidate == smaller
+    answers.give_up()
+    assert not answers.is_open
