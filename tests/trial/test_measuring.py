@@ -70,7 +70,7 @@ def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known
 
 
 def test_a_slow_queue_is_not_filled_again_for_a_memory_that_is_read_and_gives_the_same_rate(slow):
-    spec = TrialSpec(Role.CONFIRM, FitConfig(16, 3, 4, False), Limits(None, 2**33), 60, 1.5, validates=False)
+    spec = TrialSpec(Role.CONFIRM, FitConfig(16, 3, 4, False), Limits(None, 2**33), 60, 1.5)
     phases, measurement = drain(slow.run(spec))
     again_phases, again = drain(slow.run(replace(spec, validates=False)))
     assert Phase.FILLING_QUEUE in phases
