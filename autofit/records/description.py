@@ -113,7 +113,7 @@ class Description:
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()  # by ascending batch size
     gpus: tuple[GpuEstimate, ...] = ()  # for those that were asked for by name
-    estimate_problem: str | None = None  # why there are no footprints
+    estimate_problem: str | None = None  # the reason, if `footprints` is empty
     accumulates_by: str = "optimizer"
     batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
     shapes: str = ""  # not empty if batches differ in shape; all sizes are then those of the longest batch

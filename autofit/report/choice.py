@@ -171,7 +171,7 @@ def ratio_in_words(speedup: Speedup) -> str:
 
 
 def _with_digits(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, and without an exponent."""
+    """Write a number with `digits` significant digits, and without an exponent."""
     decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
 

@@ -42,7 +42,7 @@ _WORKER_BATCHES = 2  # batches that a worker process holds: the one that it make
 _WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: it copies the shared pages it writes to
 _PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst
 _ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
-_DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if there is no reading (assumed)
+_DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (assumed)
 _OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that exist only if the data is in arrays
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 

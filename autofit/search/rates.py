@@ -19,7 +19,7 @@ so that the rates have slopes. What the law leaves over is modelled by smooth re
 
 Everything unknown is Gaussian around the best fit (iterated linearization, as in the extended Kalman filter), with each
 error counted once. One covariance therefore gives the deviation of a config's rate, and also that of the difference of two
-configs. Only the difference decides whether one may be faster: what makes both uncertain is no reason to try the other.
+configs. Only the difference decides whether one may be faster: a trial cannot resolve what makes both of them uncertain.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ MOST_CANDIDATES = 3
 # Student's quantiles at each look in a tune with one answer and with two: at most 5% of tunes call any config faster that
 # is not, and at least 93% of intervals contain the true ratio (simulated: see tests/benchmarks/confirmation.py)
 _ONE_QUANTILE, _TWO_QUANTILE = 0.98, 0.99
-_DOUBTFUL_SHARE = (
-    1 / 3
-)  # of the half-width: a smaller lead over the tolerance is hardly shown by further rounds (simulated)
+# of the half-width: a smaller lead over the tolerance is hardly shown by further rounds (simulated)
+_DOUBTFUL_SHARE = 1 / 3
 
 
 @dataclass
@@ -75,13 +74,13 @@ class Answers:
 
         `rates` are the estimated rates of all configs that may be chosen, in samples per second.
         """
-        own = {config: rate for config, rate in rates.items() if self._is_own(config)}
+        own = {config: rate for config, rate in rates.items() if self.is_own(config)}
         for contest, among in ((self.same_batch, own), (self.fastest, rates)):
             if not among or len(contest.candidates) == MOST_CANDIDATES:
                 continue
             best, answer = nearest(among, self._tolerance, self.baseline), contest.answer
             is_faster = answer is None or answer not in rates or rates[answer] < (1 - self._tolerance) * rates[best]
-            is_other = contest is self.same_batch or not self._is_own(best)
+            is_other = contest is self.same_batch or not self.is_own(best)
             if best != answer and best not in contest.candidates and is_faster and is_other:
                 contest.candidates.append(best)
                 contest.is_open = True
@@ -109,10 +108,10 @@ class Answers:
         order = tuple(dict.fromkeys(configs))
         return order if len(self._rounds) % 2 else order[::-1]
 
-    def rounds_to_look(self) -> int:
-        """Return how many rounds are needed until the next look."""
-        counts = [self._count(c.candidate) for c in (self.same_batch, self.fastest) if c.candidate is not None]
-        return min(next(look for look in LOOKS if look > count) - count for count in counts)
+    def rounds_to_look(self) -> tuple[int, bool]:
+        """Return how many rounds are needed until the next look, and whether it is the first one at a candidate."""
+        counts = [self.count(c.candidate) for c in (self.same_batch, self.fastest) if c.candidate is not None]
+        return min(next(look for look in LOOKS if look > count) - count for count in counts), min(counts) < LOOKS[0]
 
     def add_round(self, rates: Mapping[FitConfig, float]) -> None:
         """Add a round of runs, by their rates in samples per second, and decide what it allows to decide."""
@@ -126,7 +125,7 @@ class Answers:
     def _decide(self, contest: Contest, *, may_win: bool = True) -> bool:
         """Close a contest if its rounds decide it; return whether its candidate has become the answer."""
         candidate, answer = contest.candidate, contest.answer
-        if candidate is None or (count := self._count(candidate)) not in LOOKS:
+        if candidate is None or (count := self.count(candidate)) not in LOOKS:
             return False
         if answer is None:
             contest.answer, contest.is_open = candidate, False
@@ -152,12 +151,12 @@ class Answers:
     def give_up(self) -> None:
         """Close the open contests: no time is left. A candidate that has not run was none, except for the first."""
         for contest in (self.same_batch, self.fastest):
-            if contest.is_open and not self._count(contest.candidates[-1]):
-                contest.candidates = contest.candidates[:1] + contest.candidates[1:-1]
+            if contest.is_open and len(contest.candidates) > 1 and not self.count(contest.candidates[-1]):
+                contest.candidates.pop()
             contest.is_open = False
 
     def speedup(self, config: FitConfig) -> Speedup:
-        """Return the rate of a config relative to the baseline, from the rounds in which both ran."""
+        """Return the rate of a config relative to the baseline, from the rounds that have both."""
         if self.baseline_outcome is not Outcome.OK:
             return Speedup(self.baseline, self.baseline_outcome)
         if config == self.baseline:
@@ -174,11 +173,13 @@ class Answers:
         """Return the logarithms of the rates of a config in all its runs."""
         return [rates[config] for rates in self._rounds if config in rates]
 
-    def _is_own(self, config: FitConfig) -> bool:
-        return self._own_batch is not None and config.batch_size == self._own_batch
-
-    def _count(self, config: FitConfig) -> int:
+    def count(self, config: FitConfig) -> int:
+        """Return the number of rounds of a config."""
         return len(self.log_rates(config))
+
+    def is_own(self, config: FitConfig) -> bool:
+        """Return whether a config has the own batch size, if that has an answer of its own."""
+        return self._own_batch is not None and config.batch_size == self._own_batch
 
     def _quantile(self, contest: Contest) -> float:
         """Return Student's quantile for a contest: later candidates share the error of the first."""
@@ -186,7 +187,7 @@ class Answers:
         return 1 - (1 - quantile) / max(1, len(contest.candidates))
 
     def _lead(self, config: FitConfig, other: FitConfig, quantile: float) -> tuple[float, float]:
-        """Return the lead of a config over another in log rate, and its half-width, from the rounds in which both ran."""
+        """Return the lead of a config over another in log rate, and its half-width, from the rounds that have both."""
         both = [(rates[config], rates[other]) for rates in self._rounds if config in rates and other in rates]
         first, second = zip(*both, strict=True)
         return sequential_interval(first, second, quantile)

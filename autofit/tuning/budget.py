@@ -21,7 +21,7 @@ from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
 CONFIRM_SECONDS = 2.5  # a confirming run is timed for this long
-OWN_BATCH_TRIALS = 2  # beyond max_trials, at the own batch size: more bring 0.1 points (tests/benchmarks/replay.py)
+OWN_BATCH_TRIALS = 2  # beyond max_trials, at the own batch size, where the models already know most (assumed)
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
@@ -135,12 +135,12 @@ class Budget:
         """Return whether there is time for a confirming run of each of these configs; `trials` are all trials so far."""
         return sum(confirming_seconds(config, trials) for config in configs) <= self.seconds_left()
 
-    def allows_rounds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> bool:
-        """Return whether there is time for rounds of these configs; a second look must not take a grid's time."""
+    def allows_rounds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool) -> bool:
+        """Return whether there is time for rounds of these configs; all but the first look must end in a grid's time."""
         seconds = self._round_seconds(configs, rounds, trials)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
-        is_short = rounds == LOOKS[0] or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched)
+        is_short = is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched)
         return seconds <= self.seconds_left() and is_short
 
     def needed_seconds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> float | None:

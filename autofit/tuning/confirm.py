@@ -65,8 +65,7 @@ class Confirmation:
         answers, budget = self._answers, self._runner.budget
         while self._eligible():
             if self._runner.request.settings.batch_size == LARGEST:
-                sizes = {trial.config.batch_size or 1: trial.config for trial in self._eligible()}
-                answers.hold(sizes[max(sizes)] if sizes else None)
+                answers.hold(max(self._eligible(), key=lambda trial: trial.config.batch_size or 1).config)
             elif not self._is_over and answers.propose(self._estimated()):
                 self._compare()
                 continue
@@ -74,11 +73,9 @@ class Confirmation:
             alone = next((config for config in held if config is not None and not self._runs_of(config)), None)
             if alone is None or not budget.allows_runs((alone,), self._ran()):
                 break
-            if self._run_of_round(alone) is None and alone not in (answers.same_batch.answer, answers.fastest.answer):
-                continue  # it failed: another config may be the answer
-            if not self._runs_of(alone):
-                break
-        own = self._answer(answers.same_batch, among_own=True) if self._has_own else None
+            if self._run_of_round(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
+                break  # it was cut short; had it failed, another config might be the answer
+        own = self._answer(answers.same_batch) if self._has_own else None
         if own is None or answers.fastest.answer != answers.same_batch.answer or self._unconfirmed is not None:
             fastest = self._answer(answers.fastest) or own
         else:
@@ -116,9 +113,9 @@ class Confirmation:
         """Run rounds until the open contests are decided, or no time is left."""
         answers = self._answers
         while answers.is_open:
-            rounds = answers.rounds_to_look()
-            if not self._runner.budget.allows_rounds(answers.next_round(), rounds, self._ran()):
-                self._cut(answers.next_round(), rounds)
+            rounds, is_first = answers.rounds_to_look()
+            if not self._runner.budget.allows_rounds(answers.next_round(), rounds, self._ran(), is_first=is_first):
+                self._cut(rounds)
                 continue
             for _ in range(rounds):
                 rates: dict[FitConfig, float] = {}
@@ -131,13 +128,14 @@ class Confirmation:
                     break
                 answers.add_round(rates)
 
-    def _cut(self, configs: Sequence[FitConfig], rounds: int) -> None:
-        """Give up what the time does not allow: the comparison of other batch sizes first."""
-        answers, needed = self._answers, self._runner.budget.needed_seconds(configs, rounds, self._ran())
+    def _cut(self, rounds: int) -> None:
+        """Give up what the time for these rounds does not allow: the comparison of other batch sizes first."""
+        answers = self._answers
+        needed = self._runner.budget.needed_seconds(answers.next_round(), rounds, self._ran())
         self._is_over, candidate = True, answers.fastest.candidate
         if candidate is not None:
             answers.fastest.needed_seconds = needed
-            if needed and rounds == LOOKS[0] and len(answers.fastest.candidates) == 1:
+            if needed and answers.count(candidate) < LOOKS[0] and len(answers.fastest.candidates) == 1:
                 self._unconfirmed = candidate
         if candidate is not None and answers.same_batch.is_open:
             answers.fastest.is_open = False
@@ -153,10 +151,10 @@ class Confirmation:
         """
         is_baseline, done = config == self._baseline, len(self._runs_of(config))
         stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
-        measured = [t.measurement for t in self._ran() if t.config == config and t.measurement.samples_per_second]
-        others = [t.measurement for t in self._ran() if t.measurement.samples_per_second]
+        timed = ran(self._ran())
+        measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
         activity = Activity(f"confirming {name}, run {done + 1} of {self._most_runs(done)}", config)
-        confirm = functools.partial(self._runner.confirm, config, (measured or others)[0], activity, validates=not done)
+        confirm = functools.partial(self._runner.confirm, config, measured, activity, validates=not done)
         size = self._validation_sizes.get(config)
         measurement = self._run(stage, config, size, functools.partial(confirm, size))
         while self._only_validation_failed(config, measurement, size):
@@ -169,7 +167,7 @@ class Confirmation:
         if measurement.outcome is Outcome.OK:
             return measurement
         if self._was_cut_short(measurement):
-            self._cut(self._answers.next_round(), LOOKS[0])
+            self._cut(LOOKS[0])
             self._answers.give_up()
         else:
             self._answers.drop(config, measurement.outcome)
@@ -181,20 +179,19 @@ class Confirmation:
             return "1"
         return f"{next((look for look in LOOKS if look > done), LOOKS[-1])} to {LOOKS[-1]}" if done < LOOKS[-1] else "more"
 
-    def _answer(self, contest: Contest, *, among_own: bool = False) -> Answer | None:
+    def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
         config, tolerance = contest.answer, self._runner.request.settings.tolerance
         if contest is self._answers.fastest and self._unconfirmed is not None:
             config = self._unconfirmed
-        trials = [trial for trial in self._eligible() if not among_own or self._is_own(trial.config)]
-        if config not in {trial.config for trial in trials}:
-            among = {trial.config for trial in trials}
+        among = {t.config for t in self._eligible() if contest is self._answers.fastest or self._answers.is_own(t.config)}
+        if config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
             config = selection.nearest(estimated, tolerance, self._baseline) if estimated else None
         if config is None:
             return None
         runs = self._runs_of(config)
-        measured = [t.measurement for t in self._ran() if t.config == config and t.measurement.samples_per_second]
+        measured = [trial.measurement for trial in ran(self._ran()) if trial.config == config]
         counted = runs or measured[:1]
         rates = [m.samples_per_second or 0.0 for m in counted]
         spread = counted[0].spread
@@ -223,9 +220,6 @@ class Confirmation:
         rates = [run.samples_per_second or 0.0 for run in self._runs_of(config)]
         trials = [trial.samples_per_second for trial in self._ran() if trial.config == config]
         return Challenger(config, statistics.median(rates or trials or [0.0]), self._answers.speedup(config))
-
-    def _is_own(self, config: FitConfig) -> bool:
-        return config.batch_size == self._baseline.batch_size
 
     def _run(
         self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]

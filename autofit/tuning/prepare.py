@@ -176,16 +176,14 @@ def _space(request: TuneRequest, description: Description, *, min_updates: int |
         has_processes=kind.has_processes,
         replicas=request.placement.count,
     )
-    own = request.baseline(description).batch_size or 1
     if space.batch_size is None and settings.batch_size == LARGEST:
         raise UsageError(
             f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size', key="batch_size"
         )
-    if space.batch_size is not None and settings.batch_size != TUNE:
-        sizes = (own,) if settings.batch_size == KEEP else tuple(sorted({own, *space.batch_size}))
-        space = replace(space, batch_size=sizes)
-    elif space.batch_size is not None and request.changes_learning and own <= (count or own):
-        space = replace(space, batch_size=tuple(sorted({own, *space.batch_size})))
+    if space.batch_size is not None and settings.batch_size == KEEP:
+        space = replace(space, batch_size=(batch_size,))
+    elif space.batch_size is not None and request.changes_learning and batch_size <= (count or batch_size):
+        space = replace(space, batch_size=tuple(sorted({batch_size, *space.batch_size})))
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or description.sample_count is None
     space = replace(space, most_samples_executed=count, whole_calls=is_counted)
     if kind.has_processes:
@@ -293,7 +291,8 @@ def _sample_count(request: TuneRequest, description: Description) -> int | None:
 
 
 def _min_updates(request: TuneRequest) -> int:
-    return request.settings.min_updates if request.call_source.call == FIT else 1
+    is_bounded = request.call_source.call == FIT and request.settings.batch_size != LARGEST
+    return request.settings.min_updates if is_bounded else 1
 
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:

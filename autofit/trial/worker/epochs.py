@@ -27,7 +27,7 @@ from autofit.workload.inputs.fit_input import FitInput
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10  # short ones; the first does not count, as it starts with the call of `fit`
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
-_MOST_STEPS = 20_000  # of whole epochs: more than a run needs
+MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
 UNKNOWN = "the number of samples in an epoch is unknown"
 STREAM = "an epoch of an IterableDataset cannot be shortened"
 ENDED = "a callback ended the training"
@@ -112,7 +112,7 @@ def planned(data: FitInput, options: Mapping[str, Any], spec: TrialSpec, executi
     if seconds > spec.longest_epoch_seconds:
         return f"an epoch takes more than {spec.longest_epoch_seconds:,.0f} s"
     if length is not None and not is_kept and seconds < spec.measure_seconds:
-        arguments = data.epoch_arguments(length, math.ceil(_MOST_STEPS / length))
+        arguments = data.epoch_arguments(length, math.ceil(MOST_STEPS / length))
         return Epochs(arguments, length, length * data.batch_samples, spec.measure_seconds, are_whole=True)
     # all workers make batches at the beginning of an epoch, as in the user's; if steps are slow, there are few
     most = math.floor(spec.measure_seconds * rate / (_FEWEST_EPOCHS * data.batch_samples * execution))

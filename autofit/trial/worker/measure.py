@@ -37,7 +37,6 @@ _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
 _FEWEST_CALLS = 3  # of the train function that are timed, however many batches a call takes
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
-_MOST_STEPS = 20_000  # of an epoch: more than a run needs, but few enough for Keras to shuffle their indices quickly
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 _FIRST_EPOCH_STEPS = 6  # the first step is traced, and those up to the sixth are slow: they warm up the timed run
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
@@ -147,7 +146,7 @@ def _train(
     clock = _fit_clock(bench, rates=rates, is_compiled=is_traced or bool(apart or together), is_brief=is_whole, **ends)
     runs = [*together, Run(clock, call.method.phase, is_abandoned=trains and not data.one_fit)]
     runs[0] = replace(runs[0], first=first)
-    arguments = {**data.fit_arguments(_MOST_STEPS), **(validation if at_once else {})}
+    arguments = {**data.fit_arguments(epochs.MOST_STEPS), **(validation if at_once else {})}
     if at_once:
         arguments["epochs"] += len(together)  # the first of these runs is cut short, whatever its epoch has left
     call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
@@ -245,7 +244,7 @@ def _compute_rate(bench: Bench) -> SteadyRate:
     data = bench.data
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
-    arguments = _repeating(bench, batches, _MOST_STEPS, opening)
+    arguments = _repeating(bench, batches, epochs.MOST_STEPS, opening)
     run = Run(clock, Phase.COMPUTE_ALONE, first=Phase.FIRST_STEP)
     bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
     return clock.rate()
@@ -297,7 +296,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
         bench.call.run(
             bench.context,
             model,
-            data.pipeline_arguments(calls * execution if ends_by_itself else _MOST_STEPS),
+            data.pipeline_arguments(calls * execution if ends_by_itself else epochs.MOST_STEPS),
             [Run(clock, Phase.INPUT_ALONE, at_end=functools.partial(data.end_pipeline, one_sample=one_sample))],
             ends_by_itself=ends_by_itself,
             with_callbacks=False,

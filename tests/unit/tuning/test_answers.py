@@ -94,7 +94,7 @@ def test_both_answers_are_found_in_the_same_rounds():
     answers = two_answers()
     assert set(answers.next_round()) == {BASELINE, OWN, OTHER}
     assert answers.next_round() != answers.next_round()[::-1]
-    assert answers.rounds_to_look() == 3
+    assert answers.rounds_to_look() == (3, True)
     rounds(answers, 3, baseline=1.0, own=2.0, other=3.0)
     assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OTHER)
     assert answers.speedup(OTHER).ratio == pytest.approx(3.0, rel=0.02)
@@ -114,7 +114,7 @@ def test_what_is_not_shown_leaves_the_rounds_that_go_on():
     assert not answers.same_batch.is_open
     assert answers.fastest.is_open
     assert set(answers.next_round()) == {BASELINE, OTHER}
-    assert answers.rounds_to_look() == 2
+    assert answers.rounds_to_look() == (2, False)
 
 
 def test_an_answer_has_few_candidates_and_later_ones_need_more_evidence():
