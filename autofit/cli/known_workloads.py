@@ -12,6 +12,7 @@ import numpy as np
 from autofit.workload.workload import Workload
 
 BATCH, WIDTH = 32, 8
+_COLUMNS = 1024  # of the further weights
 _LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
 _GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02  # of a leak for each batch; slowly, so that the watcher sees it
 
@@ -44,7 +45,8 @@ def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float =
     if filters:
         hidden = keras.layers.Flatten()(keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((width, 1))(inputs)))
     if weight_bytes:
-        weights = keras.layers.Embedding(weight_bytes // 4, 1, embeddings_initializer="zeros", trainable=False)
+        rows = max(1, weight_bytes // (4 * _COLUMNS))  # JAX takes no more than 2**31 of them
+        weights = keras.layers.Embedding(rows, _COLUMNS, embeddings_initializer="zeros", trainable=False)
         hidden = keras.layers.Flatten()(weights(inputs))
     model = Known(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
     model.compile("sgd", "mse")
