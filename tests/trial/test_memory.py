@@ -162,6 +162,14 @@ def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_s
     assert "batches of 8" in described.fixed_batch_size_reason
 
 
+def test_a_model_that_is_built_for_each_batch_size_is_tuned_but_estimated_for_one_size(on_kernels, play):
+    described = play(on_kernels(w.build_for_batches), role="describe", batch_sizes=SIZES)
+    assert described.fixed_batch_size is None
+    assert described.model_takes_batch
+    (size,) = [footprint.batch_size for footprint in described.footprints]
+    assert any(f"estimated from batch size {size}" in notice for notice in described.notices)
+
+
 ON_A_GPU = """
 import json, types
 from autofit.backends.protocol import TrainStep

@@ -41,6 +41,7 @@ from autofit.workload.workload import Workload
 
 _BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data are worth a notice
+_ONE_ESTIMATE = "memory is estimated from batch size {}: build_model makes a model for each batch size"
 _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
 
 
@@ -71,9 +72,12 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
     call = FitCall(context, loaded)
+    follows = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
-        if one_size is not None and one_size.samples != data.batch_samples:
+        if one_size is not None and follows and one_size.samples == context.spec.config.batch_size:
+            one_size = None  # another size has a model of its own
+        elif one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
     shapes: batch_shapes.BatchShapes | None = None
     input_shapes = batch_shapes.input_shapes(model)
@@ -84,15 +88,16 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         shapes.save(context.folder)
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
-    if one_size is None and "batch_size" in knobs:
+    if one_size is None and "batch_size" in knobs and not follows:
         one_size = traced.one_size
-    is_tuned = one_size is None and "batch_size" in knobs
+    is_estimated_for_all = one_size is None and "batch_size" in knobs and traced.one_size is None
     notices = (
         *([] if fork_problem is None else [fork_problem]),
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
         *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
         *tfdata_caches.notices(),
         *notices_of_model,
+        *([_ONE_ESTIMATE.format(data.batch_samples)] if follows and traced.one_size is not None else []),
         *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
     )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -115,7 +120,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
-        model_takes_batch=takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs),
+        model_takes_batch=follows,
         accumulates_by=traced.accumulates_by(),
         notices=notices,
         batch_callbacks=call.callbacks.of_batches,
@@ -132,7 +137,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         versions={"backend": backend.name, **backend.versions()},
     )
     context.send(Message(description=description))
-    sizes = context.spec.batch_sizes if is_tuned else (data.batch_samples,)
+    sizes = context.spec.batch_sizes if is_estimated_for_all else (data.batch_samples,)
     _send_estimates(context, traced, sizes, description.sample_count)
 
 

@@ -50,6 +50,20 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("model", "line"),
+    [("build_model()", "build_model(batch_size=64)"), ("build_model(2)", "build_model(2, batch_size=64)")],
+)
+def test_a_model_that_is_built_for_a_batch_size_is_given_it(record, model, line):
+    changed = with_fields(
+        record,
+        call_source=replace(record.call_source, model=model),
+        description=replace(record.description, model_takes_batch=True),
+        config=FitConfig(64),
+    )
+    assert f"model = {line}" in snippet.render(changed).splitlines()
+
+
+@pytest.mark.parametrize(
     ("parts", "lines"),
     [
         (0, ["x = data()", "model.fit(x, batch_size=64)"]),
