@@ -198,11 +198,12 @@ def test_stated_deviations_are_those_of_the_errors():
     """Each error counts once: at what ran, the model is no less sure than the reading, and it errs as it says."""
     draw, squares = np.random.default_rng(0), []
     for _ in range(20):
-        trials = [ran(c, scale=math.exp(0.03 * draw.standard_normal()), spread=0.06) for c in SEEN]
+        deviation = math.hypot(0.03, 0.03)  # of the reading, and between runs
+        trials = [ran(c, scale=math.exp(deviation * draw.standard_normal()), spread=0.06) for c in SEEN]
         predicted = model(trials).predict(arrays(*SEEN))
-        assert (predicted.deviation <= math.hypot(0.03, 0.03)).all()  # of the reading, and between runs
+        assert (predicted.deviation <= deviation).all()
         squares += list(np.square((predicted.mean - np.log([truth(c)[0] for c in SEEN])) / predicted.deviation))
-    assert 0.4 < math.sqrt(np.mean(squares)) < 1.4
+    assert 0.6 < math.sqrt(np.mean(squares)) < 1.4
 
 
 def test_what_is_uncertain_for_both_is_certain_for_their_difference():
