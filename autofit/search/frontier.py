@@ -137,6 +137,8 @@ class FrontierSearch:
         """Propose the config that is worth most, or stop if none is worth a trial."""
         context = self._context
         fitting = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
+        if not fitting and feasible.possible[present := self._nearest(self._baseline, np.ones(len(self.configs), bool))]:
+            fitting = [present]  # none of this space has run: what may be faster than the present config is worth a trial
         leader = max(fitting or np.flatnonzero(feasible.possible), key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(int(leader))
         improvement = expected_improvement(lead, deviation)
@@ -144,7 +146,9 @@ class FrontierSearch:
         trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
         chosen = _cheapest(value, feasible.possible)
-        if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
+        if not fitting:
+            chosen = int(leader)
+        elif value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
             stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
             if feasible.safe.any():  # a caller that goes on all the same takes no risk
                 chosen = _cheapest(value, feasible.safe)

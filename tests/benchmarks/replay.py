@@ -11,6 +11,10 @@ autofit with other ways to search; this script is for changes of the search itse
 The error is that of the estimated log rates of the configs that ran, in their stated deviations, as a root mean square: 1
 if the deviations are right, less if they are too wide.
 
+`--whole` runs whole tunes instead, with both answers and their confirming runs. It prints for each set the regret of the
+answer at the own batch size (32 or `--own`) and that of the fastest, how many of the stated intervals contain the true
+ratio to the baseline, and the seconds of the tune in those of 15 trials.
+
 `--between` adds the noise between runs: all rates of a run are multiplied by one random factor with this deviation, of
 which the spread that the run reports says nothing.
 
@@ -25,10 +29,12 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -96,6 +102,72 @@ def search(case, seed, most, between, best):
     }
 
 
+class Whole:
+    """A launcher that replays a case to a whole tune."""
+
+    def __init__(self, case, common):
+        self._case, self._common = case, common
+
+    def run(self, spec):
+        """A trial, or a description of the case."""
+        from autofit.records.states import Phase
+
+        yield Phase.TRAINING
+        return self._case.description() if spec.role == "describe" else self._common.run(spec.config, None)
+
+    def close(self):
+        """Nothing is to be closed."""
+
+
+def tune(case, seed, between, best, own):
+    """A whole tune, with the answer at the own batch size; None if nothing runs there."""
+    import peers
+
+    from autofit.records.trial import KERAS_DEFAULTS
+    from autofit.tuning import prepare, tuner
+    from tests.fakes import MACHINE, make_request
+
+    baseline = peers.nearest(case.space, replace(KERAS_DEFAULTS, batch_size=own))
+    if not case.true_rate(baseline):
+        return None
+    common = Common(case, seed, between)
+    prepared = prepare.Prepared(case.description(), case.space, baseline, baseline.batch_size, None, ())
+    machine = replace(MACHINE, cores=case.cores)
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(tuner, "prepare", return_value=prepared):
+        request = make_request(Path(folder), machine=machine, limits=case.limits, max_trials=12)
+        record = tuner.tune(request, Whole(case, common), lambda event: None)
+    seconds = [sum(trial.measurement.seconds for trial in trials) for trials in (record.searched, record.runs)]
+    best_own = case.best([config for config in case.space.configs() if config.batch_size == baseline.batch_size])
+    own_answer, fastest, at_baseline = record.same_batch, record.fastest, case.true_rate(baseline)
+    answers = [own_answer] if own_answer.config == fastest.config else [own_answer, fastest]
+    shown = [(case.true_rate(a.config) / at_baseline, a.speedup) for a in answers if a.speedup.is_shown]
+    return {
+        "case": case.name,
+        "seed": seed,
+        "own": max(0.0, 1 - case.true_rate(own_answer.config) / best_own),
+        "fastest": max(0.0, 1 - case.true_rate(fastest.config) / best),
+        "best gain": best_own / at_baseline,
+        "inside": [speedup.low <= ratio <= speedup.high for ratio, speedup in shown],
+        "wrong": any(ratio <= 1 for ratio, _ in shown),
+        "trials": len(record.searched),
+        "runs": len(record.runs),
+        "seconds": sum(seconds),
+        "of a grid": sum(seconds) * len(record.searched) / (15 * seconds[0]),
+    }
+
+
+def whole_line(name, rows):
+    """The figures of a set of whole tunes."""
+    own, fastest, inside, share = ([row[key] for row in rows] for key in ("own", "fastest", "inside", "of a grid"))
+    stated, wrong = [each for row in inside for each in row], sum(row["wrong"] for row in rows)
+    trials, runs, seconds = (np.mean([row[key] for row in rows]) for key in ("trials", "runs", "seconds"))
+    return (
+        f"{name:7} {len(rows):4}  own {np.mean(own):6.2%} {np.median(own):6.2%} {np.quantile(own, 0.9):6.2%}  "
+        f"fastest {np.mean(fastest):6.2%}  gains inside {sum(stated)} of {len(stated)}, wrong {wrong}  "
+        f"{trials:4.1f} + {runs:.1f} runs  {seconds:5.0f} s, {np.median(share):.2f} of 15 trials, at most {max(share):.2f}"
+    )
+
+
 def errors(peer, case, trials):
     """The squared errors of the estimated log rates of the configs that ran, in their stated deviations."""
     configs = list({trial.config: None for trial in trials if trial.measurement.samples_per_second})
@@ -138,6 +210,8 @@ def main():
     parser.add_argument("--seeds", default="0", help="first seed, or first and last as 0-2 (default: %(default)s)")
     parser.add_argument("--most", type=int, default=8, help="trials of a search (default: %(default)s)")
     parser.add_argument("--between", type=float, default=0.0, help="deviation between runs of a config (default: none)")
+    parser.add_argument("--whole", action="store_true", help="run whole tunes, with both answers")
+    parser.add_argument("--own", type=int, default=32, help="the own batch size of whole tunes (default: %(default)s)")
     parser.add_argument("--save", type=Path, required=True, help="file of the results; those of other sets stay in it")
     parser.add_argument("--beside", type=Path, help="results of another checkout, for the paired differences")
     arguments = parser.parse_args()
@@ -145,15 +219,22 @@ def main():
     first, _, last = arguments.seeds.partition("-")
     results = json.loads(arguments.save.read_text()) if arguments.save.exists() else {}
     others = json.loads(arguments.beside.read_text()) if arguments.beside else {}
-    print("set        n   mean   median   90 %   OOMs   trials  seconds  error  difference in points")
+    if not arguments.whole:
+        print("set        n   mean   median   90 %   OOMs   trials  seconds  error  difference in points")
     for name in arguments.sets.split(","):
         rows, started = [], time.monotonic()
         for case in cases(name):
             best = case.best(list(case.space.configs()))
             for seed in range(int(first), int(last or first) + 1):
-                rows += [search(case, seed, arguments.most, arguments.between, best)]
+                if arguments.whole:
+                    rows += filter(None, [tune(case, seed, arguments.between, best, arguments.own)])
+                else:
+                    rows += [search(case, seed, arguments.most, arguments.between, best)]
         results[name] = rows
         arguments.save.write_text(json.dumps(results))
+        if arguments.whole:
+            print(f"{whole_line(name, rows)}  [{time.monotonic() - started:.0f} s]", flush=True)
+            continue
         apart = difference(rows, others[name]) if name in others else ""
         print(f"{line(name, rows)}  {apart}  [{time.monotonic() - started:.0f} s]", flush=True)
 

@@ -73,8 +73,8 @@ class TableSpace(SearchSpace):
         return {knob: values for knob, values in super().knobs().items() if knob in KNOBS}
 
     def configs(self):
-        """Every config of the table."""
-        return iter(self.legal)
+        """Every config of the table with these batch sizes."""
+        return (config for config in self.legal if config.batch_size in self.batch_size)
 
 
 class Table:

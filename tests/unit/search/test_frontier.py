@@ -122,6 +122,19 @@ def test_an_input_bound_job_need_not_explore_batches():
     assert max(t.measurement.samples_per_second for t in trials) > 0.95 * 16 / 0.1
 
 
+@pytest.mark.parametrize(("made", "gains"), [(4e-3, True), (1e-6, False)])
+def test_where_nothing_ran_what_is_expected_to_be_faster_than_the_baseline_is_tried(made, gains):
+    others = [trial for trial in searched(proposer(), made=made)[0] if trial.config.batch_size != BASELINE.batch_size]
+    context = SearchContext(DESCRIPTION, WIDE, cores=8, on_cpu=False)
+    decision = FrontierSearch(replace(SPACE, batch_size=(BASELINE.batch_size,)), BASELINE, context).propose(others)
+    if gains:
+        proposed, present = (run(config, made=made).measurement for config in (decision.proposal.config, BASELINE))
+        assert decision.stop_reason is None
+        assert proposed.samples_per_second > 2 * present.samples_per_second
+    else:
+        assert "expected to gain" in decision.stop_reason
+
+
 def test_the_frontier_is_reached_without_an_oom():
     limits = Limits(1000 * MIB, 2**40)
     trials, _ = searched(proposer(limits), limits, sample=1e-5, made=1e-7)
