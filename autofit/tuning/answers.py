@@ -10,8 +10,9 @@
     the runs are readings like any other: candidates again, at most three for an answer
 
 Both answers start as the baseline. The fastest config is compared with the answer at the own batch size, in the same
-rounds, so it is never slower than that. Only confirming runs enter an interval: the reading that made a config a candidate
-is the highest of many, and so too high. This module has no side effects.
+rounds, so it is never slower than that; once that answer is another one, it is compared again, by the rounds so far. Only
+confirming runs enter an interval: the reading that made a config a candidate is the highest of many, and so too high.
+This module has no side effects.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Answers:
             best, answer = nearest(among, self._tolerance, self.baseline), contest.answer
             is_faster = answer is None or answer not in rates or rates[answer] < (1 - self._tolerance) * rates[best]
             is_other = contest is self.same_batch or not self.is_own(best)
-            if best != answer and best not in contest.candidates and is_faster and is_other:
+            is_new = best not in (answer, self.baseline, *contest.candidates)  # what was beaten stays so
+            if is_new and is_faster and is_other:
                 contest.candidates.append(best)
                 contest.is_open = True
         return self.is_open
@@ -116,13 +118,20 @@ class Answers:
     def add_round(self, rates: Mapping[FitConfig, float]) -> None:
         """Add a round of runs, by their rates in samples per second, and decide what it allows to decide."""
         self._rounds.append({config: math.log(rate) for config, rate in rates.items()})
-        replaced = self.same_batch.answer
-        if self._decide(self.same_batch) and self.fastest.answer == replaced:
-            self.fastest.answer = self.same_batch.answer
-        if self.fastest.is_open:
-            self._decide(self.fastest, may_win=not self.same_batch.is_open)
+        fastest, best = self.fastest, self.fastest.answer
+        if self._decide(self.same_batch) and not self._is_shown(best):
+            fastest.answer = self.same_batch.answer  # than which `best`, if it is another, may still be shown to be faster
+            fastest.is_open |= best in fastest.candidates[-1:] and self.count(best) < LOOKS[-1]
+        self._decide(fastest)
 
-    def _decide(self, contest: Contest, *, may_win: bool = True) -> bool:
+    def _is_shown(self, best: FitConfig | None) -> bool:
+        """Return whether the fastest config so far is shown to be faster than the answer at the own batch size."""
+        if best is None or self.same_batch.answer is None:
+            return False
+        lead, half_width = self._lead_over_tolerance(best, self.same_batch.answer, self.fastest)
+        return lead > half_width
+
+    def _decide(self, contest: Contest) -> bool:
         """Close a contest if its rounds decide it; return whether its candidate has become the answer."""
         candidate, answer = contest.candidate, contest.answer
         if candidate is None or (count := self.count(candidate)) not in LOOKS:
@@ -130,9 +139,8 @@ class Answers:
         if answer is None:
             contest.answer, contest.is_open = candidate, False
             return True
-        lead, half_width = self._lead(candidate, answer, self._quantile(contest))
-        lead += math.log1p(-self._tolerance)  # over what counts as equally fast
-        if lead > half_width and may_win:
+        lead, half_width = self._lead_over_tolerance(candidate, answer, contest)
+        if lead > half_width:
             contest.answer, contest.is_open = candidate, False
             return True
         contest.is_open = count < LOOKS[-1] and lead > _DOUBTFUL_SHARE * half_width
@@ -185,6 +193,11 @@ class Answers:
         """Return Student's quantile for a contest: later candidates share the error of the first."""
         quantile = _ONE_QUANTILE if self._own_batch is None else _TWO_QUANTILE
         return 1 - (1 - quantile) / max(1, len(contest.candidates))
+
+    def _lead_over_tolerance(self, config: FitConfig, other: FitConfig, contest: Contest) -> tuple[float, float]:
+        """Return the lead of a config over what counts as equally fast as another, and its half-width."""
+        lead, half_width = self._lead(config, other, self._quantile(contest))
+        return lead + math.log1p(-self._tolerance), half_width
 
     def _lead(self, config: FitConfig, other: FitConfig, quantile: float) -> tuple[float, float]:
         """Return the lead of a config over another in log rate, and its half-width, from the rounds that have both."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autofit.records.intervals import pooled_half_width, sequential_interval
+from autofit.records.result import LOOKS
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.tuning.answers import MOST_CANDIDATES, Answers
@@ -107,6 +108,27 @@ def test_another_batch_size_is_compared_with_the_answer_at_the_own_one():
     assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
 
 
+def test_a_gain_that_is_shown_does_not_wait_for_the_other_answer():
+    answers = two_answers()
+    for noise in (1.0, 1.6, 0.9):  # OWN seems faster, but is not shown to be
+        answers.add_round({BASELINE: 1.0, OWN: 1.4 * noise, OTHER: 6.0})
+    assert answers.same_batch.is_open
+    assert not answers.fastest.is_open
+    answers.give_up()
+    assert (answers.same_batch.answer, answers.fastest.answer) == (BASELINE, OTHER)
+
+
+@pytest.mark.parametrize(("other", "fastest"), [(6.0, OTHER), (2.0, OWN), (1.5, OWN)])
+def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_own_batch_size(other, fastest):
+    answers = two_answers()
+    for noise in (1.0, 1.6, 0.9, 1.0, 1.0):
+        if answers.count(OTHER) == LOOKS[0]:
+            assert (answers.same_batch.answer, answers.fastest.answer) == (BASELINE, OTHER)
+        answers.add_round({BASELINE: 1.0, OWN: 2.0 * noise, OTHER: other})
+    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, fastest)
+    assert not answers.fastest.is_open
+
+
 def test_what_is_not_shown_leaves_the_rounds_that_go_on():
     answers = two_answers()
     for noise in (1.0, 1.3, 0.8):
@@ -129,6 +151,13 @@ def test_an_answer_has_few_candidates_and_later_ones_need_more_evidence():
         halves.append(speedup.high / speedup.low)
     assert halves == sorted(set(halves))
     assert not answers.propose({BASELINE: 1.0, others[-1]: 2.0})
+
+
+def test_what_has_been_beaten_is_no_candidate_again():
+    answers = two_answers()
+    rounds(answers, 3, baseline=1.0, own=2.0, other=3.0)
+    assert not answers.propose({BASELINE: 9.0, OWN: 2.0})
+    assert not answers.propose({BASELINE: 9.0, OWN: 8.0, OTHER: 3.0})
 
 
 def test_a_config_that_is_not_likely_to_be_faster_is_no_candidate():
