@@ -6,12 +6,14 @@
 Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
 values of the grid, with one step in a call; where the job is to predict, it runs once, with `call: predict`. The grid is
 timed without autofit (`plain_keras.py`): for each config, in a random order, a process calls Keras. The three best of this
-grid, the choices and the program's own config then run five times more (to predict, three), in turn, and these rounds alone
-give the ratios, by pairs, with their 95 % interval. Which config is the best in a round, the other rounds say: the highest
-of several readings is too high by chance. "A grid of 15" is 15 processes with 5 s after their first step.
+grid and of its part with the program's own batch size, the answers and the program's own config then run five times more
+(to predict, three), in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config is
+the best in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15
+processes with 5 s after their first step.
 """
 
 import argparse
+import itertools
 import json
 import math
 import pathlib
@@ -32,6 +34,7 @@ from autofit.records.trial import DATA_KNOBS, FitConfig
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
+ANSWERS = ("same_batch", "fastest")
 TUNES, FINALISTS, RUNS = {"fit": 2, "predict": 1}, 3, {"fit": 5, "predict": 3}
 COARSE_GRID = 15
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
@@ -112,20 +115,26 @@ def time_in_turn(job, finalists):
 def run(job):
     """Tune a job, time its grid and the finalists; returns its figures."""
     tunes = [tune(job) for _ in range(TUNES[parts_of(job)[1]])]
-    chosen = [FitConfig(**{knob: result["choice"]["config"][knob] for knob in DATA_KNOBS}) for result, _ in tunes]
     grid, starts = {}, []
     for config in random.Random(0).sample(configs_of(job), len(configs_of(job))):
         grid[config], start = timed_fit(job, config)
         starts.append(start)
-    own = own_config(job)
-    finalists = list(dict.fromkeys([*sorted(grid, key=grid.get, reverse=True)[:FINALISTS], *chosen, own]))
-    rows = []
-    for config, (result, seconds) in zip(chosen, tunes, strict=True):
-        speedup = result["choice"]["speedup"]
+    own, rows = own_config(job), []
+    ranked = sorted(grid, key=grid.get, reverse=True)
+    of_own = [config for config in ranked if config.batch_size == own.batch_size]
+    finalists = [*ranked[:FINALISTS], *of_own[:FINALISTS], own]
+    for (result, seconds), name in itertools.product(tunes, ANSWERS):
+        answer = result[name]
+        if answer is None or (name == ANSWERS[0] and answer["config"] == result[ANSWERS[1]]["config"]):
+            continue
+        config = FitConfig(**{knob: answer["config"][knob] for knob in DATA_KNOBS})
+        finalists.append(config)
         rows.append(
             {
+                "answer": name,
                 "chosen": str(config),
-                "stated": None if config == own else [speedup[name] for name in ("ratio", "low", "high")],
+                "stated": None if config == own else [answer["speedup"][end] for end in ("ratio", "low", "high")],
+                "confirmed": answer["confirmed"],
                 "trials": len(result["trials"]),
                 "runs": len(result["runs"]),
                 "ooms": sum(t["measurement"]["outcome"].endswith("oom") for t in result["trials"]),
@@ -137,7 +146,8 @@ def run(job):
         "own": str(own),
         "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
         "grid": {str(config): rate for config, rate in grid.items()},
-        "rates": time_in_turn(job, finalists),
+        "own batch": [str(config) for config in of_own],
+        "rates": time_in_turn(job, list(dict.fromkeys(finalists))),
         "rows": rows,
     }
 
@@ -162,20 +172,25 @@ def show(job, figures):
     rates, ratios = figures["rates"], []
     print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
     for row in figures["rows"]:
-        of_best = ratio(rates[row["chosen"]], best_in_turn(rates))
+        of_answer = row.get("answer", ANSWERS[1])
+        among = {c: rates[c] for c in figures["own batch"] if c in rates} if of_answer == ANSWERS[0] else rates
+        of_best = ratio(rates[row["chosen"]], best_in_turn(among))
         timed_gain = ratio(rates[row["chosen"]], rates[figures["own"]])
         stated, inside = "none shown", ""
         if row["stated"]:
-            stated, (low, high) = interval(row["stated"]), row["stated"][1:]
+            stated, (low, high) = ("not confirmed", (0, math.inf))
+            if row["stated"][1] is not None:
+                stated, (low, high) = interval(row["stated"]), row["stated"][1:]
             overlaps = low <= timed_gain[2] and timed_gain[1] <= high
             inside = "inside" if low <= timed_gain[0] <= high else "overlaps" if overlaps else "OUTSIDE"
         share = row["seconds"] / figures["coarse_seconds"]
+        name = f"{of_answer.replace('_', ' '):10} {row['chosen']:30}"
         print(
-            f"  {row['chosen']:30} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
+            f"  {name} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
             f"{row['seconds']:5.0f} {share:5.2f}  {stated:20} {interval(timed_gain):20} {inside}",
             flush=True,
         )
-        ratios.append((of_best[0], share))
+        ratios.append((of_answer, of_best[0], share))
     return ratios
 
 
@@ -212,12 +227,18 @@ def main():
     for method, of_method in rows.items():
         if not of_method:
             continue
-        ratios, shares = zip(*of_method, strict=True)
+        shares = [share for answer, _, share in of_method if answer == ANSWERS[1]]
+        ratios, own = ([ratio for answer, ratio, _ in of_method if answer == name] for name in reversed(ANSWERS))
         print(
-            f"{len(of_method)} tunes of {method}: of the best, median {statistics.median(ratios):.2f}, lowest "
+            f"{len(ratios)} tunes of {method}: of the best, median {statistics.median(ratios):.2f}, lowest "
             f"{min(ratios):.2f}; of the seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, "
             f"highest {max(shares):.2f}"
         )
+        if own:
+            print(
+                f"{len(own)} other answers at the program's own batch size: of the best there, median "
+                f"{statistics.median(own):.2f}, lowest {min(own):.2f}"
+            )
 
 
 if __name__ == "__main__":
