@@ -3,10 +3,11 @@
     trials ──> ruled out by a failure, memory, distance ──> Feasible ──┐
            └─> Rates: lead over the best config, and its deviation ────┴──> Decision
 
-There is one rule. Each config that may be tried is worth the improvement that is expected of it, times the probability
-that it fits, over the expected time of the trial, to which an out-of-memory error adds. The config that is worth most is
-tried, or the cheapest of those that are worth about as much; the search stops if none is worth a trial. The reason of the
-proposal follows from the rule: a promise, or a risk if the upper bound of the config's device memory exceeds the limit.
+There is one rule. Each config that may be tried is worth the improvement that is expected of it, as far as noisy runs can
+show it, times the probability that it fits, over the expected time of the trial, to which an out-of-memory error adds. The
+config that is worth most is tried, or the cheapest of those that are worth about as much; the search stops if none is worth
+a trial. The reason of the proposal follows from the rule: a promise, or a risk if the upper bound of the config's device
+memory exceeds the limit.
 
 The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of its memory, or the best
 config according to an earlier tune of the same workload.
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofit.records.result import LOOKS
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
@@ -141,7 +143,7 @@ class FrontierSearch:
             fitting = [present]  # none of this space has run: what may be faster than the present config is worth a trial
         leader = max(fitting or np.flatnonzero(feasible.possible), key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(int(leader))
-        improvement = expected_improvement(lead, deviation)
+        improvement = expected_improvement(lead, deviation * _learnt_share(deviation, rates.noise))
         seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
         trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
@@ -223,6 +225,14 @@ def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) ->
     z = (lead - least) / np.maximum(deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
     return np.asarray(lead * _normal_probability(z) + deviation * density)
+
+
+def _learnt_share(deviation: Vector, noise: float) -> Vector:
+    """Return the share of a deviation that further runs resolve, if one run errs by `noise`: a trial and a first look.
+
+    Source: Frazier, Powell and Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009.
+    """
+    return deviation / np.maximum(np.hypot(deviation, noise / math.sqrt(1 + LOOKS[0])), 1e-9)
 
 
 def _cheapest(value: Vector, configs: Mask) -> int:

@@ -156,10 +156,14 @@ class _Rows(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The predicted log rates of `fit` (samples per second) of several configs, and their standard deviations."""
+    """The predicted log rates of `fit` (samples per second) of several configs, and their standard deviations.
+
+    `noise` is the standard deviation of one more reading of such a rate.
+    """
 
     mean: Vector
     deviation: Vector
+    noise: float
     rows: _Rows
     explained: Matrix
     variances: Vector
@@ -217,6 +221,7 @@ class Rates:
             prior = -0.5 * (math.log(factor) / _SCALE_DEVIATION) ** 2
             fits.append((self._fit(1.0), self._noise, prior))
         first, self._noise, _ = max(fits, key=lambda fit: fit[0].evidence + fit[2])
+        self._reading_noise = math.sqrt(np.median(np.diag(self._noise)[self._kind == 2]))
         self._heights = _share_below_ceiling(first.rates)
         self._best = max((self._fit(scale, first) for scale in _SCALES), key=lambda fit: fit.evidence)
 
@@ -233,7 +238,7 @@ class Rates:
         variance = np.square(rows.slopes) @ variances + np.square(height) - np.square(explained).sum(0)
         variance += np.square(rows.by_step) * np.square(_STEP_AMPLITUDES).sum()
         deviation = np.sqrt(np.maximum(variance, 0.0))
-        return Prediction(rates[2] + residual @ best.weights, deviation, rows, explained, variances)
+        return Prediction(rates[2] + residual @ best.weights, deviation, self._reading_noise, rows, explained, variances)
 
     def _fit(self, scale: float, start: _Fit | None = None) -> _Fit:
         """Fit parameters and residuals together: Gaussian updates of the law, linearized at the last fit, until it stays.

@@ -122,6 +122,12 @@ def test_an_input_bound_job_need_not_explore_batches():
     assert max(t.measurement.samples_per_second for t in trials) > 0.95 * 16 / 0.1
 
 
+def test_a_job_that_nothing_makes_faster_is_given_up_after_few_trials():
+    trials, reason = searched(proposer(), sample=1e-6, capacity=1)
+    assert "expected to gain" in reason
+    assert len(trials) <= 10  # 12 if a trial is worth what only runs without noise would show
+
+
 @pytest.mark.parametrize(("made", "gains"), [(4e-3, True), (1e-6, False)])
 def test_where_nothing_ran_what_is_expected_to_be_faster_than_the_baseline_is_tried(made, gains):
     others = [trial for trial in searched(proposer(), made=made)[0] if trial.config.batch_size != BASELINE.batch_size]
