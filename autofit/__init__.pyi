@@ -1,8 +1,9 @@
-from .api.estimate import estimate as estimate, estimate_file as estimate_file
+from .api.config.load import load as load
+from .api.estimate import estimate as estimate
 from .api.measure import measure as measure
 from .api.result import Result as Result, SweepResult as SweepResult
-from .api.sweep import sweep as sweep, sweep_file as sweep_file
-from .api.tune import tune as tune, tune_file as tune_file
+from .api.sweep import sweep as sweep
+from .api.tune import tune as tune
 from .api.watch import Watch as Watch
 from .errors import (
     AutofitError as AutofitError,

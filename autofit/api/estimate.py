@@ -1,15 +1,13 @@
-"""`estimate` and `estimate_file`: predict memory without training."""
+"""`estimate`: predict memory without training."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from autofit import backends
-from autofit.api.config import load
 from autofit.api.requests import arguments_of, parse
 from autofit.api.session import run_beside
 from autofit.backends import absent_gpu
@@ -19,7 +17,6 @@ from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.settings import TUNE, TuneSettings
 from autofit.workload.fit_options import FIT
-from autofit.workload.workload import Workload
 
 BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
@@ -80,46 +77,14 @@ def estimate(
         [32, 64]
     """
     arguments = {**arguments_of(locals()), "batch_size": TUNE}  # its own are the sizes to estimate
-    return _estimate(*parse(arguments), batch_size, gpu, progress)
+    return estimate_of(arguments, batch_size, gpu, progress)
 
 
-def estimate_file(
-    path: str | os.PathLike[str],
-    *,
-    batch_size: Sequence[int] | None = None,
-    gpu: str | Sequence[str] = (),
-    progress: bool | Progress = True,
-    **overrides: Any,
+def estimate_of(
+    arguments: Mapping[str, Any], batch_size: Sequence[int] | None, gpu: str | Sequence[str], progress: bool | Progress
 ) -> Estimate:
-    """Estimate the memory of the workload that a YAML file describes.
-
-    The arguments that are not listed here are those of `estimate`.
-
-    Args:
-        path: path of the file.
-        overrides: arguments of `tune` that take precedence over the file.
-
-    Returns:
-        The estimate, as from `estimate`.
-
-    Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key.
-
-    Example:
-        >>> autofit.estimate_file("tune.yaml", batch_size=(32, 64), progress=False).rows[0].host_bytes > 0
-        True
-    """
-    with load.placing_errors(path, overrides):
-        return _estimate(*parse({**load.load(path), **overrides}), batch_size, gpu, progress)
-
-
-def _estimate(
-    workload: Workload,
-    settings: TuneSettings,
-    batch_size: Sequence[int] | None,
-    gpu: str | Sequence[str],
-    progress: bool | Progress,
-) -> Estimate:
+    """Estimate the memory of what these arguments of `tune` describe."""
+    workload, settings = parse(arguments)
     if workload.call != FIT:
         raise UsageError(
             f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it", key="call"

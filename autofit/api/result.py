@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any, Literal
 
+from autofit.errors import UsageError
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.report import choice, columns, snippet
@@ -83,6 +84,18 @@ class Result(_Reportable, TuneRecord):
         from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
 
         mark_failed(self, memory, storage)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read the result of a tune from a JSON file.
+
+        Raises:
+            UsageError: the file cannot be read, or has no result of a tune.
+        """
+        record = result_files.load(path)
+        if not isinstance(record, TuneRecord):
+            raise UsageError(f"{path}: the file has no result of a tune; to look at it, run autofit show {path}")
+        return cls.of(record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file, which the commands `autofit show`, `report` and `kwargs` read.

@@ -1,4 +1,4 @@
-"""`sweep` and `sweep_file`: a tune for each combination of values."""
+"""`sweep`: a tune for each combination of values."""
 
 from __future__ import annotations
 
@@ -95,42 +95,13 @@ def sweep(
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
     requests = [_request(*cell, fresh=fresh) for cell in cells]
-    return _sweep("sweep", requests, only, executor, ship, wait=wait, progress=progress, save=save)
+    return _sweep("sweep", requests, only=only, executor=executor, ship=ship, wait=wait, progress=progress, save=save)
 
 
-def sweep_file(
-    path: str | os.PathLike[str],
-    *,
-    executor: str = LOCAL,
-    ship: str | os.PathLike[str] | None = None,
-    only: str | None = None,
-    fresh: bool = False,
-    wait: bool = True,
-    progress: bool | Progress = True,
-    save: Callable[[SweepResult], None] | None = None,
-    **overrides: Any,
-) -> SweepResult:
-    """Run the sweep over the `matrix` of a YAML file.
-
-    The arguments that are not listed here are those of `sweep`.
-
-    Args:
-        path: path of the file.
-        overrides: arguments of `tune` that take precedence over the file.
-
-    Returns:
-        The sweep, as from `sweep`.
-
-    Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key.
-
-    Example:
-        >>> len(autofit.sweep_file("sweep.yaml", progress=False).cells)
-        2
-    """
-    cells = [(values, {**cell, **overrides}) for values, cell in load.load_sweep(path)]
-    requests = [_request(*cell, fresh=fresh) for cell in cells]
-    return _sweep(os.fspath(path), requests, only, executor, ship, wait=wait, progress=progress, save=save)
+def sweep_file(path: str | os.PathLike[str], overrides: Mapping[str, Any], *, fresh: bool, **options: Any) -> SweepResult:
+    """Run the sweep over the `matrix` of a YAML file; `overrides` take precedence over the file."""
+    requests = [_request(values, {**cell, **overrides}, fresh=fresh) for values, cell in load.load_sweep(path)]
+    return _sweep(os.fspath(path), requests, **options)
 
 
 def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
@@ -144,10 +115,10 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: 
 def _sweep(
     title: str,
     requests: Sequence[CellRequest],
+    *,
     only: str | None,
     executor: str,
     ship: str | os.PathLike[str] | None,
-    *,
     wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,

@@ -1,18 +1,14 @@
-"""`tune` and `tune_file`: find the fastest configuration of `fit` that fits in memory."""
+"""`tune`: find the fastest configuration of `fit` that fits in memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from autofit.api.config import load
 from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Result
 from autofit.api.session import progress_of, run_tune
 from autofit.report.console.progress import Progress
-from autofit.tuning.settings import TuneSettings
-from autofit.workload.workload import Workload
 
 
 def tune(
@@ -150,42 +146,8 @@ def tune(
         >>> result.config.batch_size in (32, 256)
         True
     """
-    return _tune(*parse(arguments_of(locals())), progress, fresh=fresh, wait=wait)
-
-
-def tune_file(
-    path: str | os.PathLike[str],
-    *,
-    fresh: bool = False,
-    wait: bool = True,
-    progress: bool | Progress = True,
-    **overrides: Any,
-) -> Result:
-    """Run the tune that a YAML file describes.
-
-    The arguments that are not listed here are those of `tune`.
-
-    Args:
-        path: path of the file.
-        overrides: arguments of `tune` that take precedence over the file.
-
-    Returns:
-        The result, as from `tune`.
-
-    Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key.
-
-    Example:
-        >>> autofit.tune_file("tune.yaml", space={"batch_size": [32, 256]}, progress=False).headroom["host"] > 0
-        True
-    """
-    with load.placing_errors(path, overrides):
-        return _tune(*parse({**load.load(path), **overrides}), progress, fresh=fresh, wait=wait)
-
-
-def _tune(workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool) -> Result:
     shown = progress_of(progress)
-    result = Result.of(run_tune(workload, settings, shown, fresh=fresh, wait=wait))
+    result = Result.of(run_tune(*parse(arguments_of(locals())), shown, fresh=fresh, wait=wait))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

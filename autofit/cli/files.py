@@ -58,7 +58,8 @@ def estimate(
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
         progress = Progress(Terminal(stderr=True), quiet=as_json)
-        result = api.estimate_file(file, batch_size=sizes, gpu=gpu or (), progress=progress)
+        with load.placing_errors(file):
+            result = api.estimate_of(load.load(file), sizes, gpu or (), progress)
         if as_json:
             typer.echo(estimate_as_json(result))
         else:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autofit import api
+from autofit.api.config import load
 from autofit.api.result import SweepResult
 from autofit.cli.exit import reporting_errors, require_writable
 from autofit.cli.options import File, Launch, Quiet, Storage, Wait, overrides
@@ -39,9 +40,9 @@ def tune(
     with reporting_errors(lambda: f"Kept {counted(progress.trials_kept, 'finished trial')}"):
         require_writable("--output", output)
         try:
-            result = api.tune_file(
-                file, fresh=fresh, wait=wait, progress=progress, **overrides(storage=storage, launch=launch)
-            )
+            given = overrides(storage=storage, launch=launch)
+            with load.placing_errors(file, given):
+                result = api.tune(**{**load.load(file), **given}, fresh=fresh, wait=wait, progress=progress)
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
@@ -105,6 +106,7 @@ def sweep(
             require_writable("--output", path)
         swept = api.sweep_file(
             file,
+            overrides(storage=storage, launch=launch),
             executor=on,
             ship=ship,
             only=only,
@@ -112,7 +114,6 @@ def sweep(
             wait=wait,
             progress=Progress(console, quiet=quiet),
             save=save,
-            **overrides(storage=storage, launch=launch),
         )
         console.print()
         console.print(sweep_table(swept))

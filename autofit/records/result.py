@@ -11,9 +11,10 @@ from pydantic import BeforeValidator
 
 from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage, Text
-from autofit.records.trial import STEPS_PER_EXECUTION, FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 
 RESULT_VERSION = 3
 """The format version of `result.json` and `sweep.json`; autofit refuses files of other versions."""

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
+from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
-DATA_KNOBS = ("batch_size", "workers", "max_queue_size", "use_multiprocessing", "prefetch_factor")
-"""The knobs that the data takes."""
-
-STEPS_PER_EXECUTION = "steps_per_execution"  # the knob that is an argument of `compile`
-KNOBS = (*DATA_KNOBS, STEPS_PER_EXECUTION)
 AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
 
 AUTOTUNE_BATCHES = 8
@@ -124,7 +120,7 @@ def value_in_words(value: int) -> str:
     return "auto" if value == AUTOTUNE else str(value)
 
 
-KERAS_DEFAULTS = FitConfig(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False)
+KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
 """The defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)."""
 
 

@@ -11,10 +11,11 @@ from enum import Flag, auto
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from autofit.records.knobs import KNOBS
 from autofit.records.result import TuneRecord
 from autofit.records.states import Stage
 from autofit.records.sweep import Cell, SweepRecord
-from autofit.records.trial import KNOBS, Limits, Trial, value_in_words
+from autofit.records.trial import Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import gain
 from autofit.report.wording import NONE, outcome_label, short_names

@@ -1,7 +1,7 @@
 """Find the configs that a failed trial rules out: they would fail as well. This module has no side effects.
 
-Each function returns a mask of `configs` and takes the config that failed as arrays of length one. Both are converted with
-the same number of cores, so that AUTOTUNE stands for the same number of threads on either side.
+Each function but `eligible` returns a mask of `configs` and takes the config that failed as arrays of length one. Both are
+converted with the same number of cores, so that AUTOTUNE stands for the same number of threads on either side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Trial
+from autofit.records.trial import Limits, Trial
 from autofit.search.config_arrays import ConfigArrays, Mask
 
 _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
@@ -28,6 +28,21 @@ def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mas
         elif outcome is Outcome.TIMEOUT:
             out |= hardly_faster(configs, failed) | slow_to_start(configs, failed, trials, cores)
     return out
+
+
+def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
+    """List the trials that may be chosen: all trials of their config fit, and no OOM rules the config out."""
+    failed = {trial.config for trial in trials if not trial.fits(limits)}
+    # an OOM compares AUTOTUNE with AUTOTUNE only, so the number of cores does not matter
+    arrays = ConfigArrays.of([trial.config for trial in trials], cores=1)
+    dominated = np.zeros(len(arrays), bool)
+    for trial in trials:
+        dominated |= dominated_by(arrays, ConfigArrays.of([trial.config], cores=1), trial.measurement.outcome)
+    return [
+        trial
+        for trial, is_dominated in zip(trials, dominated, strict=True)
+        if trial.measurement.samples_per_second and trial.config not in failed and not is_dominated
+    ]
 
 
 def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) -> Mask:

@@ -18,17 +18,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofit.records.knobs import KNOBS
 from autofit.records.result import LOOKS
-from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, FitConfig, Trial
+from autofit.records.states import Outcome, Text
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 from autofit.search.config_arrays import ConfigArrays, Mask, Vector
 from autofit.search.context import SearchContext
-from autofit.search.decision import INTERVAL_DEVIATIONS, Decision, Proposal, Reason, difference
 from autofit.search.failures import ruled_out
 from autofit.search.memory import Memory, finished
 from autofit.search.rates import Prediction, Rates, ran
@@ -49,6 +49,75 @@ _TIE_RATIO = 0.1  # values that differ by less than this share count as equal: t
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
 _WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of coordinates: 4 octaves between threads and processes
+INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
+_CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
+
+
+class Reason(Text):
+    """Why a config is proposed."""
+
+    WARM_START = "warm_start"
+    PROBE = "probe"
+    PROMISE = "promise"
+    RISK = "risk"
+    LARGER = "larger"
+    SAMPLED = "sampled"
+
+
+LABELS = {  # any other is shown with its predicted gain
+    Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
+    Reason.PROBE: "to learn how time and memory grow",
+    Reason.LARGER: "the largest batch that is certain to fit",
+    Reason.SAMPLED: "proposed by the sampler",
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config to try, the reason, and the expected result.
+
+    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95% interval, and
+    `change` the difference from that config in words. `device_share` and `host_share` are the upper bounds of both memories
+    as shares of their limits; `likely_share` is the expected share of the one with the higher bound.
+    """
+
+    config: FitConfig
+    reason: Reason
+    gain: float | None = None
+    device_share: float = 0.0
+    host_share: float = 0.0
+    likely_share: float = 0.0
+    change: str = ""
+    most_gain: float | None = None
+
+    def __str__(self) -> str:
+        """Describe the reason, the change and the predicted memory for the user."""
+        share = max(self.device_share, self.host_share)
+        name = "device" if self.device_share >= self.host_share else "host"
+        memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
+        reason = LABELS.get(self.reason) or self._prediction()
+        if self.reason is Reason.RISK:
+            reason += ", worth the risk of running out of memory"
+        return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
+
+    def _prediction(self) -> str:
+        """Describe the expected gain; add the upper end of its interval if the uncertainty is the reason for the trial."""
+        gain = self.gain or 0.0
+        predicted = f"predicted {_percent(gain)}"
+        if gain >= _CLEAR_GAIN or self.most_gain is None:
+            return predicted
+        return f"{predicted}, but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The next step of a search: try the proposal, or stop.
+
+    With a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or None if none remains.
+    """
+
+    proposal: Proposal | None = None
+    stop_reason: str | None = None
 
 
 class Feasible(NamedTuple):
@@ -214,6 +283,24 @@ class LargestBatch(FrontierSearch):
         likely = self._arrays.batch[feasible.untried & (feasible.chance > _LIKELY) & (self._arrays.batch > largest)]
         more = f"; batches up to about {likely.max():.0f} may fit" if len(likely) else ""
         return Decision(stop_reason=f"no larger batch is certain to fit{more}")
+
+
+def _percent(gain: float) -> str:
+    return f"{gain:+.0%}" if round(gain, 2) else "0%"
+
+
+def difference(config: FitConfig, other: FitConfig) -> str:
+    """Describe how a config differs from another, in a few words."""
+    words = []
+    for knob, row in KNOBS.items():
+        value, reference = getattr(config, knob), getattr(other, knob)
+        if value is None or reference is None or value == reference or (row.of_queue and not config.has_queue):
+            continue
+        if AUTOTUNE in (value, reference):
+            words.append(f"{row.label} {value_in_words(value)}")
+        else:
+            words.append(f"{row.more if value > reference else row.less} {row.label}".strip())
+    return ", ".join(words)
 
 
 def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:

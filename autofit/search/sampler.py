@@ -17,8 +17,7 @@ from autofit.machine.host import usable_cores
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.context import SearchContext
-from autofit.search.decision import Decision, Proposal
-from autofit.search.frontier import FrontierSearch
+from autofit.search.frontier import Decision, FrontierSearch, Proposal
 from autofit.search.space import SearchSpace, Space, build_space
 from autofit.storage import codec, connection
 from autofit.workload.arguments import EXPLAINED

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autofit.errors import UsageError
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, KNOBS, FitConfig
+from autofit.records.knobs import KNOBS
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.arguments import written_as
-from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE
+from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
 VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)
 """How pydantic validates arguments."""
@@ -21,9 +22,6 @@ VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
 _MOST_WORKERS = 16
-_QUEUES = (2, 4, 10, 32)  # batches
-_PREFETCH_FACTORS = (2, 4, 8)  # batches per worker process
-_STEPS_PER_EXECUTION = (1, 8, 32)  # 32 leave 3 % of what a call costs
 
 
 def _autotune(value: Any) -> Any:
@@ -183,6 +181,13 @@ def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
     )
 
 
+def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
+    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest."""
+    least = (1 - tolerance) * max(rates.values())
+    near = (config for config, rate in rates.items() if rate >= least)
+    return min(near, key=lambda config: (distance(config, baseline), cost(config)))
+
+
 def octaves(value: int | None, other: int | None) -> float:
     """Return how many octaves apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
     if value == other or value is None or other is None:
@@ -236,15 +241,12 @@ def build_space(
     largest = min(largest, sample_count or largest)
     workers = {1, *(2**k for k in range(1, 5)), cores}
     defaults: dict[str, Sequence[int]] = {
+        **{knob: row.values for knob, row in KNOBS.items()},
         "batch_size": batch_grid(1, largest, replicas),
         "workers": [0] * has_processes + sorted(w for w in workers if w <= max(2, min(_MOST_WORKERS, 2 * cores))),
-        "max_queue_size": _QUEUES,
-        "use_multiprocessing": (False, True),
-        "prefetch_factor": _PREFETCH_FACTORS,
-        "steps_per_execution": _STEPS_PER_EXECUTION,
     }
     if autotunes:
-        defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob in AUTOTUNED}
+        defaults |= {knob: (AUTOTUNE, *defaults[knob]) for knob, row in KNOBS.items() if row.autotunes}
     present = {knob: [baseline[knob]] if baseline and knob in baseline else [] for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *present[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
@@ -300,12 +302,11 @@ def _divisors(effective: int, sizes: Sequence[int], replicas: int) -> tuple[int,
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[Any, ...]:
     key, is_range = f"space.{knob}", isinstance(asked, dict)
     values = [asked["min"], asked["max"]] if is_range else asked
-    others = (AUTOTUNE,) if knob in AUTOTUNED and not is_range else ()
+    row, others = KNOBS[knob], (AUTOTUNE,) if KNOBS[knob].autotunes and not is_range else ()
     if not autotunes and any(v in others for v in values):
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    lowest = 0 if knob in ("workers", "use_multiprocessing") else 1  # a max_queue_size of 0 may hold a whole epoch
-    if not all(v >= lowest or v in others for v in values):
-        allowed = f"integers of at least {lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and knob in AUTOTUNED)
+    if not all(v >= row.lowest or v in others for v in values):
+        allowed = f"integers of at least {row.lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and row.autotunes)
         raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)
     if not is_range:
         if knob == "batch_size" and (uneven := [b for b in values if b % replicas]):

@@ -25,7 +25,7 @@ from autofit.records.intervals import sequential_interval
 from autofit.records.result import LOOKS, Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
-from autofit.search.selection import nearest
+from autofit.search.space import nearest
 
 MOST_CANDIDATES = 3
 """The most configs that are confirmed for one answer."""

@@ -21,9 +21,10 @@ from autofit.records.intervals import pooled_half_width
 from autofit.records.result import LOOKS, Answer, Challenger, DataForm
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
-from autofit.search import selection
+from autofit.search import failures
 from autofit.search.context import SearchContext
 from autofit.search.rates import estimated_rates, ran
+from autofit.search.space import nearest
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.answers import Answers, Contest
@@ -98,7 +99,7 @@ class Confirmation:
 
     def _eligible(self) -> list[Trial]:
         """Return the trials and runs that may be chosen."""
-        eligible = selection.eligible(self._ran(), self._limits)
+        eligible = failures.eligible(self._ran(), self._limits)
         return [trial for trial in eligible if self._answers.baseline_may_win or trial.config != self._baseline]
 
     def _ran(self) -> tuple[Trial, ...]:
@@ -187,7 +188,7 @@ class Confirmation:
         among = {t.config for t in self._eligible() if contest is self._answers.fastest or self._answers.is_own(t.config)}
         if config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
-            config = selection.nearest(estimated, tolerance, self._baseline) if estimated else None
+            config = nearest(estimated, tolerance, self._baseline) if estimated else None
         if config is None:
             return None
         runs = self._runs_of(config)

@@ -12,8 +12,9 @@ from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.events import Notice
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, STEPS_PER_EXECUTION, FitConfig, Trial
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.frontier import FrontierSearch, LargestBatch
 from autofit.search.memory import least_device_bytes

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
 
 from autofit.errors import UsageError
-from autofit.workload.inputs.knobs import NAMES
+from autofit.records.knobs import DATA_KNOBS, KNOBS
 
 
 def written_as(form: str) -> WrapValidator:
@@ -48,7 +48,9 @@ EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ig
 
 def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist; suggest the most similar one and list all that are allowed."""
-    knobs = [knob for knob, aliases in NAMES.items() if name in aliases]  # a name such as num_workers stands for its knob
+    knobs = [
+        knob for knob in DATA_KNOBS if name in KNOBS[knob].parameters
+    ]  # a name such as num_workers stands for its knob
     hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
     return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
 

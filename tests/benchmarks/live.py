@@ -29,8 +29,9 @@ from generators import result_of
 from autofit.backends.protocol import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
+from autofit.records.knobs import DATA_KNOBS
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import DATA_KNOBS, FitConfig, Limits, TrialSpec
+from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 
 HERE = pathlib.Path(__file__).parent

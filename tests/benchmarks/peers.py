@@ -11,8 +11,8 @@ import optuna
 
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
-from autofit.search import selection
-from autofit.search.decision import Decision, Proposal, Reason
+from autofit.search import failures, space
+from autofit.search.frontier import Decision, Proposal, Reason
 from autofit.search.rates import estimated_rates
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
@@ -177,12 +177,12 @@ class Autofit(Peer):
     def estimated(self, case, trials, configs=None):
         """The estimated rates of configs that ran; by default of those that may be chosen."""
         if configs is None:
-            configs = list({trial.config: None for trial in selection.eligible(trials, case.limits)})
+            configs = list({trial.config: None for trial in failures.eligible(trials, case.limits)})
         return estimated_rates(trials, configs, self._last.context) if self._races else readings(trials, configs)
 
     def _likeliest(self, case, trials):
         rates = self.estimated(case, trials)
-        return selection.nearest(rates, self._tolerance, nearest(case.space, KERAS_DEFAULTS)) if rates else None
+        return space.nearest(rates, self._tolerance, nearest(case.space, KERAS_DEFAULTS)) if rates else None
 
     def _seen(self, measurement):
         if self._ceilings or measurement.outcome is not Outcome.OK:

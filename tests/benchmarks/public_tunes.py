@@ -29,7 +29,8 @@ from plain_keras import SECONDS, WARM_UP_SECONDS, timed
 
 from autofit.machine.host import detect
 from autofit.records.intervals import mean_interval
-from autofit.records.trial import DATA_KNOBS, FitConfig
+from autofit.records.knobs import DATA_KNOBS
+from autofit.records.trial import FitConfig
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"

@@ -25,8 +25,9 @@ from autofit import backends
 from autofit.backends.protocol import TENSORFLOW
 from autofit.machine.host import detect
 from autofit.records.description import Description
+from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import KNOBS, Evidence, FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, STEPS_PER_EXECUTION, FitConfig
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, FitConfig
 from tests import workloads as w
 
 QUIET_SECONDS = 0.3

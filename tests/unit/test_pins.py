@@ -114,12 +114,10 @@ def test_the_public_names():
         "UsageError",
         "UserCodeError",
         "estimate",
-        "estimate_file",
+        "load",
         "measure",
         "sweep",
-        "sweep_file",
         "tune",
-        "tune_file",
     }
 
 

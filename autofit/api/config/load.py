@@ -42,7 +42,16 @@ _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a tuning file into the arguments of `tune`; functions become references relative to the file."""
+    """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
+
+    Raises:
+        ConfigError: the file is invalid; the message names file, line, column and key.
+
+    Example:
+        >>> tuned = autofit.tune(**{**autofit.load("tune.yaml"), "space": {"batch_size": [32, 256]}, "progress": False})
+        >>> tuned.headroom["host"] > 0
+        True
+    """
     document = read(path)
     raw = _mapping(document)
     if MATRIX in raw:

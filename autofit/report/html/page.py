@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase, Stage
 from autofit.records.sweep import SweepRecord
-from autofit.records.trial import STEPS_PER_EXECUTION, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report import choice, snippet, wording
 from autofit.report.choice import Figure

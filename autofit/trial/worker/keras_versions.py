@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from autofit.errors import UsageError
-from autofit.records.trial import STEPS_PER_EXECUTION
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.trial.worker.keras_call import KerasCall
 
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from autofit.errors import UsageError
+from autofit.records.knobs import PROCESSES, THREADS
 from autofit.workload.inputs.fit_input import FitInput, repeated
-from autofit.workload.inputs.knobs import PROCESSES, THREADS, is_grain, is_grain_map
+from autofit.workload.inputs.knobs import is_grain, is_grain_map
 
 _LOOKED_AT = 2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
 

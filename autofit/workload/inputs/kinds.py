@@ -14,13 +14,14 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.description import Description
+from autofit.records.knobs import DATA_KNOBS, KNOBS, PROCESSES
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.generator import Generator
 from autofit.workload.inputs.grain import Grain, GrainProcesses
-from autofit.workload.inputs.knobs import AUTOTUNED, NO_AUTOTUNE, PROCESSES, arguments_of, knobs_of, unsupported
+from autofit.workload.inputs.knobs import NO_AUTOTUNE, arguments_of, knobs_of, unsupported
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.inputs.torch_loader import TorchLoader
@@ -49,7 +50,7 @@ def open_input(
             kind = GrainProcesses if by_processes else recognising
             at_fit = {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
             under = FitConfig.of({**applied, **at_fit})
-            autotuned = [knob for knob in AUTOTUNED if getattr(under, knob) == AUTOTUNE]
+            autotuned = [knob for knob in DATA_KNOBS if KNOBS[knob].autotunes and getattr(under, knob) == AUTOTUNE]
             if autotuned and not kind.autotunes:
                 raise UsageError(f"{autotuned[0]} cannot be -1 for {kind.kind} data: {NO_AUTOTUNE}")
             return kind(made, under, report_error, reopen)

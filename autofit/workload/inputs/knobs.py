@@ -9,30 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.trial import AUTOTUNE, DATA_KNOBS, KERAS_DEFAULTS, FitConfig
+from autofit.records.knobs import DATA_KNOBS, KNOBS, PROCESSES
+from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.reference import Reference
-
-_PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
-
-PROCESSES, THREADS = "num_workers", "num_threads"
-"""The parameters that set the worker processes of torch and grain, or the threads of grain."""
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "batch_size": ("batch_size",),
-    "workers": ("workers", "num_parallel_calls", PROCESSES, THREADS),
-    "max_queue_size": ("max_queue_size", "prefetch", "prefetch_buffer_size"),
-    "use_multiprocessing": ("use_multiprocessing", _PERSISTENT),
-    "prefetch_factor": ("prefetch_factor", "per_worker_buffer_size"),
-}
-"""The names that a factory's parameter may have for each knob: those of Keras, tf.data, a torch DataLoader and grain."""
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
 """The error for AUTOTUNE with data other than `tf.data`."""
 
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
-AUTOTUNED = ("workers", "max_queue_size")  # the knobs that `tf.data` can set by itself (AUTOTUNE)
-_LOWEST = {"batch_size": 1, "workers": 0, "max_queue_size": 1, "prefetch_factor": 1}
 _MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
 
 SUPPORTED = (
@@ -126,7 +111,7 @@ def _can_set(data: Any, name: str) -> bool:
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
-    A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's `NAMES`. A PyDataset object takes the
+    A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
     knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` fix knobs, and so do the keywords of
     a `functools.partial`.
     """
@@ -137,7 +122,8 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
-    for knob, names in NAMES.items():
+    for knob in DATA_KNOBS:
+        names = KNOBS[knob].parameters
         by_kwargs = takes_any and knob != "prefetch_factor"  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
         taken = next((name for name in names if name in named), knob if by_kwargs else None)
         if taken is not None and not given & set(names):
@@ -170,7 +156,7 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
 def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int) or knob == "use_multiprocessing":
         return knob == "use_multiprocessing" and isinstance(value, bool)
-    return value >= _LOWEST[knob] or (autotunes and knob in AUTOTUNED and value == AUTOTUNE)
+    return value >= KNOBS[knob].lowest or (autotunes and KNOBS[knob].autotunes and value == AUTOTUNE)
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
@@ -202,6 +188,6 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
         values["max_queue_size"] = _MIN_PREFETCH_BATCHES
     if "prefetch_factor" in values and not config.has_queue:
         values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1  # torch's, or grain's
-    if names.get("use_multiprocessing") == _PERSISTENT:
+    if names.get("use_multiprocessing") == "persistent_workers":
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

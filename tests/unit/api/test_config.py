@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from autofit import api
 from autofit.api.config import load
+from autofit.cli import app
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
@@ -264,8 +265,8 @@ def test_an_error_without_a_key_of_the_file_stays_as_it_is(write, error):
     assert caught.value is error
 
 
-@pytest.mark.parametrize("command", [api.tune_file, api.estimate_file, api.check_file])
+@pytest.mark.parametrize("command", ["tune", "estimate", "check"])
 def test_an_error_that_the_machine_shows_has_its_place_in_the_file(write, command):
-    with pytest.raises(ConfigError) as caught:
-        command(write(GOOD + "device: gpu:99\n"))
-    assert (caught.value.line, caught.value.key) == (3, "device")
+    done = CliRunner().invoke(app, [command, str(write(GOOD + "device: gpu:99\n"))])
+    assert done.exit_code == ConfigError.exit_code
+    assert ":3:1: device: " in done.output

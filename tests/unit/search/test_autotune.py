@@ -9,12 +9,12 @@ import optuna
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import DATA_KNOBS
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, DATA_KNOBS, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
-from autofit.search.decision import difference
 from autofit.search.failures import dominated_by, ruled_out
-from autofit.search.frontier import FrontierSearch
+from autofit.search.frontier import FrontierSearch, difference
 from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.rates import Rates
 from autofit.search.sampler import BoundedSampler, FrontierSampler

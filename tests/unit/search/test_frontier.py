@@ -14,9 +14,8 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.config_arrays import ConfigArrays
 from autofit.search.context import SearchContext
-from autofit.search.decision import LABELS, Proposal, Reason, difference
 from autofit.search.failures import dominated_by
-from autofit.search.frontier import FrontierSearch
+from autofit.search.frontier import LABELS, FrontierSearch, Proposal, Reason, difference
 from autofit.search.rates import Rates
 from autofit.search.space import SearchSpace, build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, arrays

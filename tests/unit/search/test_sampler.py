@@ -5,8 +5,7 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.search.decision import Reason
-from autofit.search.frontier import EXHAUSTED
+from autofit.search.frontier import EXHAUSTED, Reason
 from autofit.search.sampler import FrontierSampler
 
 ASKED = {

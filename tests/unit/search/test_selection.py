@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.selection import eligible, nearest
-from autofit.search.space import distance
+from autofit.search.failures import eligible
+from autofit.search.space import distance, nearest
 from autofit.tuning.record import decide_bottleneck
 
 LIMITS = Limits(device_bytes=100, host_bytes=1000)

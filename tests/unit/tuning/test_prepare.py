@@ -12,7 +12,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report.columns import Output
 from autofit.report.html import page
-from autofit.search.decision import LABELS, Reason
+from autofit.search.frontier import LABELS, Reason
 from autofit.storage import result_files
 from autofit.tuning import prepare
 from tests.fakes import BASELINE, DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune

@@ -10,8 +10,8 @@ from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
-from autofit.search.decision import LABELS, Reason
 from autofit.search.failures import dominated_by, hardly_faster
+from autofit.search.frontier import LABELS, Reason
 from autofit.search.space import build_space
 from autofit.storage import result_files
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, FakeLauncher, arrays, collect, make_request, searched, tune
