@@ -1,7 +1,7 @@
 from .api.config.load import load as load
 from .api.estimate import estimate as estimate
 from .api.measure import measure as measure
-from .api.result import Result as Result, SweepResult as SweepResult
+from .api.result import Estimate as Estimate, Result as Result, SweepResult as SweepResult
 from .api.sweep import sweep as sweep
 from .api.tune import tune as tune
 from .api.watch import Watch as Watch
@@ -19,7 +19,6 @@ from .errors import (
     UserCodeError as UserCodeError,
 )
 from .records.distribution import __version__ as __version__
-from .records.description import Estimate as Estimate
 from .records.sweep import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial

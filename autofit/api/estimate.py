@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from autofit import backends
 from autofit.api.requests import arguments_of, parse
+from autofit.api.result import Estimate
 from autofit.api.session import run_beside
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
-from autofit.records.description import Estimate
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.settings import TUNE, TuneSettings
@@ -101,4 +101,4 @@ def estimate_of(
         settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
-    return run_beside(engine, workload, settings, progress)
+    return Estimate(**vars(run_beside(engine, workload, settings, progress)))

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from autofit.errors import UsageError
+from autofit.records.description import EstimateRecord
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.report import choice, columns, snippet
-from autofit.report.console.tables import summary, sweep_table
+from autofit.report.console.tables import estimate_table, summary, sweep_table
 from autofit.report.console.terminal import plain_text
 from autofit.report.html import page
 from autofit.storage import result_files
@@ -104,6 +105,21 @@ class Result(_Reportable, TuneRecord):
             UsageError: the file cannot be written.
         """
         result_files.save(self, path)
+
+
+class Estimate(EstimateRecord):
+    """Estimated memory of a workload for several batch sizes; `print(estimate)` shows it as a table.
+
+    `EstimateRecord` describes the fields.
+
+    Example:
+        >>> estimate = autofit.estimate(build_model, arrays, batch_size=(32, 64), progress=False)
+        >>> sorted(estimate.rows[0].host_bytes_by_part)[0]
+        '...'
+    """
+
+    def __repr__(self) -> str:
+        return plain_text(estimate_table(self))
 
 
 class SweepResult(_Reportable, SweepRecord):

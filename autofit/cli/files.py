@@ -14,7 +14,7 @@ from autofit.cli.options import File, Storage, overrides
 from autofit.errors import UsageError
 from autofit.report import wording
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import estimate_as_json, labelled, print_estimate
+from autofit.report.console.tables import estimate_as_json, estimate_table, labelled
 from autofit.report.console.terminal import Terminal
 
 _SIZES = ",".join(map(str, api.BATCH_SIZES))
@@ -63,7 +63,7 @@ def estimate(
         if as_json:
             typer.echo(estimate_as_json(result))
         else:
-            print_estimate(result, Terminal())
+            Terminal().print(estimate_table(result))
 
 
 def schema() -> None:

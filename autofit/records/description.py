@@ -166,16 +166,11 @@ class EstimateRow:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EstimateRecord:
     """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained.
 
     `largest_batch_size` is the largest batch size that is expected to fit the limits; None if not even one sample fits. If
     GPUs were asked for by name, `gpus` has the estimates for them, and `rows` is empty.
-
-    Example:
-        >>> estimate = autofit.estimate(build_model, arrays, batch_size=(32, 64), progress=False)
-        >>> sorted(estimate.rows[0].host_bytes_by_part)[0]
-        '...'
     """
 
     description: Description

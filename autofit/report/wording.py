@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autofit.records.description import XLA, Estimate
+from autofit.records.description import XLA, EstimateRecord
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
@@ -63,7 +63,7 @@ def cell_outcome(cell: Cell) -> str:
 NONE = "–"  # text in place of a missing value
 
 
-def estimate_facts(estimate: Estimate) -> dict[str, str]:
+def estimate_facts(estimate: EstimateRecord) -> dict[str, str]:
     """Return the input and the method of an estimate, and notes on its parts."""
     others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
     least = footprint.absolute_error_bytes

@@ -1,6 +1,6 @@
 """Estimate the memory of a workload for several batch sizes without training it.
 
-TuneRequest ──> describe (build the model, read one batch, trace the train step) ──> Estimate
+TuneRequest ──> describe (build the model, read one batch, trace the train step) ──> EstimateRecord
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.description import Description, Estimate, EstimateRow
+from autofit.records.description import Description, EstimateRecord, EstimateRow
 from autofit.records.events import Emit
 from autofit.records.machine import Device
 from autofit.records.trial import FitConfig
@@ -25,7 +25,7 @@ _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size 
 
 def estimate(
     request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int], gpus: Sequence[Device] = ()
-) -> Estimate:
+) -> EstimateRecord:
     """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit.
 
     With `gpus`, estimate device memory on each of these instead.
@@ -39,7 +39,7 @@ def estimate(
         if not any(gpu.footprints for gpu in described.gpus):
             raise NoTrialFinishedError(f"memory cannot be estimated for {', '.join(names)}: {described.gpus[0].problem}")
         config = request.baseline(described)
-        return Estimate(described, config, request.limits, request.machine, ", ".join(names), (), None)
+        return EstimateRecord(described, config, request.limits, request.machine, ", ".join(names), (), None)
     if not described.footprints:
         raise NoTrialFinishedError(
             f"memory cannot be estimated without training: {described.estimate_problem}. To measure it, run autofit tune"
@@ -65,4 +65,4 @@ def estimate(
         )
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
     largest = max((size for size in {*grid, *sizes} if memory.fits(replace(config, batch_size=size))), default=None)
-    return Estimate(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)
+    return EstimateRecord(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import XLA, Estimate
+from autofit.records.description import XLA, EstimateRecord
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, CellOutcome, SweepRecord
@@ -128,8 +128,8 @@ def summarise(record: TuneRecord, console: Console) -> None:
     console.print(summary(record, with_advice=True), crop=False)
 
 
-def print_estimate(estimate: Estimate, console: Console) -> None:
-    """Print the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
+def estimate_table(estimate: EstimateRecord) -> Group:
+    """Show the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
     d = estimate.description
     facts = {
         "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}",
@@ -139,8 +139,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}
-        console.print(labelled(facts.items()), "", _gpu_table(estimate), "", *_gpu_notes(estimate), sep="\n")
-        return
+        return Group(labelled(facts.items()), "", _gpu_table(estimate), "", *_gpu_notes(estimate))
     table = _grid(padding=2)
     table.add_column("batch size")
     for row in estimate.rows:
@@ -158,10 +157,10 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         if largest is None
         else f"Largest batch size whose upper bounds are within the limits: {largest}."
     )
-    console.print(labelled(facts.items()), "", table, "", conclusion, sep="\n")
+    return Group(labelled(facts.items()), "", table, "", conclusion)
 
 
-def _gpu_table(estimate: Estimate) -> Table:
+def _gpu_table(estimate: EstimateRecord) -> Table:
     table = _grid(padding=2)
     for name in ("GPU", "memory", "a program gets", "largest batch", "takes", "share"):
         table.add_column(name, justify="left" if name == "GPU" else "right")
@@ -174,7 +173,7 @@ def _gpu_table(estimate: Estimate) -> Table:
     return table
 
 
-def _gpu_notes(estimate: Estimate) -> Iterator[str]:
+def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
     """Yield sentences about GPUs for which something differs, and about what the estimate lacks."""
     for gpu in estimate.gpus:
         if gpu.problem:
@@ -190,7 +189,7 @@ def _gpu_notes(estimate: Estimate) -> Iterator[str]:
         yield f"{lacking}. The largest batch leaves room for the error stated above."
 
 
-def estimate_as_json(estimate: Estimate) -> str:
+def estimate_as_json(estimate: EstimateRecord) -> str:
     """Return the estimate as JSON text; sizes are in bytes."""
     rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
     document = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.description import Estimate, EstimateRow, Footprint
+from autofit.records.description import EstimateRecord, EstimateRow, Footprint
 from autofit.records.result import Answer, Bottleneck, CallSource, FailedTune, Speedup, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
@@ -116,4 +116,4 @@ def estimate():
     footprint = Footprint(8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12)
     description = replace(DESCRIPTION, footprints=(footprint,))
     limits = Limits(60 * MIB, 8192 * MIB)
-    return Estimate(description, FitConfig(None, 4, 10, True), limits, MACHINE, "GPU 0: Tesla T4", tuple(rows), 8)
+    return EstimateRecord(description, FitConfig(None, 4, 10, True), limits, MACHINE, "GPU 0: Tesla T4", tuple(rows), 8)

@@ -2,14 +2,14 @@
 
 import io
 
-from autofit.report.console.tables import print_estimate
+from autofit.report.console.tables import estimate_table
 from autofit.report.console.terminal import Terminal
 from autofit.report.wording import part_name
 
 
 def test_the_table_has_each_part_and_fits_the_terminal(estimate):
     output = io.StringIO()
-    print_estimate(estimate, Terminal(file=output, width=80))
+    Terminal(file=output, width=80).print(estimate_table(estimate))
     lines = output.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     for row in estimate.rows:
