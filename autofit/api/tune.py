@@ -39,7 +39,6 @@ def tune(
     headroom: float = 0.03,
     max_oom: int = 2,
     min_updates: int = 10,
-    sample_count: int | None = None,
     storage: str | None = None,
     launch: Literal["auto", "fork", "plain"] = "auto",
     sampler: Any = None,
@@ -113,7 +112,6 @@ def tune(
             in the finished trials.
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
             tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
-        sample_count: samples in an epoch, for data of unknown length, such as an endless generator. Sets `steps_per_epoch`.
         storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
             file in your data folder.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.

@@ -157,7 +157,7 @@ def notices(request: TuneRequest, prepared: Prepared, stale: int) -> Iterator[No
 def _space(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
     """Build the search space, restricted to what the data takes; `min_updates` replaces the setting of that name."""
     settings, kind = request.settings, KINDS[description.input_kind]
-    count = _sample_count(request, description)
+    count = description.sample_count
     present = {**description.defaults, **settings.baseline.values()}
     batch_size = request.baseline(description).batch_size or 1
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
@@ -249,7 +249,7 @@ def edge_notice(request: TuneRequest, prepared: Prepared, chosen: FitConfig) -> 
     is_bounded = prepared.few_updates or settings.effective_batch_size or settings.batch_size != TUNE
     if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
         return None
-    if sizes[-1] == _sample_count(request, prepared.description):
+    if sizes[-1] == prepared.description.sample_count:
         return None
     return Notice(
         f"batch size {sizes[-1]} is the largest that is tried by default; a larger one may be faster. To try larger ones, "
@@ -287,10 +287,6 @@ def own_steps_notice(description: Description) -> Notice:
     return Notice(f"{STEPS_PER_EXECUTION} stays {own}: {description.fixed_steps_reason}")
 
 
-def _sample_count(request: TuneRequest, description: Description) -> int | None:
-    return request.settings.sample_count if description.sample_count is None else description.sample_count
-
-
 def _min_updates(request: TuneRequest) -> int:
     is_bounded = request.call_source.call == FIT and request.settings.batch_size != LARGEST
     return request.settings.min_updates if is_bounded else 1
@@ -298,7 +294,7 @@ def _min_updates(request: TuneRequest) -> int:
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
     """Say that batch sizes are not tried because they leave few updates in an epoch; None if all are tried."""
-    fewest, count = _min_updates(request), _sample_count(request, description)
+    fewest, count = _min_updates(request), description.sample_count
     all_sizes = _space(request, description, min_updates=1).batch_size or ()
     left_out = {*all_sizes} - {*(space.batch_size or ())}
     if count is None or not left_out:

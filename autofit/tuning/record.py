@@ -46,9 +46,8 @@ def record(
 
 
 def _with_arguments(answer: Answer, request: TuneRequest, description: Description) -> Answer:
-    settings, config = request.settings, answer.config
-    sample_count = settings.sample_count if description.sample_count is None else None
-    data_kwargs, tuned_kwargs = render_kwargs(description, config, sample_count)
+    config = answer.config
+    data_kwargs, tuned_kwargs = render_kwargs(description, config)
     users = fit_options.rendered(
         request.call_source.fit_kwargs,
         config.batch_size,
@@ -56,11 +55,9 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
         scale_validation="batch_size" in description.validation_knobs,
     )
     fit_kwargs = {**tuned_kwargs, **users}
-    if request.call_source.call != fit_options.FIT and fit_options.STEPS_PER_EPOCH in fit_kwargs:
-        fit_kwargs["steps"] = fit_kwargs.pop(fit_options.STEPS_PER_EPOCH)
     if answer.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
         fit_kwargs["validation_batch_size"] = answer.validation_batch_size
-    optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, settings.effective_batch_size)
+    optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, request.settings.effective_batch_size)
     return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
 
 

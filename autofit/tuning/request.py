@@ -28,7 +28,6 @@ _BUDGET = (  # settings that change the result, but not the trials
     "headroom",
     "max_oom",
     "min_updates",
-    "sample_count",
 )
 
 

@@ -33,7 +33,7 @@ class TrialRunner:
         self.request, self.budget, self.emit = request, Budget(request.settings), emit
         self._launcher = launcher
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
-        self._epoch_samples = request.settings.sample_count
+        self._epoch_samples: int | None = None
 
     def describe(
         self,
@@ -52,7 +52,7 @@ class TrialRunner:
         if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
             self.budget.allow_compiling()
         if isinstance(result, Description):
-            self._epoch_samples = result.sample_count or self._epoch_samples
+            self._epoch_samples = result.sample_count
         return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:

@@ -164,11 +164,6 @@ class TuneSettings(BaseModel):
         "tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` "
         "is given.",
     )
-    sample_count: Count | None = Field(
-        default=None,
-        description="Samples in an epoch, for data of unknown length, such as an endless generator. Sets "
-        "`steps_per_epoch`.",
-    )
     storage: str | None = Field(
         default=None,
         description="Where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for "

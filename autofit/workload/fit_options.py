@@ -80,8 +80,7 @@ def of_inference(call: str, options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _OF_INFERENCE:
             raise UsageError(
-                f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it. For data without a "
-                "length, set sample_count",
+                f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it",
                 key=f"fit_kwargs.{name}",
             )
 

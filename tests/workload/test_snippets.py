@@ -93,8 +93,9 @@ def launcher():
 def tuned(fresh, launcher, tmp_path):
     """Tune without searching."""
 
-    def tuned(build_model, data, data_kwargs=None, **asked):
-        return Tuned(fresh, launcher, tmp_path, Workload(build_model, data, data_kwargs=data_kwargs or {}), **asked)
+    def tuned(build_model, data, data_kwargs=None, fit_kwargs=None, **asked):
+        workload = Workload(build_model, data, data_kwargs=data_kwargs or {}, fit_kwargs=fit_kwargs or {})
+        return Tuned(fresh, launcher, tmp_path, workload, **asked)
 
     return tuned
 
@@ -158,8 +159,8 @@ def test_autotune_is_pasted_as_tensorflow_names_it(tuned):
     assert tuned.run(config)["samples"] == {24}
 
 
-def test_an_endless_tf_data_gets_steps_per_epoch_from_the_sample_count(tuned):
-    tuned = tuned(w.build_model, w.make_tfdata, {"batches": 0}, sample_count=480)
+def test_the_steps_of_an_endless_tf_data_follow_the_batch_size(tuned):
+    tuned = tuned(w.build_model, w.make_tfdata, {"batches": 0}, fit_kwargs={"steps_per_epoch": 15})  # of 32
     assert "steps_per_epoch=20" in tuned.snippet(FitConfig(24, 2, 2))
     assert tuned.run(FitConfig(24, 2, 2))["updates"] == 20
 
@@ -172,9 +173,9 @@ def test_a_generator_factory_takes_the_batch_size(tuned):
     assert (ran["samples"], ran["at_once"], ran["made"]) == ({24}, 1, w.BATCHES)
 
 
-def test_an_endless_generator_gets_steps_per_epoch_from_the_sample_count(tuned):
-    tuned = tuned(w.build_model, w.make_endless, sample_count=490)
-    assert tuned.run(FitConfig(24))["updates"] == 21
+def test_the_steps_of_an_endless_generator_follow_the_batch_size(tuned):
+    tuned = tuned(w.build_model, w.make_endless, fit_kwargs={"steps_per_epoch": 15})
+    assert tuned.run(FitConfig(24))["updates"] == 20
 
 
 def test_arrays_take_the_batch_size_in_fit(tuned):

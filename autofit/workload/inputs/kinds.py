@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,21 +56,16 @@ def open_input(
     raise unsupported(made)
 
 
-def render_kwargs(
-    description: Description, config: FitConfig, sample_count: int | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def render_kwargs(description: Description, config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`.
 
-    `max_queue_size` is left out if Keras makes no queue, unless the factory requires this argument. For data without a
-    length, `sample_count` (samples in an epoch) sets `steps_per_epoch`.
+    `max_queue_size` is left out if Keras makes no queue, unless the factory requires this argument.
     """
     kind = KINDS[description.input_kind]
     given = _rendered(description, description.knobs, description.required, config)
     to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
     fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
     data_kwargs = {name: value for name, value in given.items() if name not in to_fit or name in description.required}
-    if sample_count is not None and config.batch_size is not None:
-        fit_kwargs["steps_per_epoch"] = math.ceil(sample_count / config.batch_size)
     return data_kwargs, fit_kwargs
 
 

@@ -113,16 +113,6 @@ def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_onc
     assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
 
 
-def test_the_sample_count_of_the_user_bounds_endless_data(tmp_path):
-    class Endless(FakeLauncher):
-        def run(self, spec):
-            made = yield from super().run(spec)
-            return replace(made, sample_count=None) if isinstance(made, Description) else made
-
-    _, record = collect(tune, make_request(tmp_path, min_updates=10, sample_count=500), Endless())
-    assert max(trial.config.batch_size for trial in record.trials) <= 50
-
-
 def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
     class Large(FakeLauncher):
         def run(self, spec):
