@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.settings import Options, TuneSettings
 from autofit.workload.workload import ARGUMENTS
 
 ROOT = Path(__file__).parents[1]
@@ -40,10 +40,10 @@ EVERYDAY = (
 FIELDS = {**ARGUMENTS, **TuneSettings.model_fields}
 ORDER = (*EVERYDAY, *(name for name in FIELDS if name not in (*EVERYDAY, *POSITIONAL)))
 BUILT = ("model_kwargs", "data_kwargs", "fit_kwargs", "dtype_policy", "jit_compile", "backend")
-PLACED = ("device", "device_memory", "host_memory", "launch")
+PLACED = ("device", "device_memory", "host_memory", "options")
 FUNCTIONS = {
     "tune": ORDER,
-    "measure": (*BUILT, "call", *PLACED, "distribution", "max_trial_seconds"),
+    "measure": (*BUILT, "call", *PLACED, "distribution"),
     "estimate": (*BUILT, *PLACED, "baseline"),
 }
 """The functions that take these arguments, and which of them."""
@@ -91,10 +91,10 @@ def signature(names) -> str:
     return "".join(f"    {name}: {type_text(FIELDS[name].annotation)} = {default_text(name)},\n" for name in names)
 
 
-def documentation(names) -> str:
+def documentation(fields) -> str:
     """The entries of a docstring's "Args:"."""
     wrapped = textwrap.TextWrapper(WIDTH, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False)
-    return "".join(f"{wrapped.fill(f'{name}: {uncapitalised(FIELDS[name].description)}')}\n" for name in names)
+    return "".join(f"{wrapped.fill(f'{name}: {uncapitalised(field.description)}')}\n" for name, field in fields.items())
 
 
 def uncapitalised(text) -> str:
@@ -106,7 +106,9 @@ def uncapitalised(text) -> str:
 def written(source, function) -> str:
     """A module's source with a function's parameters and documentation written from the models."""
     names = FUNCTIONS[function]
-    own = "|".join((*POSITIONAL, *(FIELDS if function == "tune" else names)))  # `estimate` has a batch_size of its own
+    own = "|".join(
+        (*POSITIONAL, *((*FIELDS, *Options.model_fields) if function == "tune" else names))
+    )  # `estimate` has a batch_size of its own
     start = source.index(f"def {function}(\n")
     end = (re.compile(r"^(?:def|class) |\Z", re.MULTILINE).search(source, start + 1) or sys.exit(function)).start()
     before, text, after = source[:start], source[start:end], source[end:]
@@ -115,9 +117,11 @@ def written(source, function) -> str:
     kept = "".join(line for line in parameters.splitlines(keepends=True) if not re.match(rf"    (?:{own}): ", line))
     if function == "tune":
         intro, title, rest = body.partition("    Args:\n")
-        entries, gap, rest = rest.partition("\n\n    Returns:")
+        entries, gap, rest = rest.replace("\n\n    Options:\n", "\n").partition("\n\n    Returns:")
         others = re.sub(rf"^        (?:{own}): .*\n(?: {{12}}.*\n)*", "", f"{entries}\n", flags=re.MULTILINE)
-        body = f"{intro}{title}{documentation((*POSITIONAL, *names))}{others.rstrip()}{gap}{rest}"
+        arguments = documentation({name: FIELDS[name] for name in (*POSITIONAL, *names)})
+        options = documentation(Options.model_fields)
+        body = f"{intro}{title}{arguments}{others.strip(chr(10))}\n\n    Options:\n{options.rstrip()}{gap}{rest}"
     return formatted(f"{before}{head}{star}{signature(names)}{kept}{arrow}{body}{after}")
 
 
@@ -127,24 +131,25 @@ def formatted(source) -> str:
     return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
 
 
-def table(names) -> str:
+def table(fields) -> str:
     """Rows of a table: name, default, and the first sentence of the text."""
     rows = []
-    for name in names:
-        default = FIELDS[name].default
-        empty = default is None or is_mapping(FIELDS[name].annotation)
+    for name, field in fields.items():
+        default = field.default
+        empty = default is None or is_mapping(field.annotation)
         shown = "" if empty else f"`{_as_yaml(default)}`"
-        first = re.split(r"(?<=[.])\s+(?=[A-Z`])", FIELDS[name].description, maxsplit=1)[0]
+        first = re.split(r"(?<=[.])\s+(?=[A-Z`])", field.description, maxsplit=1)[0]
         rows.append(f"| `{name}` | {shown} | {first.replace('|', chr(92) + '|')} |\n")
     return "".join(rows)
 
 
 def documented(source) -> str:
     """The page with its tables of arguments written from the models."""
-    for title, names in (("everyday", EVERYDAY), ("other", [name for name in ORDER if name not in EVERYDAY])):
-        head = f"<!-- {title} arguments -->\n"
+    everyday, other = ({name: FIELDS[name] for name in ORDER if (name in EVERYDAY) is part} for part in (True, False))
+    for title, fields in (("everyday arguments", everyday), ("other arguments", other), ("options", Options.model_fields)):
+        head = f"<!-- {title} -->\n"
         start = source.index(head) + len(head)
-        body = f"| argument | default | |\n| --- | --- | --- |\n{table(names)}"
+        body = f"| {title.split()[-1].rstrip('s')} | default | |\n| --- | --- | --- |\n{table(fields)}"
         source = source[:start] + body + source[source.index("<!-- end -->", start) :]
     return source
 

@@ -11,7 +11,7 @@ from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.search.config_arrays import ConfigArrays
 from autofit.tuning import cached, tuner
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import TuneSettings
+from autofit.tuning.settings import Options, TuneSettings
 
 MIB = 2**20
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16384 * MIB, 16384 * MIB)
@@ -108,10 +108,11 @@ def tune(request, launcher, emit):
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
     """A request with a storage of its own; the same arguments make the same request."""
     settings = {name: changes.pop(name) for name in TuneSettings.model_fields if name in changes and name != "device"}
+    options = {name: changes.pop(name) for name in Options.model_fields if name in changes}
     defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
-        "min_updates": 1,  # the made-up data has 2,000 samples, which the default would leave to small batches
+        "options": {"min_updates": 1, **options},  # the default would leave 2,000 samples to small batches
     }
     arguments = {
         "workload_fingerprint": "workload",

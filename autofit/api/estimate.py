@@ -34,7 +34,7 @@ def estimate(
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
-    launch: Literal["auto", "fork", "plain"] = "auto",
+    options: Mapping[str, Any] = {},
     baseline: Mapping[str, Any] = {},
     batch_size: Sequence[int] | None = None,
     gpu: str | Sequence[str] = (),

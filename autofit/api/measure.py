@@ -29,10 +29,8 @@ def measure(
     device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
-    launch: Literal["auto", "fork", "plain"] = "auto",
+    options: Mapping[str, Any] = {},
     distribution: Literal["data_parallel"] | None = None,
-    max_trial_seconds: float = 180.0,
-    wait: bool = True,
     progress: bool | Progress = True,
 ) -> tuple[Trial, ...]:
     """Measure the throughput and the memory of given configurations, each in its own process.
@@ -45,7 +43,6 @@ def measure(
         build_model: as for `tune`.
         data: as for `tune`.
         configs: configurations to measure, in this order.
-        wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
         progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
@@ -55,7 +52,7 @@ def measure(
     Raises:
         UsageError: an argument is wrong.
         DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
+        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         TrialProcessError: a process could not be started.
 
@@ -67,4 +64,4 @@ def measure(
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")
     workload, settings = parse(arguments_of(locals()))
-    return run(functools.partial(run_measure, configs=configs), workload, settings, progress, wait=wait)
+    return run(functools.partial(run_measure, configs=configs), workload, settings, progress)

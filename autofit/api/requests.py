@@ -47,8 +47,6 @@ def build_request(
     backend: Backend,
     machine: Machine,
     placement: Placement,
-    *,
-    fresh: bool = False,
 ) -> TuneRequest:
     """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload.
 
@@ -92,9 +90,8 @@ def build_request(
         limits=limited,
         limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
-        fresh=fresh,
         call_source=call_source_of(workload),
-        sampler_key="" if settings.sampler is None else fingerprint.identity_of(settings.sampler),
+        sampler_key="" if settings.options.sampler is None else fingerprint.identity_of(settings.options.sampler),
     )
 
 

@@ -40,8 +40,6 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    fresh: bool = False,
-    wait: bool = True,
     known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
 ) -> Returned:
     """Run a part of the engine that measures, show its events, and return its result.
@@ -59,7 +57,7 @@ def run(
     shown = progress_of(progress)
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
-        request = build_request(workload, settings, backend, machine, placement, fresh=fresh)
+        request = build_request(workload, settings, backend, machine, placement)
         return request, None if known is None else known(request, shown.show)
 
     call_source = call_source_of(workload)
@@ -71,7 +69,7 @@ def run(
             with contextlib.suppress(*expected):
                 if (stored := look_up()[1]) is not None:
                     return stored
-            if not wait:
+            if not settings.options.wait:
                 raise DeviceLockedError(placement.name, lock.holder())
             with shown:
                 _wait_for(lock, placement.name, shown.show)
@@ -80,15 +78,13 @@ def run(
         if stored is not None:
             return stored
         work = list(_other_work(request.placement))  # listed before our own work begins
-        with ProcessLauncher(workload, request.placement, settings.launch, backend) as launcher, shown:
+        with ProcessLauncher(workload, request.placement, settings.options.launch, backend) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
 
 
-def run_tune(
-    workload: Workload, settings: TuneSettings, progress: bool | Progress, *, fresh: bool, wait: bool
-) -> TuneRecord:
+def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progress) -> TuneRecord:
     """Return the stored result of a tune if there is a valid one, or else tune. The arguments are those of `run`."""
 
     def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
@@ -96,7 +92,7 @@ def run_tune(
 
         return tuner.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, fresh=fresh, wait=wait, known=cached.reuse)
+    return run(tune, workload, settings, progress, known=cached.reuse)
 
 
 def _other_work(placement: Placement) -> Iterator[str]:
@@ -120,7 +116,7 @@ def run_beside(
     refuse_unsupported(workload)
     backend, shown = backends.named(workload.backend), progress_of(progress)
     request = build_request(workload, settings, backend, *detect(settings))
-    with ProcessLauncher(workload, request.placement, settings.launch, backend=backend) as launcher, shown:
+    with ProcessLauncher(workload, request.placement, settings.options.launch, backend=backend) as launcher, shown:
         return engine(request, launcher, shown.show)
 
 

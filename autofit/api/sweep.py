@@ -40,8 +40,6 @@ def sweep(
     ship: str | os.PathLike[str] | None = None,
     host_labels: Mapping[str, str] | None = None,
     only: str | None = None,
-    fresh: bool = False,
-    wait: bool = True,
     progress: bool | Progress = True,
     save: Callable[[SweepResult], None] | None = None,
     **arguments: Any,
@@ -64,8 +62,6 @@ def sweep(
             be an axis of the matrix.
         only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell from the third on; None
             for all. With a storage that all parts share, a sweep of all cells on such a machine then returns at once.
-        fresh: whether to delete the stored trials of every cell first.
-        wait: as for `tune`, before every cell.
         progress: whether to show progress, or a `Progress` to show it on.
         save: function that is called with the sweep so far each time a cell has ended; if saving takes long, it is called
             only once for several cells.
@@ -77,7 +73,7 @@ def sweep(
     Raises:
         UsageError: the matrix or an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
+        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
         StorageError: the storage cannot be opened, or fails before a trial has run.
         TrialProcessError: no process for trials could be started.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
@@ -94,22 +90,22 @@ def sweep(
         cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
     except matrices.MatrixError as error:
         raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    requests = [_request(*cell, fresh=fresh) for cell in cells]
-    return _sweep("sweep", requests, only=only, executor=executor, ship=ship, wait=wait, progress=progress, save=save)
+    requests = [_request(*cell) for cell in cells]
+    return _sweep("sweep", requests, only=only, executor=executor, ship=ship, progress=progress, save=save)
 
 
-def sweep_file(path: str | os.PathLike[str], overrides: Mapping[str, Any], *, fresh: bool, **options: Any) -> SweepResult:
+def sweep_file(path: str | os.PathLike[str], overrides: Mapping[str, Any], **options: Any) -> SweepResult:
     """Run the sweep over the `matrix` of a YAML file; `overrides` take precedence over the file."""
-    requests = [_request(values, {**cell, **overrides}, fresh=fresh) for values, cell in load.load_sweep(path)]
+    requests = [_request(values, load.overridden(cell, overrides)) for values, cell in load.load_sweep(path)]
     return _sweep(os.fspath(path), requests, **options)
 
 
-def _request(values: Mapping[str, Any], arguments: Mapping[str, Any], *, fresh: bool) -> CellRequest:
+def _request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
     arguments = dict(arguments)
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
-    return CellRequest(values, *parse(arguments), fresh=fresh, host_labels=labels)
+    return CellRequest(values, *parse(arguments), host_labels=labels)
 
 
 def _sweep(
@@ -119,7 +115,6 @@ def _sweep(
     only: str | None,
     executor: str,
     ship: str | os.PathLike[str] | None,
-    wait: bool,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
@@ -131,7 +126,7 @@ def _sweep(
     unsaved: SweepResult | None = None
     next_save = 0.0
     try:
-        with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress), wait=wait)) as ended:
+        with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress))) as ended:
             for index, cell in ended:
                 cells[index], began = cell, time.monotonic()
                 result = unsaved = replace(result, cells=tuple(cells), seconds=began - started)
@@ -159,7 +154,7 @@ def part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]
 
 
 def _tuned(
-    requests: Sequence[CellRequest], executor: str, ship: str | os.PathLike[str] | None, shown: Progress, *, wait: bool
+    requests: Sequence[CellRequest], executor: str, ship: str | os.PathLike[str] | None, shown: Progress
 ) -> Generator[tuple[int, Cell]]:
     is_ray = executor == RAY or executor.startswith(f"{RAY}://")
     if executor != LOCAL and not is_ray:
@@ -176,7 +171,7 @@ def _tuned(
     if is_ray:
         from autofit.tuning.ray_cells import tune_on_ray
 
-        tune = partial(_tune, False, wait=wait)
+        tune = partial(_tune, False)
         with contextlib.closing(
             tune_on_ray(requests, tune, executor, ship, lambda text: shown.show(Notice(text)))
         ) as ended:
@@ -186,10 +181,10 @@ def _tuned(
         return
     for index, request in enumerate(requests):
         shown.title(labels[index])
-        cell = tuned(partial(_tune, shown, wait=wait), request)
+        cell = tuned(partial(_tune, shown), request)
         shown.show(Notice(wording.cell_outcome(cell)))
         yield index, cell
 
 
-def _tune(shown: bool | Progress, cell: CellRequest, *, wait: bool) -> TuneRecord:
-    return run_tune(cell.workload, cell.settings, shown, fresh=cell.fresh, wait=wait)
+def _tune(shown: bool | Progress, cell: CellRequest) -> TuneRecord:
+    return run_tune(cell.workload, cell.settings, shown)

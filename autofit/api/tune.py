@@ -33,17 +33,9 @@ def tune(
     call: Literal["fit", "predict", "evaluate"] = "fit",
     backend: Literal["tensorflow", "jax", "torch"] | None = None,
     distribution: Literal["data_parallel"] | None = None,
-    max_trial_seconds: float = 180.0,
     effective_batch_size: int | None = None,
-    tolerance: float = 0.02,
-    headroom: float = 0.03,
-    max_oom: int = 2,
-    min_updates: int = 10,
     storage: str | None = None,
-    launch: Literal["auto", "fork", "plain"] = "auto",
-    sampler: Any = None,
-    fresh: bool = False,
-    wait: bool = True,
+    options: Mapping[str, Any] = {},
     progress: bool | Progress = True,
 ) -> Result:
     """Find the fastest configuration of `fit` that fits in memory.
@@ -99,29 +91,31 @@ def tune(
         backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
         distribution: "data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on JAX:
             a `keras.distribution.DataParallel`); None if `build_model` does that itself.
-        max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
-            is 300 seconds longer if torch.compile compiles the train step.
         effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
             (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
+        storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
+            file in your data folder.
+        options: what few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.
+        progress: whether to show progress, or a `Progress` to show it on.
+
+    Options:
         tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
             these, the one nearest to the baseline is chosen; batch sizes are compared first.
+        max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
+            is 300 seconds longer if torch.compile compiles the train step.
+        min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
+            tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
+        fresh: whether to delete the stored trials of the same request first.
+        wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
+        launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
+        sampler: sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of autofit's
+            own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried and is
+            predicted to fit.
         headroom: share of each memory limit that must stay free according to the upper bound of the predicted memory (3%,
             or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time of
             an out-of-memory trial; one that may take more host memory is never tried.
         max_oom: number of out-of-memory trials after which no larger batch size and no more worker processes are tried than
             in the finished trials.
-        min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
-            tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
-        storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
-            file in your data folder.
-        launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
-        sampler: sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of autofit's
-            own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried and is
-            predicted to fit.
-
-        fresh: whether to delete the stored trials of the same request first.
-        wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
-        progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
         The result. Pass `result.data_kwargs` to the data factory, `result.fit_kwargs` to `fit`, `result.compile_kwargs` to
@@ -130,7 +124,7 @@ def tune(
     Raises:
         UsageError: an argument is wrong; nothing was trained.
         DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and `wait` is false.
+        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         NothingFitsError: even the smallest batch needs more memory than the limit.
         NoTrialFinishedError: no trial finished, and the reason was not memory.
@@ -145,7 +139,7 @@ def tune(
         True
     """
     shown = progress_of(progress)
-    result = Result.of(run_tune(*parse(arguments_of(locals())), shown, fresh=fresh, wait=wait))
+    result = Result.of(run_tune(*parse(arguments_of(locals())), shown))
     if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
         shown.summarise(result)
     return result

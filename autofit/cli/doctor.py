@@ -39,7 +39,7 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "g
 _DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30  # CUDA may have to compile kernels first; of a GPU: ample for one layer
 _IN_FORK = "in forked subprocess"  # in torch's error if CUDA was used before the fork
 _AGAIN = "Correct this, then run autofit doctor again."
-_PLAIN = "Use --launch plain (launch='plain' in Python): each trial then starts its own interpreter."
+_PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
 
 
 def doctor(as_json: Json = False, storage: Storage = None) -> None:

@@ -27,6 +27,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, wit
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def overrides(**options: Any) -> dict[str, Any]:
-    """Return the options that were given on the command line; they override the file."""
-    return {key: value for key, value in options.items() if value is not None}
+def overrides(
+    *, storage: str | None = None, launch: str | None = None, fresh: bool = False, wait: bool = True
+) -> dict[str, Any]:
+    """Return the arguments of `tune` that were given on the command line; they override the file."""
+    flags = (("launch", launch, launch), ("fresh", True, fresh), ("wait", False, not wait))
+    options = {name: value for name, value, is_given in flags if is_given}
+    return {name: value for name, value in (("storage", storage), ("options", options)) if value}

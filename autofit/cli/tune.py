@@ -40,9 +40,9 @@ def tune(
     with reporting_errors(lambda: f"Kept {counted(progress.trials_kept, 'finished trial')}"):
         require_writable("--output", output)
         try:
-            given = overrides(storage=storage, launch=launch)
+            given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
             with load.placing_errors(file, given):
-                result = api.tune(**{**load.load(file), **given}, fresh=fresh, wait=wait, progress=progress)
+                result = api.tune(**load.overridden(load.load(file), given), progress=progress)
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
@@ -106,12 +106,10 @@ def sweep(
             require_writable("--output", path)
         swept = api.sweep_file(
             file,
-            overrides(storage=storage, launch=launch),
+            overrides(storage=storage, launch=launch, fresh=fresh, wait=wait),
             executor=on,
             ship=ship,
             only=only,
-            fresh=fresh,
-            wait=wait,
             progress=Progress(console, quiet=quiet),
             save=save,
         )

@@ -248,7 +248,7 @@ def _noise(record: TuneRecord) -> str:
     return (
         f"the runs of the chosen configuration differ by much, {format_rate(min(rates))} to {format_rate(max(rates))} "
         "samples/s: another program used the machine, or the data came from slow storage. Do not rely on these rates; tune "
-        "again on an idle machine, with --fresh (in Python, fresh=True)"
+        "again on an idle machine, with --fresh (in Python, options={'fresh': True})"
     )
 
 
@@ -298,7 +298,7 @@ def _few_updates(record: TuneRecord) -> str:
     compared = f" instead of {before:,}" if before is not None and before != updates else ""
     return (
         f"with batch {record.config.batch_size}, an epoch has {counted(updates, 'update')}{compared} and teaches the model "
-        "little. Train for more epochs, or tune with a higher min_updates"
+        "little. Train for more epochs, or tune with a higher min_updates (in options)"
     )
 
 

@@ -247,7 +247,7 @@ class BoundedSampler(FrontierSampler):
             if isinstance(error, RuntimeError) and "Study.stop" in str(error):
                 self._has_ended = True
                 return
-            raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="sampler") from error
+            raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler") from error
 
 
 def is_sampler(value: Any) -> bool:

@@ -42,11 +42,11 @@ class Budget:
         self._settings = settings
         self._started = monotonic()
         self.has_two_answers = False
-        self.most_trial_seconds = settings.max_trial_seconds  # if `max_seconds` leaves enough time
+        self.most_trial_seconds = settings.options.max_trial_seconds  # if `max_seconds` leaves enough time
 
     def allow_compiling(self) -> None:
         """Give each further trial extra time to compile its step."""
-        self.most_trial_seconds = self._settings.max_trial_seconds + _COMPILE_SECONDS
+        self.most_trial_seconds = self._settings.options.max_trial_seconds + _COMPILE_SECONDS
 
     def seconds(self) -> float:
         """Return the seconds spent so far."""

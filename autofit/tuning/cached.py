@@ -59,4 +59,5 @@ def origin(result: TuneRecord | FailedTune) -> str:
     versions = result.description.versions if result.description is not None else {}
     named = [f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions]
     host = f"{result.machine.host or 'this host'} ({', '.join([result.device, *named])})"
-    return f"using the stored result of the tune at {when} on {host}; to tune again, use --fresh (in Python, fresh=True)"
+    again = "to tune again, use --fresh (in Python, options={'fresh': True})"
+    return f"using the stored result of the tune at {when} on {host}; {again}"

@@ -26,7 +26,6 @@ class CellRequest:
     values: Mapping[str, Any]
     workload: Workload
     settings: TuneSettings
-    fresh: bool = False  # whether its stored trials are deleted first
     host_labels: Mapping[str, str] = field(default_factory=dict)  # that a host of a cluster must have to tune the cell
 
 

@@ -47,7 +47,8 @@ class Confirmation:
         self._context, self._limits = context, request.limits
         self._baseline, self._has_own = prepared.baseline, prepared.own_batch is not None
         may_win = prepared.baseline in prepared.space
-        self._answers = Answers(prepared.baseline, request.settings.tolerance, prepared.own_batch, baseline_may_win=may_win)
+        tolerance = request.settings.options.tolerance
+        self._answers = Answers(prepared.baseline, tolerance, prepared.own_batch, baseline_may_win=may_win)
         validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
         self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
         self._validation_sizes: dict[FitConfig, int] = {}
@@ -182,7 +183,7 @@ class Confirmation:
 
     def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
-        config, tolerance = contest.answer, self._runner.request.settings.tolerance
+        config, tolerance = contest.answer, self._runner.request.settings.options.tolerance
         if contest is self._answers.fastest and self._unconfirmed is not None:
             config = self._unconfirmed
         among = {t.config for t in self._eligible() if contest is self._answers.fastest or self._answers.is_own(t.config)}

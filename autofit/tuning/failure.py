@@ -44,7 +44,7 @@ def no_result_error(
         which = "the only trial" if len(trials) == 1 else f"each of {len(trials)} trials"
         return NoTrialFinishedError(
             f"no trial finished: in {which}, {compiler} was still compiling the first step after {seconds}. Raise "
-            f"max_trial_seconds, or set jit_compile: false to train without {compiler}"
+            f"max_trial_seconds in options, or set jit_compile: false to train without {compiler}"
         )
     if not trials:
         return NoTrialFinishedError("no trial was started")

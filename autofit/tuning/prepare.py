@@ -113,7 +113,7 @@ def make_sampler(request: TuneRequest, prepared: Prepared) -> FrontierSampler:
     own: Callable[..., FrontierSampler] = partial(
         FrontierSampler, search=LargestBatch if settings.batch_size == LARGEST else FrontierSearch
     )
-    make = own if settings.sampler is None else partial(BoundedSampler, settings.sampler)
+    make = own if settings.options.sampler is None else partial(BoundedSampler, settings.options.sampler)
     return make(
         prepared.space,
         baseline=prepared.baseline,
@@ -121,9 +121,9 @@ def make_sampler(request: TuneRequest, prepared: Prepared) -> FrontierSampler:
         limits=request.limits,
         cores=request.machine.cores,
         on_cpu=request.placement.device is None,
-        tolerance=settings.tolerance,
-        headroom=settings.headroom,
-        max_oom=settings.max_oom,
+        tolerance=settings.options.tolerance,
+        headroom=settings.options.headroom,
+        max_oom=settings.options.max_oom,
         warm_start=prepared.warm_start,
     )
 
@@ -289,7 +289,7 @@ def own_steps_notice(description: Description) -> Notice:
 
 def _min_updates(request: TuneRequest) -> int:
     is_bounded = request.call_source.call == FIT and request.settings.batch_size != LARGEST
-    return request.settings.min_updates if is_bounded else 1
+    return request.settings.options.min_updates if is_bounded else 1
 
 
 def _few_updates(request: TuneRequest, description: Description, space: SearchSpace) -> str | None:
@@ -302,5 +302,5 @@ def _few_updates(request: TuneRequest, description: Description, space: SearchSp
     above = f"above {count // fewest:,} " if count >= fewest else ""
     return (
         f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
-        f"{counted(count, 'sample')}. To try them, set min_updates: 1"
+        f"{counted(count, 'sample')}. To try them, set options: {{min_updates: 1}}"
     )

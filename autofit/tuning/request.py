@@ -19,16 +19,9 @@ from autofit.workload.inputs.knobs import with_defaults
 
 PREFIX = "autofit-"  # prefix of the names of studies
 _MEMORY_STEP_BYTES = 64 * 2**20  # RAM is rounded to this: kernels report a few KiB more or less for the same machine
-_BUDGET = (  # settings that change the result, but not the trials
-    "batch_size",
-    "max_trials",
-    "max_seconds",
-    "max_trial_seconds",
-    "tolerance",
-    "headroom",
-    "max_oom",
-    "min_updates",
-)
+# settings and options that change the result, but not the trials
+_BUDGET = ("batch_size", "max_trials", "max_seconds")
+_OPTIONS = ("max_trial_seconds", "tolerance", "headroom", "max_oom", "min_updates")
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,6 @@ class TuneRequest:
     limits: Limits
     limits_asked: tuple[str, str]  # device and host, as written: a percentage is the same request if its bytes change
     settings: TuneSettings = field(default_factory=TuneSettings)
-    fresh: bool = False  # whether stored trials are deleted first
     call_source: CallSource = field(default_factory=CallSource)
     environment: Mapping[str, str] = field(default_factory=dict)  # versions and switches outside the user's code
     sampler_key: str = ""  # identifies the sampler in the settings, before it draws
@@ -50,6 +42,11 @@ class TuneRequest:
     def asked_baseline(self) -> FitConfig:
         """The values of the baseline that the user gave; the other knobs are None."""
         return FitConfig.of(self.settings.baseline.values())
+
+    @property
+    def fresh(self) -> bool:
+        """Whether stored trials are deleted first."""
+        return self.settings.options.fresh
 
     @property
     def changes_learning(self) -> bool:
@@ -82,6 +79,7 @@ class TuneRequest:
         """Return the storage key of the result."""
         # requests that differ only in these settings and the sampler share a study with its trials, but each has a result
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
+        parts |= {name: getattr(self.settings.options, name) for name in _OPTIONS}
         if self.sampler_key:
             parts["sampler"] = self.sampler_key
         return f"{attributes.RECORD}:{_hash(parts)}"

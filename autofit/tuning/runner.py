@@ -100,7 +100,7 @@ class TrialRunner:
 
     def _spec(self, role: Role, config: FitConfig, measure_seconds: float = 0.0) -> TrialSpec:
         """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""
-        longest = _GAP_SECONDS / max(self.request.settings.tolerance / 2, _LEAST_SHARE)
+        longest = _GAP_SECONDS / max(self.request.settings.options.tolerance / 2, _LEAST_SHARE)
         return TrialSpec(
             role,
             config,
@@ -218,5 +218,5 @@ def not_described(measurement: Measurement) -> NoTrialFinishedError:
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     require_user_code_ran(measurement)
     is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
-    remedy = ". Raise max_trial_seconds, or max_seconds if that is shorter" if is_slow else ""
+    remedy = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter" if is_slow else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

@@ -46,7 +46,7 @@ def _sampler(value: Any) -> Any:
         from autofit.search.sampler import is_sampler  # loads Optuna, which takes a second
 
         if not is_sampler(value):
-            raise ValueError("in Python, give a sampler of Optuna, as in sampler=optuna.samplers.TPESampler()")
+            raise ValueError("in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}")
     return value
 
 
@@ -76,6 +76,56 @@ class Baseline(BaseModel):
 
     def values(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
+
+
+class Options(BaseModel):
+    """What few tunes need to change."""
+
+    model_config = VALIDATED
+
+    tolerance: Share = Field(
+        default=0.02,
+        description="Relative difference in throughput below which configurations count as equally fast (2%, or 0.02). "
+        "Among these, the one nearest to the baseline is chosen; batch sizes are compared first.",
+    )
+    max_trial_seconds: Seconds = Field(
+        default=180.0,
+        description="Time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit is "
+        "300 seconds longer if torch.compile compiles the train step.",
+    )
+    min_updates: Count = Field(
+        default=FEW_UPDATES,
+        description="Fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not "
+        "tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` "
+        "is given.",
+    )
+    fresh: bool = Field(default=False, description="Whether to delete the stored trials of the same request first.")
+    wait: bool = Field(
+        default=True,
+        description="Whether to wait while another autofit is measuring on the device; if false, an error is raised.",
+    )
+    launch: Literal["auto", "fork", "plain"] = Field(
+        default="auto",
+        description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
+    )
+    sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(
+        default=None,
+        exclude=True,  # not in files
+        description="Sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of "
+        "autofit's own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried "
+        "and is predicted to fit.",
+    )
+    headroom: Share = Field(
+        default=0.03,
+        description="Share of each memory limit that must stay free according to the upper bound of the predicted memory "
+        "(3%, or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time "
+        "of an out-of-memory trial; one that may take more host memory is never tried.",
+    )
+    max_oom: Count = Field(
+        default=2,
+        description="Number of out-of-memory trials after which no larger batch size and no more worker processes are "
+        "tried than in the finished trials.",
+    )
 
 
 class TuneSettings(BaseModel):
@@ -132,57 +182,30 @@ class TuneSettings(BaseModel):
         "is reached is ended. Once three trials have finished, time for three rounds of confirming runs is reserved; fewer "
         "cannot show a gain.",
     )
-    max_trial_seconds: Seconds = Field(
-        default=180.0,
-        description="Time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit is "
-        "300 seconds longer if torch.compile compiles the train step.",
-    )
     effective_batch_size: Count | None = Field(
         default=None,
         description="Samples of one weight update, reached by accumulating gradients over several batches "
         "(`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.",
-    )
-    tolerance: Share = Field(
-        default=0.02,
-        description="Relative difference in throughput below which configurations count as equally fast (2%, or 0.02). "
-        "Among these, the one nearest to the baseline is chosen; batch sizes are compared first.",
-    )
-    headroom: Share = Field(
-        default=0.03,
-        description="Share of each memory limit that must stay free according to the upper bound of the predicted memory "
-        "(3%, or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time "
-        "of an out-of-memory trial; one that may take more host memory is never tried.",
-    )
-    max_oom: Count = Field(
-        default=2,
-        description="Number of out-of-memory trials after which no larger batch size and no more worker processes are "
-        "tried than in the finished trials.",
-    )
-    min_updates: Count = Field(
-        default=FEW_UPDATES,
-        description="Fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not "
-        "tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` "
-        "is given.",
     )
     storage: str | None = Field(
         default=None,
         description="Where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for "
         "a file in your data folder.",
     )
-    launch: Literal["auto", "fork", "plain"] = Field(
-        default="auto",
-        description="How trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.",
-    )
-
-    sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(
-        default=None,
-        exclude=True,  # not in files
-        description="Sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of "
-        "autofit's own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried "
-        "and is predicted to fit.",
+    options: Annotated[Options, NONE_IS_EMPTY] = Field(
+        default=Options(),
+        description='What few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.',
     )
 
     _explained = EXPLAINED
+
+    @model_validator(mode="before")
+    @classmethod
+    def _place_options(cls, given: Any) -> Any:
+        for name in Options.model_fields:
+            if isinstance(given, dict) and name in given:
+                raise UsageError(f"is one of the options; write options: {{{name}: {given[name]}}}", key=name)
+        return given
 
     @model_validator(mode="after")
     def _check_batch_size(self) -> TuneSettings:

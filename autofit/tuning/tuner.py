@@ -67,7 +67,7 @@ class _Tuning:
             settings.storage,
             request.fingerprint(),
             request.limits,
-            settings.max_trial_seconds,
+            settings.options.max_trial_seconds,
             lambda text: emit(Notice(text)),
             fresh=request.fresh,
         )

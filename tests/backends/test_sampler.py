@@ -27,7 +27,7 @@ def test_a_sampler_of_optuna_tunes_to_the_end(tmp_path):
     def tune(seed):
         sampler = optuna.samplers.TPESampler(seed=seed)
         arguments = {"space": SPACE, "max_trials": 6, "device": "cpu", "storage": storage, "progress": False}
-        return autofit.tune(build_model, (VALUES, VALUES[:, :1]), sampler=sampler, **arguments)
+        return autofit.tune(build_model, (VALUES, VALUES[:, :1]), options={"sampler": sampler}, **arguments)
 
     result = tune(0)
     assert result.stop_reason == "all 6 trials are used up"

@@ -43,7 +43,7 @@ if __name__ == "__main__":
         import autofit
 
         callbacks = [SaveBest(), keras.callbacks.CSVLogger("epochs.csv")]
-        asked = {"max_trials": 2, "min_updates": 1, "fresh": True, "fit_kwargs": {"callbacks": callbacks}}
+        asked = {"max_trials": 2, "options": {"min_updates": 1, "fresh": True}, "fit_kwargs": {"callbacks": callbacks}}
         result = autofit.tune(build_model, data, model_kwargs={"fails": sys.argv[1] == "fails"}, **asked)
 """
 UNGUARDED = (

@@ -115,7 +115,7 @@ class Run:
         data, space = DATA[self.kind]
         (self.folder / "jobs.py").write_text(WORKLOAD)
         lines = ["build_model: jobs.py:build", f"data: jobs.py:{data}", "max_trials: 2", "max_seconds: 18"]
-        lines += ["max_trial_seconds: 12", f"storage: {self.storage}"]
+        lines += ["options: {max_trial_seconds: 12}", f"storage: {self.storage}"]
         lines += [f"space: {{batch_size: [8, 12, 20]{', ' if space else ''}{space}}}"]
         if data == "Cases":
             lines.append("data_kwargs: {seconds: 0.01, length: 60}")

@@ -132,7 +132,7 @@ def answer_of(job, out):
     limit = round(ROOM_RATIO * trial.measurement.host_peak_bytes) // MIB
     storage = str(out / "soak.db")
     result = autofit.tune(
-        model, data, space=SPACES[job], host_memory=f"{limit}MiB", storage=storage, max_seconds=150, fresh=True
+        model, data, space=SPACES[job], host_memory=f"{limit}MiB", storage=storage, max_seconds=150, options={"fresh": True}
     )
     return {
         "data_kwargs": dict(result.data_kwargs),

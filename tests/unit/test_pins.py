@@ -49,7 +49,7 @@ def test_the_fingerprint_of_a_workload():
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
         "study": "autofit-d55a7676745a3c48",
-        "answer": "autofit:record:d8da1e858156be70",
+        "answer": "autofit:record:b9cb3dc0d806c13a",
         "kin": "22f5c0623390b947",
     }
 

@@ -33,7 +33,7 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
     [
         ({"max_trials": 0}, "max_trials: 0 is not allowed"),
         ({"max_trials": "5"}, "max_trials: '5' is not allowed"),
-        ({"tolerance": 1.5}, "tolerance: 1.5 is not allowed"),
+        ({"options": {"tolerance": 1.5}}, "options.tolerance: 1.5 is not allowed"),
         ({"max_seconds": 0}, "max_seconds: 0"),
         ({"baseline": {"batches": 3}}, "baseline.batches: there is no such key; did you mean batch_size"),
         ({"baseline": {"batch_size": "32"}}, "baseline.batch_size: '32' is not allowed"),
@@ -43,8 +43,8 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
         ({"model_kwargs": 3}, "model_kwargs: 3 is not allowed"),
         ({"host_memory": "lots"}, "host_memory: 'lots' is not allowed"),
         ({"device": "abacus"}, "device: 'abacus' is not allowed: write auto, cpu, gpu"),
-        ({"launch": "rocket"}, "launch: 'rocket' is not allowed"),
-        ({"sampler": "tpe"}, "sampler: 'tpe' is not allowed: in Python, give a sampler of Optuna"),
+        ({"options": {"launch": "rocket"}}, "options.launch: 'rocket' is not allowed"),
+        ({"options": {"sampler": "tpe"}}, "options.sampler: 'tpe' is not allowed: in Python, give a sampler of Optuna"),
     ],
 )
 def test_wrong_arguments_are_said_before_anything_starts(arguments, told):

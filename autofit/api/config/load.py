@@ -120,7 +120,14 @@ def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] 
         raise document.error(tuple(key.split(".")), caught.problem, key) from None
     if not arguments[HOST_LABELS]:
         del arguments[HOST_LABELS]
-    return {**arguments, "space": file.space.values(), "baseline": file.baseline.values()}
+    given = {"space": file.space.values(), "baseline": file.baseline.values()}
+    return {**arguments, **given, "options": file.options.model_dump(exclude_unset=True)}
+
+
+def overridden(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a file with others in their place; of the options, those that are given."""
+    options = {**arguments["options"], **given.get("options", {})}
+    return {**arguments, **given, "options": options}
 
 
 def _reference(key: str, text: str, folder: str) -> Reference:

@@ -9,7 +9,7 @@ from autofit.api.config import load
 from autofit.api.config.load import TuneFile
 from tests import arguments
 
-NOT_IN_FILES = {"fresh", "wait", "progress"}
+NOT_IN_FILES = {"progress"}
 
 
 def test_signatures_docstrings_and_readme_are_written_from_the_model():

@@ -19,7 +19,8 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 def test_a_file_gives_the_arguments_of_tune(write):
     text = GOOD + (
-        "model_kwargs: {width: 64}\ndata_kwargs: {folder: photos}\nhost_memory: 6GiB\ntolerance: 5%\nmax_seconds: 300\n"
+        "model_kwargs: {width: 64}\ndata_kwargs: {folder: photos}\nhost_memory: 6GiB\nmax_seconds: 300\n"
+        "options: {tolerance: 5%}\n"
         "space:\n  batch_size: {min: 8, max: 64}\n  workers: [0, 2]\n  use_multiprocessing: false\n"
         "baseline: {batch_size: 16}\n"
     )
@@ -29,7 +30,7 @@ def test_a_file_gives_the_arguments_of_tune(write):
     assert arguments["model_kwargs"] == {"width": 64}
     assert arguments["data_kwargs"] == {"folder": "photos"}
     assert arguments["space"] == {"batch_size": {"min": 8, "max": 64}, "workers": [0, 2], "use_multiprocessing": [False]}
-    assert arguments["tolerance"] == pytest.approx(0.05)
+    assert arguments["options"]["tolerance"] == pytest.approx(0.05)
     assert (arguments["host_memory"], arguments["max_seconds"], arguments["max_trials"]) == ("6GiB", 300.0, 12)
     assert arguments["baseline"] == {"batch_size": 16}
     assert arguments["validation"] is None
@@ -86,16 +87,17 @@ WRONG = [
     (GOOD + "jit_compile: !!bool maybe\n", 3, None),
     (GOOD + 'max_trials: !!int ""\n', 3, None),
     (GOOD + "data_kwargs: {from: !!timestamp soon}\n", 3, None),
-    (GOOD + "tolerance: 2 percent\n", 3, "tolerance"),
-    (GOOD + "tolerance: x%\n", 3, "tolerance"),
-    (GOOD + "headroom: 1.5\n", 3, "headroom"),
+    (GOOD + "options: {tolerance: 2 percent}\n", 3, "options.tolerance"),
+    (GOOD + "options: {tolerance: x%}\n", 3, "options.tolerance"),
+    (GOOD + "headroom: 5%\n", 3, "headroom"),
+    (GOOD + "options: {headroom: 1.5}\n", 3, "options.headroom"),
     (GOOD + "space:\n  batch_size: {min: 8}\n", 4, "space.batch_size"),
     (GOOD + "space:\n  batch_sizes: [8]\n", 4, "space.batch_sizes"),
     (GOOD + "space:\n  workers: [two]\n", 4, "space.workers"),
     (GOOD + "baseline: {workers: -2}\n", 3, "baseline.workers"),
     (GOOD + "baseline: {max_queue_size: 0}\n", 3, "baseline.max_queue_size"),
     (GOOD + "space:\n  batch_size: [auto]\n", 4, "space.batch_size"),
-    (GOOD + "min_updates: 0\n", 3, "min_updates"),
+    (GOOD + "options: {min_updates: 0}\n", 3, "options.min_updates"),
     (GOOD + "fit_kwargs:\n  epochs: 3\n  batch_size: 8\n", 5, "fit_kwargs.batch_size"),
     (GOOD + "fit_kwargs:\n  class_weights: {0: 1}\n", 4, "fit_kwargs.class_weights"),
     (GOOD + "fit_kwargs: {callbacks: early}\n", 3, "fit_kwargs.callbacks"),
@@ -107,7 +109,7 @@ WRONG = [
     (GOOD + "space:\n  batch_size: {min: 9, max: 8}\n", 4, "space.batch_size"),
     (GOOD + "space:\n  workers: []\n", 4, "space.workers"),
     (GOOD + "host_memory: much\n", 3, "host_memory"),
-    (GOOD + "launch: rocket\n", 3, "launch"),
+    (GOOD + "options: {launch: rocket}\n", 3, "options.launch"),
     (GOOD + "device: tpu\n", 3, "device"),
     (GOOD + "space: {\n", 4, None),
     ("- a\n", 1, None),

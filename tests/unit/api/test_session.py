@@ -35,7 +35,7 @@ def run(known, *, wait=True):
     def engine(request, launcher, emit):
         raise AssertionError("nothing is measured here")
 
-    return session.run(engine, WORKLOAD, TuneSettings(), progress=False, wait=wait, known=known)
+    return session.run(engine, WORKLOAD, TuneSettings(options={"wait": wait}), progress=False, known=known)
 
 
 def test_the_machine_is_detected_once(detections):

@@ -28,13 +28,13 @@ def make_data(batch_size):
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """Widths of the cells that were tuned, each with `fresh` and `wait`; width 99 has no storage and 13 fails."""
+    """Widths of the cells that were tuned, each with the option `fresh`; width 99 has no storage and 13 fails."""
     record = collect(tune, make_request(tmp_path), FakeLauncher())[1]
     asked = []
 
-    def run_tune(workload, settings, progress, *, fresh, wait):
+    def run_tune(workload, settings, progress):
         width = workload.model_kwargs["width"]
-        asked.append((width, fresh, wait))
+        asked.append((width, settings.options.fresh))
         if width == 99:
             raise StorageError("the disk is full")
         if width == 13:
@@ -51,8 +51,8 @@ def sweep(widths, **arguments):
 
 def test_cells_follow_each_other_and_the_sweep_is_saved_after_each(asked):
     saved = []
-    result = sweep([8, 13, 16], fresh=True, save=saved.append)
-    assert asked == [(8, True, True), (13, True, True), (16, True, True)]
+    result = sweep([8, 13, 16], options={"fresh": True}, save=saved.append)
+    assert asked == [(8, True), (13, True), (16, True)]
     assert [cell.outcome for cell in result.cells] == ["ok", "failed", "ok"]
     assert [cell.outcome for cell in saved[0].cells] == ["ok", "waiting", "waiting"]
     assert saved[-1] == result

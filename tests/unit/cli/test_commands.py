@@ -130,7 +130,7 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     assert undescribed == []
     for path in CONFIGS:
         validator.validate(yaml.safe_load(path.read_text()))
-    for text in ("tolerance: 2%", "x-own: 3", "matrix: {model_kwargs.width: [1]}", "host_memory: 1"):
+    for text in ("max_trials: 2", "x-own: 3", "matrix: {model_kwargs.width: [1]}", "host_memory: 1"):
         validator.validate(yaml.safe_load(GOOD + text))
     for text in (
         "max_trails: 3",
@@ -151,8 +151,8 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         (["sweep", "sweep.yaml", "--on", "ray", "--ship", "no/such"], "--ship: there is no folder "),
         (["sweep", "sweep.yaml", "--output", "no/such.json"], "--output: there is no folder no"),
         (["sweep", "sweep.yaml", "--output", "table.csv"], "table.json"),
-        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' "),
-        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: launch: 'rocket' "),
+        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: options.launch: 'rocket' "),
+        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: options.launch: 'rocket' "),
         (["report", "tune.yaml"], "autofit: tune.yaml: "),
         (["report", "none.json"], "autofit: none.json: "),
         (["show", "tune.yaml"], "autofit: tune.yaml: "),

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 import os
+import tempfile
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -216,7 +217,8 @@ def test_findings_are_printed_and_problems_set_the_exit_code(count, code, monkey
     assert report["findings"][0] == {"subject": "cores", "status": "ok", "detail": "2", "remedy": None}
 
 
-def test_verify_looks_at_the_load_first(monkeypatch):
+def test_verify_looks_at_the_load_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # of the lock: another autofit may run on this machine
     monkeypatch.setattr(host, "other_work", lambda **_: "other work uses 2.0 of 2 cores (python (pid 7) 1.9)")
     monkeypatch.setattr(verify, "ProcessLauncher", None)  # is not called
     done = RUN.invoke(app, ["verify"], env={"COLUMNS": "200"})

@@ -185,7 +185,7 @@ def test_a_grid_ends_where_it_says(tmp_path):
 
 def test_the_error_of_a_sampler_is_one_of_its_argument(tmp_path):
     request = make_request(tmp_path, sampler=Broken())
-    with pytest.raises(UsageError, match=r"^sampler: Broken failed: ValueError: batch_size is beyond me$"):
+    with pytest.raises(UsageError, match=r"^options.sampler: Broken failed: ValueError: batch_size is beyond me$"):
         tuned(request)
     tuned(make_request(tmp_path, max_trials=2))
     with pytest.raises(UsageError):

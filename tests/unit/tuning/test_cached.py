@@ -182,7 +182,9 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory, k
     assert ooms == {result.config for result in results[:2]}
     texts = [event.text for event in events if isinstance(event, Notice)]
     assert any(text.startswith("your training ran out of memory with an earlier result") for text in texts)
-    assert collect(tune, replace(request, fresh=True), FakeLauncher())[1].config == results[0].config
+    options = request.settings.options.model_copy(update={"fresh": True})
+    anew = replace(request, settings=request.settings.model_copy(update={"options": options}))
+    assert collect(tune, anew, FakeLauncher())[1].config == results[0].config
 
 
 def test_a_result_without_a_study_cannot_fail(tmp_path):
