@@ -128,6 +128,12 @@ class Options(BaseModel):
     )
 
 
+def refuse_option(name: str, value: Any) -> None:
+    """Raise UsageError if an option is given as an argument of its own."""
+    if name in Options.model_fields:
+        raise UsageError(f"is one of the options; write options: {{{name}: {value}}}", key=name)
+
+
 class TuneSettings(BaseModel):
     """The settings of a tune: what is searched, where, within which limits, and how long.
 
@@ -202,9 +208,8 @@ class TuneSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _place_options(cls, given: Any) -> Any:
-        for name in Options.model_fields:
-            if isinstance(given, dict) and name in given:
-                raise UsageError(f"is one of the options; write options: {{{name}: {given[name]}}}", key=name)
+        for name in given if isinstance(given, dict) else ():
+            refuse_option(name, given[name])
         return given
 
     @model_validator(mode="after")

@@ -67,6 +67,12 @@ def test_an_error_that_every_cell_would_have_ends_the_sweep_and_keeps_what_ended
     assert [cell.outcome for cell in saved[-1].cells] == ["ok", "ok", "waiting", "waiting"]
 
 
+def test_an_option_that_is_given_as_an_argument_is_named_with_its_place(asked):
+    with pytest.raises(UsageError, match=r"^fresh: is one of the options; write options: \{fresh: True\}$"):
+        sweep([8], fresh=True)
+    assert asked == []
+
+
 def test_the_title_of_a_cell_precedes_its_tune_and_its_result_follows(asked):
     shown = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
     sweep([8, 16], progress=Progress(shown))
