@@ -124,7 +124,7 @@ def public_tunes(text):
     misses, gains, job = {}, [], ""
     for line in text.splitlines():
         job = line.split(":")[0] if ": a grid" in line else job
-        match = re.match(r"  (batch .*?)  +([\d.]+) \(.*? +(?:none shown|([\d.]+) \()", line)
+        match = re.match(r"  fastest +(batch .*?)  +([\d.]+) \(.*? +(?:none shown|([\d.]+) \()", line)
         if match and not job.startswith("predict"):
             gains.append(match[3])
         if match and float(match[2]) < 0.93:
