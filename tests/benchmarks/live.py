@@ -84,7 +84,7 @@ def run(backend, runs):
         for _ in range(runs):
             with tempfile.TemporaryDirectory() as folder:
                 result, seconds = tune(job, backend, table, pathlib.Path(folder))
-            chosen = FitConfig(**{knob: result["choice"]["config"][knob] for knob in DATA_KNOBS})
+            chosen = FitConfig(**{knob: result["fastest"]["config"][knob] for knob in DATA_KNOBS})
             outcomes = [t["measurement"]["outcome"] for t in result["trials"]]
             yield {
                 "job": job,
