@@ -49,7 +49,7 @@ _TIE_RATIO = 0.1  # values that differ by less than this share count as equal: t
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
 _WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of coordinates: 4 octaves between threads and processes
-INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
+_INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
 _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
 
 
@@ -207,19 +207,21 @@ class FrontierSearch:
     def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
         """Propose the config that is worth most, or stop if none is worth a trial."""
         context = self._context
-        fitting = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
-        if not fitting and feasible.possible[present := self._nearest(self._baseline, np.ones(len(self.configs), bool))]:
-            fitting = [present]  # none of this space has run: what may be faster than the present config is worth a trial
-        leader = max(fitting or np.flatnonzero(feasible.possible), key=rates.mean.__getitem__)
-        lead, deviation = rates.lead_over(int(leader))
+        leaders = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
+        present = self._index[self.snapped(self._baseline)]
+        if not leaders and feasible.possible[present]:
+            leaders = [present]  # none of this space has run: what may be faster than the present config is worth a trial
+        if not leaders:  # nothing to compare with, as the present config does not run: what is fast and likely to fit
+            likely_rate = np.where(feasible.possible, rates.mean + np.log(np.maximum(feasible.chance, 1e-9)), -np.inf)
+            return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
+        leader = max(leaders, key=rates.mean.__getitem__)
+        lead, deviation = rates.lead_over(leader)
         improvement = expected_improvement(lead, deviation * _learnt_share(deviation, rates.noise))
         seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
         trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
         chosen = _cheapest(value, feasible.possible)
-        if not fitting:
-            chosen = int(leader)
-        elif value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
+        if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
             stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
             if feasible.safe.any():  # a caller that goes on all the same takes no risk
                 chosen = _cheapest(value, feasible.safe)
@@ -228,8 +230,8 @@ class FrontierSearch:
             Reason.PROMISE if feasible.safe[chosen] else Reason.RISK,
             feasible,
             gain=math.expm1(lead[chosen]),
-            most_gain=math.expm1(lead[chosen] + INTERVAL_DEVIATIONS * deviation[chosen]),
-            change=difference(self.configs[chosen], self.configs[leader]) if fitting else "",
+            most_gain=math.expm1(lead[chosen] + _INTERVAL_DEVIATIONS * deviation[chosen]),
+            change=difference(self.configs[chosen], self.configs[leader]),
         )
         return Decision(decision.proposal, stop_reason)
 
@@ -303,13 +305,13 @@ def difference(config: FitConfig, other: FitConfig) -> str:
     return ", ".join(words)
 
 
-def expected_improvement(lead: Vector, deviation: Vector, least: float = 0.0) -> Vector:
+def expected_improvement(lead: Vector, deviation: Vector) -> Vector:
     """Return the expected improvement over the best config, in log rate.
 
-    A config's lead is normally distributed, with mean `lead` and standard deviation `deviation`; below `least` it counts as
-    0. Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
+    A config's lead is normally distributed, with mean `lead` and standard deviation `deviation`; below 0 it counts as 0.
+    Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
     """
-    z = (lead - least) / np.maximum(deviation, 1e-9)
+    z = lead / np.maximum(deviation, 1e-9)
     density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
     return np.asarray(lead * _normal_probability(z) + deviation * density)
 

@@ -140,6 +140,14 @@ def test_where_nothing_ran_what_is_expected_to_be_faster_than_the_baseline_is_tr
         assert "expected to gain" in decision.stop_reason
 
 
+def test_where_nothing_that_ran_fits_any_more_what_is_likely_to_fit_is_tried():
+    limits = Limits(120 * MIB, 2**40)  # for a batch of 20
+    decision = proposer(limits).propose([run(config) for config in (BASELINE, FitConfig(256, 4, 4, False))])
+    assert decision.stop_reason is None
+    assert run(decision.proposal.config, limits).measurement.outcome is Outcome.OK
+    assert decision.proposal.config.batch_size > 1
+
+
 def test_the_frontier_is_reached_without_an_oom():
     limits = Limits(1000 * MIB, 2**40)
     trials, _ = searched(proposer(limits), limits, sample=1e-5, made=1e-7)
