@@ -99,7 +99,7 @@ def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dic
         DeviceBusyError: the calling process itself holds memory of the GPU.
     """
     with load.placing_errors(path, overrides):
-        cells = [(values, {**arguments, **overrides}) for values, arguments in load.load_any(path)]
+        cells = [(values, load.overridden(arguments, overrides)) for values, arguments in load.load_any(path)]
         for _, arguments in cells:
             arguments.pop(load.HOST_LABELS, None)
         return [(values, _dry_run(*parse(arguments))) for values, arguments in cells]

@@ -10,7 +10,7 @@ from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import TuneSettings, refuse_option
+from autofit.tuning.settings import Options, TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import no_such
 from autofit.workload.call_source import call_source_of
@@ -28,9 +28,8 @@ def arguments_of(given: Mapping[str, Any]) -> dict[str, Any]:
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     """Split the arguments of `tune` into the workload and the settings; raise UsageError if one is not allowed."""
     allowed = (*ARGUMENTS, *TuneSettings.model_fields)
-    for name, value in arguments.items():
-        refuse_option(name, value)
-        if name not in allowed:
+    for name in arguments:
+        if name not in (*allowed, *Options.model_fields):  # the settings say where options belong
             raise UsageError(no_such(name, allowed), key=name)
     workload = {name: value for name, value in arguments.items() if name in ARGUMENTS}
     return Workload(**workload), TuneSettings(**{name: arguments[name] for name in arguments if name not in workload})

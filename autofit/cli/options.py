@@ -31,6 +31,6 @@ def overrides(
     *, storage: str | None = None, launch: str | None = None, fresh: bool = False, wait: bool = True
 ) -> dict[str, Any]:
     """Return the arguments of `tune` that were given on the command line; they override the file."""
-    flags = (("launch", launch, launch), ("fresh", True, fresh), ("wait", False, not wait))
-    options = {name: value for name, value, is_given in flags if is_given}
+    given = {"launch": launch, "fresh": fresh or None, "wait": None if wait else False}
+    options = {name: value for name, value in given.items() if value is not None}
     return {name: value for name, value in (("storage", storage), ("options", options)) if value}

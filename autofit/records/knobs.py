@@ -29,15 +29,17 @@ class KnobRow:
     default: int | None
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()  # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
-    autotunes: bool = False  # whether tf.data can set it by itself (AUTOTUNE)
+    autotunes: bool = False  # whether -1 (tf.data.AUTOTUNE) is a value: tf.data then sets the number while it runs
     of_queue: bool = False  # whether it has an effect only with a queue
 
 
+PERSISTENT = "persistent_workers"  # stands for use_multiprocessing: workers of a torch DataLoader are always processes
 _WORKERS = ("workers", "num_parallel_calls", PROCESSES, THREADS)
 _QUEUE = ("max_queue_size", "prefetch", "prefetch_buffer_size")
-_BY_PROCESSES = ("use_multiprocessing", "persistent_workers")  # workers of a torch DataLoader are always processes
+_BY_PROCESSES = ("use_multiprocessing", PERSISTENT)
 _FACTOR = ("prefetch_factor", "per_worker_buffer_size")
 
+# label, words for a smaller and a larger value, lowest value, Keras's default, values that are tried, names of parameters
 KNOBS: dict[str, KnobRow] = {
     "batch_size": KnobRow("batch", "smaller", "larger", 1, 32, parameters=("batch_size",)),
     "workers": KnobRow("workers", "fewer", "more", 0, 1, parameters=_WORKERS, autotunes=True),

@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from autofit.errors import UsageError
 from autofit.machine import gpus, limits
+from autofit.records.knobs import KNOBS
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
@@ -28,7 +29,9 @@ def _share(value: Any) -> Any:
     return value
 
 
-def _at_least(lowest: int) -> Callable[[int], int]:
+def _at_least(knob: str) -> Callable[[int], int]:
+    lowest = KNOBS[knob].lowest
+
     def validate(value: int) -> int:
         if value < lowest and value != AUTOTUNE:
             raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
@@ -68,8 +71,8 @@ class Baseline(BaseModel):
     model_config = VALIDATED
 
     batch_size: Count | None = None
-    workers: Annotated[AutotunedValue, AfterValidator(_at_least(0))] | None = None
-    max_queue_size: Annotated[AutotunedValue, AfterValidator(_at_least(1))] | None = None
+    workers: Annotated[AutotunedValue, AfterValidator(_at_least("workers"))] | None = None
+    max_queue_size: Annotated[AutotunedValue, AfterValidator(_at_least("max_queue_size"))] | None = None
     use_multiprocessing: bool | None = None
     prefetch_factor: Count | None = None
     steps_per_execution: Count | None = None
@@ -126,12 +129,6 @@ class Options(BaseModel):
         description="Number of out-of-memory trials after which no larger batch size and no more worker processes are "
         "tried than in the finished trials.",
     )
-
-
-def refuse_option(name: str, value: Any) -> None:
-    """Raise UsageError if an option is given as an argument of its own."""
-    if name in Options.model_fields:
-        raise UsageError(f"is one of the options; write options: {{{name}: {value}}}", key=name)
 
 
 class TuneSettings(BaseModel):
@@ -209,7 +206,8 @@ class TuneSettings(BaseModel):
     @classmethod
     def _place_options(cls, given: Any) -> Any:
         for name in given if isinstance(given, dict) else ():
-            refuse_option(name, given[name])
+            if name in Options.model_fields:
+                raise UsageError(f"is one of the options; write options: {{{name}: {given[name]}}}", key=name)
         return given
 
     @model_validator(mode="after")

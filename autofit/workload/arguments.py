@@ -48,9 +48,8 @@ EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ig
 
 def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist; suggest the most similar one and list all that are allowed."""
-    knobs = [
-        knob for knob in DATA_KNOBS if name in KNOBS[knob].parameters
-    ]  # a name such as num_workers stands for its knob
+    # a name such as num_workers stands for its knob
+    knobs = [knob for knob in DATA_KNOBS if name in KNOBS[knob].parameters]
     hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
     return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
 

@@ -72,10 +72,10 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     held_out = open_validation(context, loaded)
     tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
     call = FitCall(context, loaded)
-    follows = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
+    model_takes_batch = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
     if one_size is None and "batch_size" in knobs:
         one_size = batch_shapes.one_size_of_model(model)
-        if one_size is not None and follows and one_size.samples == context.spec.config.batch_size:
+        if one_size is not None and model_takes_batch and one_size.samples == context.spec.config.batch_size:
             one_size = None  # another size has a model of its own
         elif one_size is not None and one_size.samples != data.batch_samples:
             data = open_training(context.sized(one_size.samples), loaded)
@@ -88,7 +88,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         shapes.save(context.folder)
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
-    if one_size is None and "batch_size" in knobs and not follows:
+    if one_size is None and "batch_size" in knobs and not model_takes_batch:
         one_size = traced.one_size
     is_estimated_for_all = one_size is None and "batch_size" in knobs and traced.one_size is None
     notices = (
@@ -97,7 +97,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
         *tfdata_caches.notices(),
         *notices_of_model,
-        *([_ONE_ESTIMATE.format(data.batch_samples)] if follows and traced.one_size is not None else []),
+        *([_ONE_ESTIMATE.format(data.batch_samples)] if model_takes_batch and traced.one_size is not None else []),
         *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
     )
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
@@ -120,7 +120,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
-        model_takes_batch=follows,
+        model_takes_batch=model_takes_batch,
         accumulates_by=traced.accumulates_by(),
         notices=notices,
         batch_callbacks=call.callbacks.of_batches,

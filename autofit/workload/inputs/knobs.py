@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.knobs import DATA_KNOBS, KNOBS, PROCESSES
+from autofit.records.knobs import DATA_KNOBS, KNOBS, PERSISTENT, PROCESSES
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.reference import Reference
@@ -188,6 +188,6 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
         values["max_queue_size"] = _MIN_PREFETCH_BATCHES
     if "prefetch_factor" in values and not config.has_queue:
         values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1  # torch's, or grain's
-    if names.get("use_multiprocessing") == "persistent_workers":
+    if names.get("use_multiprocessing") == PERSISTENT:
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}
