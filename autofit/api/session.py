@@ -88,9 +88,9 @@ def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progre
     """Return the stored result of a tune if there is a valid one, or else tune. The arguments are those of `run`."""
 
     def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-        from autofit.tuning import tuner  # loads Optuna and SciPy, which takes a second
+        from autofit.tuning import engine  # loads Optuna and SciPy, which takes a second
 
-        return tuner.tune(request, launcher, emit)
+        return engine.tune(request, launcher, emit)
 
     return run(tune, workload, settings, progress, known=cached.reuse)
 

@@ -248,6 +248,11 @@ class Measurement:
         return self.epoch_samples / self.samples_per_second
 
     @property
+    def is_too_slow(self) -> bool:
+        """Whether the trial was still making progress when its time was over."""
+        return self.outcome is Outcome.TIMEOUT and not self.evidence.hung
+
+    @property
     def rate_noise(self) -> float:
         """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that between runs."""
         return _noise_of(self.spread)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search.space import octaves
+from autofit.tuning.problem import Problem
 from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
@@ -35,13 +37,24 @@ _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: e
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How the seconds that are left are divided: those that the next trial may take, and those reserved for confirming.
+
+    `is_over` is true if the next trial is expected to take longer than it may.
+    """
+
+    trial_seconds: float
+    reserved_seconds: float
+    is_over: bool
+
+
 class Budget:
     """Tracks the elapsed time and the trials of one tune; the time starts when the budget is created."""
 
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._started = monotonic()
-        self.has_two_answers = False
         self.most_trial_seconds = settings.options.max_trial_seconds  # if `max_seconds` leaves enough time
 
     def allow_compiling(self) -> None:
@@ -57,8 +70,39 @@ class Budget:
         max_seconds = self._settings.max_seconds
         return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
 
+    def plan(self, trials: Sequence[Trial], problem: Problem) -> Plan:
+        """Divide the seconds that are left, so that the config of the next trial or the best so far can be confirmed."""
+        left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem)
+        seconds, own = left - reserved, confirming_seconds(problem.baseline, trials)
+        if reserved > LOOKS[0] * own and not math.isinf(left):
+            # if the next trial is the best, its confirming runs take as much longer as they are timed for longer
+            rounds, longer = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
+            seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
+        return Plan(min(self.most_trial_seconds, max(0.0, seconds)), reserved, _trial_seconds(trials) >= seconds)
+
+    def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
+        """Return the seconds to reserve for confirming; 0 if `max_seconds` is not set or no trial has finished.
+
+        Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline
+        and a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or
+        for one run of the fastest config: without trials, there is nothing to confirm.
+        """
+        finished, baseline = _finished(trials), problem.baseline
+        if self._settings.max_seconds is None or not finished:
+            return 0.0
+        best = max(finished, key=lambda trial: trial.samples_per_second).config
+        one, own = confirming_seconds(best, trials), confirming_seconds(baseline, trials)
+        rounds = [(_FEWEST_TRIALS, LOOKS[0] * ((best != baseline) * one + own))]
+        if problem.own_batch is not None and best.batch_size != baseline.batch_size:
+            rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + OWN_BATCH_TRIALS * own))
+        for fewest, seconds in rounds:
+            is_young = len(finished) < fewest
+            if seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials) <= self.seconds_left():
+                return seconds
+        return one
+
     def stop_reason(
-        self, trials: Sequence[Trial], baseline: FitConfig, most: int, earlier: int = 0, cut_short: int = 0
+        self, plan: Plan, trials: Sequence[Trial], most: int, earlier: int = 0, cut_short: int = 0
     ) -> str | None:
         """Return the reason why the search may run no further trial than the `most` it may; None if it may.
 
@@ -72,51 +116,12 @@ class Budget:
         outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(outcomes)} trials all timed out or crashed"
-        if _trial_seconds(trials) >= self._seconds_for_trial(trials, baseline):
-            return self.out_of_time(self.reserved_seconds(trials, baseline))
-        return None
+        return self.out_of_time(plan.reserved_seconds) if plan.is_over else None
 
     def out_of_time(self, reserved_seconds: float = 0.0) -> str:
         """Return the reason for stopping if no time is left, or only the time reserved for confirming."""
         spent = f"max_seconds ({self._settings.max_seconds or 0.0:g}) is used up"
         return f"{spent}, except for the time to confirm" if reserved_seconds and self.seconds_left() else spent
-
-    def reserved_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """Return the seconds reserved for confirming; 0 if `max_seconds` is not set or no trial has finished.
-
-        Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline
-        and a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or
-        for one run of the fastest config: without trials, there is nothing to confirm.
-        """
-        finished = _finished(trials)
-        if self._settings.max_seconds is None or not finished:
-            return 0.0
-        best = max(finished, key=lambda trial: trial.measurement.samples_per_second or 0.0).config
-        one, own = confirming_seconds(best, trials), confirming_seconds(baseline, trials)
-        rounds = [(_FEWEST_TRIALS, LOOKS[0] * ((best != baseline) * one + own))]
-        if self.has_two_answers and best.batch_size != baseline.batch_size:
-            rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + OWN_BATCH_TRIALS * own))
-        for fewest, seconds in rounds:
-            is_young = len(finished) < fewest
-            if seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials) <= self.seconds_left():
-                return seconds
-        return one
-
-    def _seconds_for_trial(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """Return how long the next trial may take, in seconds, so that its config or the best so far can be confirmed.
-
-        If it is the best, its confirming runs take as much longer as they are timed for longer.
-        """
-        left, reserved = self.seconds_left(), self.reserved_seconds(trials, baseline)
-        own = confirming_seconds(baseline, trials)
-        if reserved <= LOOKS[0] * own or math.isinf(left):
-            return left - reserved
-        rounds, further = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
-        return min(left - reserved, (left - LOOKS[0] * own - rounds * further) / (1 + rounds))
-
-    def trial_deadline_seconds(self, trials: Sequence[Trial], baseline: FitConfig) -> float:
-        """Return how long the next trial of the search may take, in seconds."""
-        return min(self.most_trial_seconds, max(0.0, self._seconds_for_trial(trials, baseline)))
 
     def deadline_seconds(self) -> float:
         """Return how long a process other than a trial of the search or a confirming run may take, in seconds."""

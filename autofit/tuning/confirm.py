@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -22,13 +22,12 @@ from autofit.records.result import LOOKS, Answer, Challenger, DataForm
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search import failures
-from autofit.search.context import SearchContext
 from autofit.search.rates import estimated_rates, ran
 from autofit.search.space import nearest
 from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.answers import Answers, Contest
-from autofit.tuning.prepare import Prepared
+from autofit.tuning.problem import Problem
 from autofit.tuning.runner import TrialRunner, require_user_code_ran
 from autofit.tuning.settings import LARGEST
 
@@ -41,22 +40,19 @@ class Confirmation:
     The study holds the trials of the search; later runs that fail are added to it.
     """
 
-    def __init__(self, runner: TrialRunner, study: TuningStudy, context: SearchContext, prepared: Prepared) -> None:
-        self._runner, self._study, self._knobs = runner, study, prepared.space.knobs()
-        request = runner.request
-        self._context, self._limits = context, request.limits
-        self._baseline, self._has_own = prepared.baseline, prepared.own_batch is not None
-        may_win = prepared.baseline in prepared.space
-        tolerance = request.settings.options.tolerance
-        self._answers = Answers(prepared.baseline, tolerance, prepared.own_batch, baseline_may_win=may_win)
-        validates_arrays = request.call_source.validation_form is DataForm.ARRAYS
-        self._may_shrink = validates_arrays or "batch_size" in prepared.description.validation_knobs
+    def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy) -> None:
+        self._problem, self._runner, self._study = problem, runner, study
+        self._baseline, self._tolerance = problem.baseline, problem.settings.options.tolerance
+        may_win = problem.baseline_may_win
+        self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
+        validates_arrays = problem.request.call_source.validation_form is DataForm.ARRAYS
+        self._may_shrink = validates_arrays or "batch_size" in problem.description.validation_knobs
         self._validation_sizes: dict[FitConfig, int] = {}
         try:  # the runs that a tune stored after its search, before it was killed without a result
             stored = result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
         except ValidationError:
             stored = ()
-        self._reusable = [run for run in stored if run.fits(self._limits)]
+        self._reusable = [run for run in stored if run.fits(problem.limits)]
         failed = {trial.number for trial in study.trials() if trial.measurement.outcome is not Outcome.OK}
         self.runs = tuple(run for run in stored if run not in self._reusable and run.number in failed)
         self._unconfirmed: FitConfig | None = None  # likely the fastest, but too late to confirm
@@ -64,9 +60,9 @@ class Confirmation:
 
     def run(self) -> tuple[Answer, Answer | None] | None:
         """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
-        answers, budget = self._answers, self._runner.budget
+        answers, budget, has_own = self._answers, self._runner.budget, self._problem.own_batch is not None
         while self._eligible():
-            if self._runner.request.settings.batch_size == LARGEST:
+            if self._problem.settings.batch_size == LARGEST:
                 answers.hold(max(self._eligible(), key=lambda trial: trial.config.batch_size or 1).config)
             elif not self._is_over and answers.propose(self._estimated()):
                 self._compare()
@@ -77,30 +73,30 @@ class Confirmation:
                 break
             if self._run_of_round(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
                 break  # it was cut short; had it failed, another config might be the answer
-        own = self._answer(answers.same_batch) if self._has_own else None
+        own = self._answer(answers.same_batch) if has_own else None
         if own is None or answers.fastest.answer != answers.same_batch.answer or self._unconfirmed is not None:
             fastest = self._answer(answers.fastest) or own
         else:
             needed = answers.fastest.needed_seconds or own.needed_seconds
             fastest = replace(own, challenger=self._challenger(answers.fastest) or own.challenger, needed_seconds=needed)
-        return None if fastest is None else (fastest, own if self._has_own else fastest)
+        return None if fastest is None else (fastest, own if has_own else fastest)
 
     def _estimated(self) -> dict[FitConfig, float]:
         """Return the estimated rate of each config that may be chosen, and that of the baseline, by all readings."""
-        configs = dict.fromkeys(trial.config for trial in self._eligible())
+        context, configs = self._problem.context, dict.fromkeys(trial.config for trial in self._eligible())
         if configs and self._answers.baseline_may_win:
             configs[self._baseline] = None
         runs = [run for run in ran(self._ran()) if run.stage is not Stage.SEARCH]
         searched = tuple(trial for trial in ran(self._ran()) if trial.stage is Stage.SEARCH)
         if not runs:
-            return estimated_rates(searched, list(configs), self._context)
+            return estimated_rates(searched, list(configs), context)
         # a machine that has become slower since the search has slowed down all configs
-        earlier = (*searched, *self._context.warm_start)
-        return estimated_rates(runs, list(configs), replace(self._context, warm_start=earlier))
+        earlier = (*searched, *context.warm_start)
+        return estimated_rates(runs, list(configs), replace(context, warm_start=earlier))
 
     def _eligible(self) -> list[Trial]:
         """Return the trials and runs that may be chosen."""
-        eligible = failures.eligible(self._ran(), self._limits)
+        eligible = failures.eligible(self._ran(), self._problem.limits)
         return [trial for trial in eligible if self._answers.baseline_may_win or trial.config != self._baseline]
 
     def _ran(self) -> tuple[Trial, ...]:
@@ -155,13 +151,14 @@ class Confirmation:
         stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
         timed = ran(self._ran())
         measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
-        activity = Activity(f"confirming {name}, run {done + 1} of {self._most_runs(done)}", config)
+        last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
+        activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
         confirm = functools.partial(self._runner.confirm, config, measured, activity, validates=not done)
         size = self._validation_sizes.get(config)
         measurement = self._run(stage, config, size, functools.partial(confirm, size))
-        while self._only_validation_failed(config, measurement, size):
+        while self._may_validate_smaller(config, measurement, size):
             larger = size or config.batch_size or 1
-            size = self._validation_sizes[config] = self._runner.request.placement.shared(
+            size = self._validation_sizes[config] = self._problem.request.placement.shared(
                 max(1, larger // _VALIDATION_SHRINK_FACTOR)
             )
             self._runner.emit(Notice(f"validation does not fit with batch size {larger}; trying {size}"))
@@ -175,21 +172,15 @@ class Confirmation:
             self._answers.drop(config, measurement.outcome)
         return None
 
-    def _most_runs(self, done: int) -> str:
-        """Return how many runs of a config there will be, in words."""
-        if not self._answers.is_open:
-            return "1"
-        return f"{next((look for look in LOOKS if look > done), LOOKS[-1])} to {LOOKS[-1]}" if done < LOOKS[-1] else "more"
-
     def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
-        config, tolerance = contest.answer, self._runner.request.settings.options.tolerance
+        config = contest.answer
         if contest is self._answers.fastest and self._unconfirmed is not None:
             config = self._unconfirmed
         among = {t.config for t in self._eligible() if contest is self._answers.fastest or self._answers.is_own(t.config)}
         if config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
-            config = nearest(estimated, tolerance, self._baseline) if estimated else None
+            config = nearest(estimated, self._tolerance, self._baseline) if estimated else None
         if config is None:
             return None
         runs = self._runs_of(config)
@@ -205,8 +196,8 @@ class Confirmation:
             config=config,
             samples_per_second=statistics.median(rates),
             spread=spread,
-            device_peak_bytes=_peak([m.device_peak_bytes for m in measured]),
-            host_peak_bytes=_peak([m.host_peak_bytes for m in measured]),
+            device_peak_bytes=max((m.device_peak_bytes for m in measured if m.device_peak_bytes is not None), default=None),
+            host_peak_bytes=max((m.host_peak_bytes for m in measured if m.host_peak_bytes is not None), default=None),
             speedup=self._answers.speedup(config),
             validation_batch_size=self._validation_sizes.get(config),
             challenger=self._challenger(contest),
@@ -241,26 +232,22 @@ class Confirmation:
             self._runner.emit(Notice(f"{config}: the run ended before it was complete, because max_seconds is used up"))
             return trial.measurement
         failed = trial.measurement.outcome is not Outcome.OK
-        may_shrink = self._only_validation_failed(config, trial.measurement, validation_batch_size)
+        may_shrink = self._may_validate_smaller(config, trial.measurement, validation_batch_size)
         if failed and stage is not Stage.BASELINE and not may_shrink:
-            trial = self._study.add(trial, self._knobs)
+            trial = self._study.add(trial, self._problem.space.knobs())
         self.runs = (*self.runs, trial)
         stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
         self._study.set_attribute(attributes.RUNS, stored)
         self._runner.emit(TrialEnded(trial))
         return trial.measurement
 
-    def _only_validation_failed(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
+    def _may_validate_smaller(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
         """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
-        phase, count = measurement.evidence.phase, self._runner.request.placement.count
-        in_validation = measurement.outcome.is_oom and phase is not None and phase.validates
-        may_shrink = self._may_shrink and config != self._baseline
-        return may_shrink and in_validation and (size or config.batch_size or 1) > count
+        phase, least = measurement.evidence.phase, self._problem.request.placement.count
+        if not self._may_shrink or config == self._baseline or (size or config.batch_size or 1) <= least:
+            return False
+        return measurement.outcome.is_oom and phase is not None and phase.validates
 
     def _was_cut_short(self, measurement: Measurement) -> bool:
         """Return whether a run was ended because the tune ran out of time, which does not count against its config."""
         return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
-
-
-def _peak(readings: Sequence[int | None]) -> int | None:
-    return max((reading for reading in readings if reading is not None), default=None)

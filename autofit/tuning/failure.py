@@ -9,30 +9,33 @@ from dataclasses import replace
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.events import Activity
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import format_seconds
-from autofit.search.space import SearchSpace, cost
+from autofit.search.space import cost
+from autofit.tuning.budget import Budget
+from autofit.tuning.problem import Problem
 from autofit.tuning.runner import TrialRunner
 
 _FIRST_STEPS = [phase for phase in Phase if phase.is_first]
 
 
 def no_result_error(
-    runner: TrialRunner, trials: Sequence[Trial], earlier: int, compiler: str, baseline: FitConfig, space: SearchSpace
+    problem: Problem, runner: TrialRunner, trials: Sequence[Trial], earlier: int
 ) -> NothingFitsError | NoTrialFinishedError:
     """Make the error for a tune in which no trial finished, or every config that finished failed later.
 
-    The first `earlier` trials were run by an earlier tune. `compiler` is empty if the step is not compiled.
+    The first `earlier` trials were run by an earlier tune.
     """
-    if not runner.budget.seconds_left():
+    budget, sizes, compiler = runner.budget, problem.space.batch_size, problem.description.compiler
+    if not budget.seconds_left():
         last = f"; the last trial: {trials[-1].measurement.evidence.reason}" if trials else ""
-        return out_of_time_error(runner, f"a trial finished{last}")
+        return out_of_time_error(budget, f"a trial finished{last}")
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     if ooms:
         smallest = min(ooms, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
-        spent = runner.budget.stop_reason(trials, baseline, earlier)
-        if spent is not None and space.batch_size and tried > space.batch_size[0]:
+        spent = budget.stop_reason(budget.plan(trials, problem), trials, problem.settings.max_trials)
+        if spent is not None and sizes and tried > sizes[0]:
             return NoTrialFinishedError(
                 f"{spent} before a trial finished: the smallest batch size tried, {tried}, ran out of memory "
                 f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batch sizes"
@@ -50,40 +53,37 @@ def no_result_error(
         return NoTrialFinishedError("no trial was started")
     tally = Counter(trial.measurement.outcome for trial in trials)
     counts = ", ".join(f"{tally[outcome]} {outcome}" for outcome in Outcome if tally[outcome])
-    kept = f"; {earlier} from an earlier tune: use --fresh to delete these" if earlier else ""
-    problem = "every config that finished in the search failed later" if tally[Outcome.OK] else "no trial finished"
-    return NoTrialFinishedError(f"{problem} ({counts}{kept}); the last trial: {trials[-1].measurement.evidence.reason}")
+    of_earlier = f"; {earlier} from an earlier tune: use --fresh to delete these" if earlier else ""
+    failed = "every config that finished in the search failed later" if tally[Outcome.OK] else "no trial finished"
+    return NoTrialFinishedError(
+        f"{failed} ({counts}{of_earlier}); the last trial: {trials[-1].measurement.evidence.reason}"
+    )
 
 
 def _ended_compiling(trial: Trial) -> bool:
-    evidence = trial.measurement.evidence
-    return trial.measurement.outcome is Outcome.TIMEOUT and not evidence.hung and evidence.phase in _FIRST_STEPS
+    return trial.measurement.is_too_slow and trial.measurement.evidence.phase in _FIRST_STEPS
 
 
-def out_of_time_error(runner: TrialRunner, before: str) -> NoTrialFinishedError:
+def out_of_time_error(budget: Budget, before: str) -> NoTrialFinishedError:
     """Make the error for a tune that ran out of time; `before` says before what, such as "a trial finished"."""
-    return NoTrialFinishedError(f"{runner.budget.out_of_time()} before {before}. Raise max_seconds")
+    return NoTrialFinishedError(f"{budget.out_of_time()} before {before}. Raise max_seconds")
 
 
 def nothing_fits_error(runner: TrialRunner, smallest: Trial) -> NothingFitsError:
     """Make the error that says how much memory the smallest config needs."""
-    request, failed = runner.request, smallest.measurement
+    request, failed, size = runner.request, smallest.measurement, smallest.config.batch_size
     if failed.outcome is not Outcome.DEVICE_OOM:
         limit_bytes = request.limits.host_bytes
-        needed_bytes = max(failed.host_peak_bytes or 0, limit_bytes)
-        return NothingFitsError("host", smallest.config.batch_size, needed_bytes, limit_bytes, at_least=True)
+        return NothingFitsError("host", size, max(failed.host_peak_bytes or 0, limit_bytes), limit_bytes, at_least=True)
     limit_bytes = request.limits.device_bytes or 0
     gpus = request.placement.gpus
     free_bytes = min(gpu.free_bytes for gpu in gpus) if gpus else request.machine.available_bytes
-    # the limit of host memory is kept, because a process beyond it may make the machine fail
+    # the limit of host memory stays, because a process beyond it may make the machine fail
     lifted = replace(request.limits, device_bytes=free_bytes if request.limits.device_bytes else None)
     activity = Activity("measuring the memory of the smallest batch", smallest.config)
     measurement = runner.measure(smallest.config, activity, lifted)
-    peaks = [m.device_peak_bytes for m in (measurement, failed)]
     # The config needs more than the limit, but the peaks may be lower: only the failed run may have validated, and a run
     # that runs out of memory reads no peak above its limit.
-    needed_bytes = max([peak for peak in peaks if peak], default=limit_bytes)
+    needed_bytes = max(measurement.device_peak_bytes or 0, failed.device_peak_bytes or 0, limit_bytes)
     at_least = measurement.outcome is not Outcome.OK or needed_bytes <= limit_bytes
-    return NothingFitsError(
-        "device", smallest.config.batch_size, max(needed_bytes, limit_bytes), limit_bytes, at_least=at_least
-    )
+    return NothingFitsError("device", size, needed_bytes, limit_bytes, at_least=at_least)

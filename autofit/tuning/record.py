@@ -13,6 +13,7 @@ from autofit.records.trial import Measurement
 from autofit.storage import attributes, result_files
 from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
+from autofit.tuning.problem import Problem
 from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.kinds import render_kwargs
@@ -22,10 +23,9 @@ _CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a sec
 _CEILING_SHARE = 0.85  # if the rate is below this share of the lower ceiling, step and input slow each other down
 
 
-def record(
-    request: TuneRequest, log: TuneLog, description: Description, answers: tuple[Answer, Answer | None], stop_reason: str
-) -> TuneRecord:
+def record_of(problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | None], stop_reason: str) -> TuneRecord:
     """Make the record of a tune from its answers: the fastest config, and that of the own batch size."""
+    request, description = problem.request, problem.description
     fastest, same_batch = (None if answer is None else _with_arguments(answer, request, description) for answer in answers)
     assert fastest is not None, "a tune without an answer has no record"
     measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config]
@@ -46,16 +46,16 @@ def record(
 
 
 def _with_arguments(answer: Answer, request: TuneRequest, description: Description) -> Answer:
-    config = answer.config
+    config, validation_knobs = answer.config, description.validation_knobs
     data_kwargs, tuned_kwargs = render_kwargs(description, config)
     users = fit_options.rendered(
         request.call_source.fit_kwargs,
         config.batch_size,
         request.baseline(description).batch_size,
-        scale_validation="batch_size" in description.validation_knobs,
+        scale_validation="batch_size" in validation_knobs,
     )
     fit_kwargs = {**tuned_kwargs, **users}
-    if answer.validation_batch_size is not None and "batch_size" not in description.validation_knobs:
+    if answer.validation_batch_size is not None and "batch_size" not in validation_knobs:
         fit_kwargs["validation_batch_size"] = answer.validation_batch_size
     optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, request.settings.effective_batch_size)
     return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)

@@ -18,7 +18,6 @@ from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
 PREFIX = "autofit-"  # prefix of the names of studies
-_MEMORY_STEP_BYTES = 64 * 2**20  # RAM is rounded to this: kernels report a few KiB more or less for the same machine
 # settings and options that change the result, but not the trials
 _BUDGET = ("batch_size", "max_trials", "max_seconds")
 _OPTIONS = ("max_trial_seconds", "tolerance", "headroom", "max_oom", "min_updates")
@@ -96,8 +95,9 @@ class TuneRequest:
         }
 
     def _workload_and_hardware(self) -> dict[str, Any]:
-        machine = self.machine
-        hardware: list[Any] = [machine.cores, round(machine.memory_bytes / _MEMORY_STEP_BYTES), machine.processor]
+        # without the RAM, which grows on some virtual machines: limits say what of it counts, and are compared when a
+        # stored trial or result is used
+        hardware: list[Any] = [self.machine.cores, self.machine.processor]
         for gpu in self.placement.gpus:
             hardware += [gpu.name, gpu.total_bytes]
         if not self.placement.gpus and self.placement.count > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
@@ -35,43 +36,39 @@ class TrialRunner:
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
         self._epoch_samples: int | None = None
 
-    def describe(
-        self,
-        config: FitConfig,
-        *,
-        batch_sizes: tuple[int, ...] = (),
-        compile_all: bool = False,
-        gpus: tuple[str, ...] = (),
-        note: str = "",
-    ) -> Description | Measurement:
-        """Build the model and the data and return their description, or a measurement that says how that failed."""
-        spec = replace(self._spec(Role.DESCRIBE, config), batch_sizes=batch_sizes, compile_all=compile_all, gpus=gpus)
-        if gpus:
-            spec = replace(spec, deadline_seconds=len(gpus) * _GPU_SECONDS)
+    def describe(self, config: FitConfig, *, note: str = "", **asked: Any) -> Description | Measurement:
+        """Build the model and the data and return their description, or a measurement that says how that failed.
+
+        `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
+        """
+        spec = self._spec(Role.DESCRIBE, config, **asked)
+        if spec.gpus:
+            spec = replace(spec, deadline_seconds=len(spec.gpus) * _GPU_SECONDS)
         result = self._run(spec, Activity(f"describing the model and the data{note}"))
-        if isinstance(result, Description) and result.compiler == TORCH_COMPILE:
-            self.budget.allow_compiling()
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
+            if result.compiler == TORCH_COMPILE:
+                self.budget.allow_compiling()
         return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
         """Measure a config in full, like a trial of the search, optionally under other limits."""
-        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS)
-        return self._measured(replace(spec, limits=limits or spec.limits), activity)
+        limits = limits or self.request.limits
+        return self._measured(self._spec(Role.MEASURE, config, measure_seconds=SEARCH_SECONDS, limits=limits), activity)
 
     def search_trial(
         self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
     ) -> Measurement:
         """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
-        best = max((trial.samples_per_second for trial in trials), default=0.0)
         step = config.batch_size, config.steps_per_execution
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
         read = next((m for m in same if m.compute_is_read and m.compute_samples_per_second), None)
-        spec = replace(
-            self._spec(Role.MEASURE, config, SEARCH_SECONDS),
+        spec = self._spec(
+            Role.MEASURE,
+            config,
+            measure_seconds=SEARCH_SECONDS,
             deadline_seconds=deadline_seconds,
-            rate_to_beat=_PROMISING_RATIO * best,
+            rate_to_beat=_PROMISING_RATIO * max((trial.samples_per_second for trial in trials), default=0.0),
             compute_samples_per_second=None if read is None else read.compute_samples_per_second,
             compute_spread=None if read is None else read.compute_spread,
         )
@@ -90,29 +87,36 @@ class TrialRunner:
 
         `measured` is a measurement of this or a similar config in the search.
         """
-        spec = replace(
-            _given_rates(self._spec(Role.CONFIRM, config, CONFIRM_SECONDS), measured),
+        spec = self._spec(
+            Role.CONFIRM,
+            config,
+            measure_seconds=CONFIRM_SECONDS,
             deadline_seconds=self.budget.confirming_deadline_seconds(measured),
+            compute_samples_per_second=measured.compute_samples_per_second,
+            compute_spread=measured.compute_spread,
+            input_samples_per_second=measured.input_samples_per_second,
+            input_spread=measured.input_spread,
             validates=validates,
             validation_batch_size=validation_batch_size,
         )
         return self._measured(spec, activity)
 
-    def _spec(self, role: Role, config: FitConfig, measure_seconds: float = 0.0) -> TrialSpec:
+    def _spec(self, role: Role, config: FitConfig, **changes: Any) -> TrialSpec:
         """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""
-        longest = _GAP_SECONDS / max(self.request.settings.options.tolerance / 2, _LEAST_SHARE)
-        return TrialSpec(
-            role,
-            config,
-            self.request.limits,
-            self.budget.deadline_seconds(),
-            measure_seconds,
-            effective_batch_size=self.request.settings.effective_batch_size,
-            longest_epoch_seconds=longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * measure_seconds),
-            epoch_samples=self._epoch_samples,
-        )
+        settings, seconds = self.request.settings, changes.get("measure_seconds", 0.0)
+        longest = _GAP_SECONDS / max(settings.options.tolerance / 2, _LEAST_SHARE)
+        usual: dict[str, Any] = {
+            "limits": self.request.limits,
+            "deadline_seconds": self.budget.deadline_seconds(),
+            "measure_seconds": seconds,
+            "effective_batch_size": settings.effective_batch_size,
+            "longest_epoch_seconds": longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * seconds),
+            "epoch_samples": self._epoch_samples,
+        }
+        return TrialSpec(role, config, **usual | changes)
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
+        """Run a trial; repeat it if other work disturbed it, or if its device limit left nothing to the GPU's libraries."""
         result = self._run_once(spec, activity)
         left_seconds = spec.deadline_seconds - result.seconds
         again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None
@@ -120,21 +124,19 @@ class TrialRunner:
             return result if again is None else self._with_lower_limit(again, activity) or result
         if result.conditions is None or not result.conditions.is_disturbed:
             return result
-        return self._undisturbed(again, activity, result, f"{result.conditions.other_work} while {spec.config} was timed")
-
-    def _undisturbed(self, again: TrialSpec | None, activity: Activity, disturbed: Measurement, work: str) -> Measurement:
-        if again is None or not self._repeats_left or not self.budget.allows_repeats(disturbed):
+        work = f"{result.conditions.other_work} while {spec.config} was timed"
+        if again is None or not self._repeats_left or not self.budget.allows_repeats(result):
             self._warn_once(work)
-            return disturbed
+            return result
         self._repeats_left -= 1
         self.emit(Notice(f"{work}; the measurement is repeated"))
-        result = self._run_once(again, activity)
-        if result.outcome is Outcome.TIMEOUT:
-            return disturbed
-        if result.conditions is not None and result.conditions.is_disturbed:
+        repeated = self._run_once(again, activity)
+        if repeated.outcome is Outcome.TIMEOUT:
+            return result
+        if repeated.conditions is not None and repeated.conditions.is_disturbed:
             self._repeats_left = 0  # the other work goes on, so further repeats would not help
-            self._warn_once(f"{result.conditions.other_work} again")
-        return result
+            self._warn_once(f"{repeated.conditions.other_work} again")
+        return repeated
 
     def _warn_once(self, work: str) -> None:
         if not self._has_warned:
@@ -142,13 +144,15 @@ class TrialRunner:
         self._has_warned = True
 
     def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        if spec.limits.device_bytes is None or spec.limits.device_bytes <= 2 * _LIBRARY_BYTES:
+        """Measure with a limit that leaves memory to the GPU's libraries; return None if that does not run either."""
+        limit_bytes = spec.limits.device_bytes or 0
+        if limit_bytes <= 2 * _LIBRARY_BYTES:
             return None
-        lower = replace(spec.limits, device_bytes=spec.limits.device_bytes - _LIBRARY_BYTES)
+        lower = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
         result = self._run_once(replace(spec, limits=lower), activity)
         if result.outcome is not Outcome.OK:
             return None
-        limit, less = format_bytes(spec.limits.device_bytes), format_bytes(lower.device_bytes or 0)
+        limit, less = format_bytes(limit_bytes), format_bytes(limit_bytes - _LIBRARY_BYTES)
         self.emit(
             Notice(
                 f"{spec.config}: a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did. "
@@ -184,16 +188,6 @@ class TrialRunner:
                 self.emit(replace(activity, phase=phase))
 
 
-def _given_rates(spec: TrialSpec, measured: Measurement) -> TrialSpec:
-    return replace(
-        spec,
-        compute_samples_per_second=measured.compute_samples_per_second,
-        compute_spread=measured.compute_spread,
-        input_samples_per_second=measured.input_samples_per_second,
-        input_spread=measured.input_spread,
-    )
-
-
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
     """Measure each config once, like a trial of the search; nothing is stored."""
     runner, trials = TrialRunner(request, launcher, emit), []
@@ -217,6 +211,6 @@ def require_user_code_ran(measurement: Measurement) -> Measurement:
 def not_described(measurement: Measurement) -> NoTrialFinishedError:
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     require_user_code_ran(measurement)
-    is_slow = measurement.outcome is Outcome.TIMEOUT and not measurement.evidence.hung
-    remedy = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter" if is_slow else ""
+    slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
+    remedy = slow if measurement.is_too_slow else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

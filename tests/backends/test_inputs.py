@@ -9,7 +9,9 @@ from autofit.records.result import Answer, Speedup, TuneLog
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.report import snippet
-from autofit.tuning import record as records
+from autofit.search.space import SearchSpace
+from autofit.tuning.problem import Problem
+from autofit.tuning.record import record_of
 from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import Workload
 from tests.backends import loaders
@@ -46,7 +48,8 @@ def lines_of(workload, description, config, folder):
         seconds=1.0,
         call_source=request.call_source,
     )
-    return snippet.render(records.record(request, log, description, (chosen, chosen), "settled"))
+    problem = Problem(request, description, SearchSpace(), chosen.config)
+    return snippet.render(record_of(problem, log, (chosen, chosen), "settled"))
 
 
 @pytest.fixture(scope="module")

@@ -124,18 +124,22 @@ def tune(case, seed, between, best, own):
     import peers
 
     from autofit.records.trial import KERAS_DEFAULTS
-    from autofit.tuning import prepare, tuner
+    from autofit.tuning import engine
+    from autofit.tuning.problem import Problem
     from tests.fakes import MACHINE, make_request
 
     baseline = peers.nearest(case.space, replace(KERAS_DEFAULTS, batch_size=own))
     if not case.true_rate(baseline):
         return None
     common = Common(case, seed, between)
-    prepared = prepare.Prepared(case.description(), case.space, baseline, baseline.batch_size, None, ())
     machine = replace(MACHINE, cores=case.cores)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(tuner, "prepare", return_value=prepared):
+
+    def problem(request, description, study):
+        return Problem(request, description, case.space, baseline)
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(engine, "build_problem", problem):
         request = make_request(Path(folder), machine=machine, limits=case.limits, max_trials=12)
-        record = tuner.tune(request, Whole(case, common), lambda event: None)
+        record = engine.tune(request, Whole(case, common), lambda event: None)
     seconds = [sum(trial.measurement.seconds for trial in trials) for trials in (record.searched, record.runs)]
     best_own = case.best([config for config in case.space.configs() if config.batch_size == baseline.batch_size])
     own_answer, fastest, at_baseline = record.same_batch, record.fastest, case.true_rate(baseline)

@@ -42,9 +42,9 @@ from surfaces import Stress, Surface
 
 from autofit.machine.host import detect
 from autofit.records.machine import Device, Placement
+from autofit.tuning.engine import tune
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
-from autofit.tuning.tuner import tune
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "search.json"

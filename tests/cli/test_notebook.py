@@ -13,7 +13,7 @@ PROGRESS = """
 import pathlib, tempfile
 from autofit.report.console.progress import Progress
 from autofit.api.result import Result
-from autofit.tuning.tuner import tune
+from autofit.tuning.engine import tune
 from tests.fakes import FakeLauncher, MIB, make_request
 
 def run():

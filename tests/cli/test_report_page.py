@@ -8,7 +8,7 @@ import pytest
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.report.html import page as html
-from autofit.tuning.tuner import tune
+from autofit.tuning.engine import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request
 
 pytestmark = pytest.mark.slow

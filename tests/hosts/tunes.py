@@ -10,7 +10,7 @@ from pathlib import Path
 from autofit.errors import TrialProcessError
 from autofit.records.trial import Measurement
 from autofit.storage.urls import url_of
-from autofit.tuning import cached, tuner
+from autofit.tuning import cached, engine
 from tests.fakes import FakeLauncher, make_request
 
 
@@ -42,7 +42,7 @@ def tune(cell):
     )
     record = cached.reuse(request, ignore)
     if record is None:
-        record = tuner.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
+        record = engine.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
         note(folder, f"tuned {name}")
     note(folder, f"ends {name}")
     return record

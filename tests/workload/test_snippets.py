@@ -12,9 +12,10 @@ from autofit.records.result import Answer, Speedup, TuneLog
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.report import snippet
-from autofit.search.space import build_space
+from autofit.search.space import SearchSpace, build_space
 from autofit.trial.launcher import ProcessLauncher
-from autofit.tuning import record as records
+from autofit.tuning.problem import Problem
+from autofit.tuning.record import record_of
 from autofit.workload.call_source import call_source_of
 from autofit.workload.inputs.knobs import refuse_unsupported
 from autofit.workload.workload import Workload
@@ -54,7 +55,8 @@ class Tuned:
             seconds=1.0,
             call_source=request.call_source,
         )
-        return snippet.render(records.record(request, seen, self.description, (chosen, chosen), "settled"))
+        problem = Problem(request, self.description, SearchSpace(), chosen.config)
+        return snippet.render(record_of(problem, seen, (chosen, chosen), "settled"))
 
     def run(self, config, before="", elided="..."):
         """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""

@@ -12,7 +12,7 @@ import autofit
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.report.console.progress import Progress
-from autofit.tuning.tuner import tune
+from autofit.tuning.engine import tune
 from tests.fakes import FakeLauncher, collect, make_request
 
 MODULE = importlib.import_module("autofit.api.sweep")  # the name `autofit.api.sweep` is the function

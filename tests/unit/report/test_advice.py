@@ -7,8 +7,10 @@ from autofit.records.result import Answer, Bottleneck, TuneLog
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import choice
-from autofit.tuning import record as records
-from autofit.tuning.tuner import tune
+from autofit.search.space import SearchSpace
+from autofit.tuning.engine import tune
+from autofit.tuning.problem import Problem
+from autofit.tuning.record import ceilings_of, record_of
 from tests.fakes import FakeLauncher, collect, make_request, with_fields
 
 
@@ -59,7 +61,8 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
     fields = {name: getattr(record, name) for name in TuneLog.__dataclass_fields__}
     log = TuneLog(**fields | {"trials": (Trial(config, reading),)})
     chosen = Answer(config, confirmed, 0.01, None, None, record.speedup)
-    return records.record(make_request(tmp_path), log, record.description, (chosen, chosen), "all is tried")
+    problem = Problem(make_request(tmp_path), record.description, SearchSpace((32,)), config)
+    return record_of(problem, log, (chosen, chosen), "all is tried")
 
 
 def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
@@ -97,11 +100,11 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
         return replace(record.trials[0].measurement, samples_per_second=rate, **measured)
 
     choice = Answer(config, 1000.0, 0.01, None, None, record.speedup)
-    ceilings = records.ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
+    ceilings = ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
     assert ceilings == (Bottleneck.INPUT, 2000.0, 1001.0, 980.0)
-    assert records.ceilings_of(choice, []) == (Bottleneck.UNKNOWN, None, None, None)
+    assert ceilings_of(choice, []) == (Bottleneck.UNKNOWN, None, None, None)
     steady = replace(run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0)  # the rest is between epochs
-    assert records.ceilings_of(choice, [steady]) == (Bottleneck.INPUT, 5000.0, 3050.0, 3000.0)
+    assert ceilings_of(choice, [steady]) == (Bottleneck.INPUT, 5000.0, 3050.0, 3000.0)
 
 
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):

@@ -9,7 +9,7 @@ from autofit.records.events import Activity, Described, TrialEnded
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
-from autofit.tuning.tuner import tune
+from autofit.tuning.engine import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request
 
 

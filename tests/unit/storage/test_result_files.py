@@ -7,7 +7,7 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.storage import result_files
-from autofit.tuning.tuner import tune
+from autofit.tuning.engine import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request, with_fields
 
 

@@ -15,10 +15,11 @@ from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.search.space import SearchSpace
-from autofit.tuning import budget, tuner
+from autofit.tuning import budget, engine
 from autofit.tuning.failure import no_result_error
+from autofit.tuning.problem import Problem
 from autofit.tuning.runner import TrialRunner
-from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request
+from tests.fakes import BASELINE, DESCRIPTION, MIB, FakeLauncher, collect, make_request
 
 END_SECONDS = 0.3
 """That ending a process at its deadline takes."""
@@ -75,7 +76,7 @@ class Timed(FakeLauncher):
 
 def timed_tune(tmp_path, monkeypatch, launcher, **changes):
     monkeypatch.setattr(budget, "monotonic", launcher.clock)
-    return collect(tuner.tune, make_request(tmp_path, **changes), launcher)
+    return collect(engine.tune, make_request(tmp_path, **changes), launcher)
 
 
 def pairs_of(record):
@@ -197,19 +198,21 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     runner = TrialRunner(request, FakeLauncher(), lambda event: None)
     evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
 
-    def error(batch_sizes, trial_seconds):
+    def result(batch_sizes, trial_seconds):
         trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in (64, 16)]
-        problem = no_result_error(runner, trials, 0, "", BASELINE, SearchSpace(batch_sizes))
-        return type(problem), str(problem)
+        problem = Problem(request, DESCRIPTION, SearchSpace(batch_sizes), BASELINE)
+        error = no_result_error(problem, runner, trials, 0)
+        return type(error), str(error)
 
     too_long = 40.0  # for another trial
-    kind, text = error((8, 64), too_long)
+    kind, text = result((8, 64), too_long)
     assert kind is NoTrialFinishedError
     assert "16" in text
     assert evidence.reason in text
-    assert error((16, 64), too_long)[0] is NothingFitsError
-    assert error((8, 64), 3.0)[0] is NothingFitsError
-    assert error(None, too_long)[0] is NothingFitsError
+    assert text.startswith("max_seconds (30) is used up before a trial finished")
+    assert result((16, 64), too_long)[0] is NothingFitsError
+    assert result((8, 64), 3.0)[0] is NothingFitsError
+    assert result(None, too_long)[0] is NothingFitsError
 
 
 def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from autofit.report import columns, wording
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files
 from autofit.tuning.cells import CellRequest, tuned
+from autofit.tuning.engine import tune
 from autofit.tuning.settings import TuneSettings
-from autofit.tuning.tuner import tune
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, FakeLauncher, collect, make_request
 

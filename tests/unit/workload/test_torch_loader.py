@@ -9,9 +9,10 @@ from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
-from autofit.tuning import prepare
+from autofit.tuning import notices
+from autofit.tuning.problem import Problem
 from autofit.workload.inputs import knobs
-from tests.fakes import arrays
+from tests.fakes import DESCRIPTION, arrays, make_request
 
 ALL = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
 
@@ -65,15 +66,17 @@ def test_the_space_of_a_loader_has_settings_without_workers_once():
     assert {config.prefetch_factor for config in configs if config.workers == 2} == {2, 4, 8}
 
 
-def test_settings_for_which_shared_memory_has_no_room_are_not_tried():
+def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):
     space = build_space({"batch_size": [8]}, (*ALL, "use_multiprocessing"), cores=2, sample_count=None, has_processes=True)
     narrow = replace(space, most_samples_ahead=40)
     few = list(narrow.configs())
     assert max(config.queue_batches for config in few) == 4
     assert any(config.has_queue for config in few)
-    assert "/dev/shm has room for 40 samples" in prepare._no_room_ahead(narrow)
-    assert prepare._no_room_ahead(space) is None
-    assert prepare._no_room_ahead(replace(space, most_samples_ahead=10**6)) is None
+    problem = Problem(make_request(tmp_path), DESCRIPTION, narrow, few[0])
+    (text,) = notices.before(problem)
+    assert "/dev/shm has room for 40 samples" in text
+    for roomy in (space, replace(space, most_samples_ahead=10**6)):
+        assert not [*notices.before(replace(problem, space=roomy))]
 
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():

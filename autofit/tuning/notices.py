@@ -1,0 +1,115 @@
+"""What the user should know before the first trial, and about the choice: functions that return a sentence or None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autofit.records.description import Description
+from autofit.records.knobs import STEPS_PER_EXECUTION
+from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.tuning.problem import Problem, build_space_of, fewest_updates, steps_are_open
+from autofit.tuning.settings import TUNE
+
+_LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be meant as the ends of a range
+
+
+def before(problem: Problem) -> Iterator[str]:
+    """Yield what the user should know before the first trial."""
+    yield from problem.description.notices
+    for notice in (_similar_tunes, _ends_of_a_range, _one_size, _callbacks_of_batches, _few_updates, _no_room_ahead):
+        if (text := notice(problem)) is not None:
+            yield text
+
+
+def _similar_tunes(problem: Problem) -> str | None:
+    if not problem.warm_start:
+        return None
+    trials = counted(len(problem.warm_start), "trial")
+    return f"starting from {trials} of similar tunes (other limits or versions); the choice is confirmed again"
+
+
+def _ends_of_a_range(problem: Problem) -> str | None:
+    sizes = problem.settings.space.batch_size
+    if not isinstance(sizes, list) or len(sizes) != 2 or _LIKE_A_RANGE * min(sizes) > max(sizes):
+        return None
+    return (
+        f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range, "
+        f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
+    )
+
+
+def _one_size(problem: Problem) -> str | None:
+    return None if problem.description.fixed_batch_size is None else one_size(problem.description)
+
+
+def one_size(description: Description) -> str:
+    """Say that the batch size is not tuned, and why."""
+    return f"batch_size is not tuned: {description.fixed_batch_size_reason}"
+
+
+def own_steps(description: Description) -> str:
+    """Say that steps in a call are not tuned, and why."""
+    return f"{STEPS_PER_EXECUTION} stays {description.defaults[STEPS_PER_EXECUTION]}: {description.fixed_steps_reason}"
+
+
+def _callbacks_of_batches(problem: Problem) -> str | None:
+    if problem.space.steps_per_execution is not None or not steps_are_open(problem.request, problem.description):
+        return None
+    names = ", ".join(problem.description.batch_callbacks)
+    return (
+        f"steps_per_execution is not tried, because callbacks of batches ({names}) would no longer run after each "
+        "batch. To try it, write steps_per_execution: [1, 8, 32] in space"
+    )
+
+
+def _few_updates(problem: Problem) -> str | None:
+    fewest, count = fewest_updates(problem.request), problem.description.sample_count
+    if count is None or fewest == 1:
+        return None
+    all_sizes = build_space_of(problem.request, problem.description, min_updates=1).batch_size or ()
+    if not {*all_sizes} - {*(problem.space.batch_size or ())}:
+        return None
+    above = f"above {count // fewest:,} " if count >= fewest else ""
+    return (
+        f"batch sizes {above}are not tried: they leave fewer than {counted(fewest, 'update')} in an epoch of "
+        f"{counted(count, 'sample')}. To try them, set options: {{min_updates: 1}}"
+    )
+
+
+def _no_room_ahead(problem: Problem) -> str | None:
+    space = problem.space
+    most, factors, sizes = space.most_samples_ahead, space.prefetch_factor or (), space.batch_size or (1,)
+    if most is None or not factors or max(space.workers or (0,)) * max(factors) * max(sizes) <= most:
+        return None
+    return (
+        f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try them, "
+        "raise the size of /dev/shm (docker run --shm-size)"
+    )
+
+
+def cut_short(trial: Trial) -> str:
+    """Say that a trial was ended for the sake of the confirming runs."""
+    seconds = format_seconds(trial.measurement.seconds)
+    return f"{trial.config}: ended after {seconds}, because max_seconds left no more time for this trial"
+
+
+def lowered(limits: Limits) -> str:
+    """Say that limits are lower than asked, because of `Result.failed`."""
+    device = f", {format_bytes(limits.device_bytes)} of device memory" if limits.device_bytes else ""
+    most = f"{format_bytes(limits.host_bytes)} of host memory{device}"
+    return f"your training ran out of memory with an earlier result: trials may take at most {most}"
+
+
+def at_edge(problem: Problem, chosen: FitConfig) -> str | None:
+    """Say that a batch size above the default space may be faster, if the choice is the largest of that space."""
+    settings, sizes = problem.settings, problem.space.batch_size or ()
+    is_bounded = settings.effective_batch_size or settings.batch_size != TUNE or _few_updates(problem)
+    if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
+        return None
+    if sizes[-1] == problem.description.sample_count:
+        return None
+    return (
+        f"batch size {sizes[-1]} is the largest that is tried by default; a larger one may be faster. To try larger ones, "
+        f"write batch_size: {{min: {sizes[-1]}, max: {16 * sizes[-1]}}} in space"
+    )
