@@ -198,8 +198,8 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     runner = TrialRunner(request, FakeLauncher(), lambda event: None)
     evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
 
-    def result(batch_sizes, trial_seconds):
-        trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in (64, 16)]
+    def result(batch_sizes, trial_seconds, sizes=(64, 16)):
+        trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in sizes]
         problem = Problem(request, DESCRIPTION, SearchSpace(batch_sizes), BASELINE)
         error = no_result_error(problem, runner, trials, 0)
         return type(error), str(error)
@@ -210,6 +210,9 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     assert "16" in text
     assert evidence.reason in text
     assert text.startswith("max_seconds (30) is used up before a trial finished")
+    kind, text = result((8, 64), 0.1, sizes=range(60, 36, -2))
+    assert kind is NoTrialFinishedError
+    assert text.startswith("all 6 trials are used up before a trial finished: the smallest batch size tried, 38, ran")
     assert result((16, 64), too_long)[0] is NothingFitsError
     assert result((8, 64), 3.0)[0] is NothingFitsError
     assert result(None, too_long)[0] is NothingFitsError
