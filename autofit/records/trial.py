@@ -248,7 +248,7 @@ class Measurement:
         return self.epoch_samples / self.samples_per_second
 
     @property
-    def is_too_slow(self) -> bool:
+    def ran_out_of_time(self) -> bool:
         """Whether the trial was still making progress when its time was over."""
         return self.outcome is Outcome.TIMEOUT and not self.evidence.hung
 

@@ -55,11 +55,11 @@ class Budget:
     def __init__(self, settings: TuneSettings) -> None:
         self._settings = settings
         self._started = monotonic()
-        self.most_trial_seconds = settings.options.max_trial_seconds  # if `max_seconds` leaves enough time
+        self.max_trial_seconds = settings.options.max_trial_seconds  # if `max_seconds` leaves enough time
 
     def allow_compiling(self) -> None:
         """Give each further trial extra time to compile its step."""
-        self.most_trial_seconds = self._settings.options.max_trial_seconds + _COMPILE_SECONDS
+        self.max_trial_seconds = self._settings.options.max_trial_seconds + _COMPILE_SECONDS
 
     def seconds(self) -> float:
         """Return the seconds spent so far."""
@@ -78,7 +78,7 @@ class Budget:
             # if the next trial is the best, its confirming runs take as much longer as they are timed for longer
             rounds, longer = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
             seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
-        return Plan(min(self.most_trial_seconds, max(0.0, seconds)), reserved, _trial_seconds(trials) >= seconds)
+        return Plan(min(self.max_trial_seconds, max(0.0, seconds)), reserved, _trial_seconds(trials) >= seconds)
 
     def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
         """Return the seconds to reserve for confirming; 0 if `max_seconds` is not set or no trial has finished.
@@ -102,18 +102,18 @@ class Budget:
         return one
 
     def stop_reason(
-        self, plan: Plan, trials: Sequence[Trial], most: int, earlier: int = 0, cut_short: int = 0
+        self, plan: Plan, trials: Sequence[Trial], max_trials: int, *, resumed: int = 0, cut_off: int = 0
     ) -> str | None:
-        """Return the reason why the search may run no further trial than the `most` it may; None if it may.
+        """Return the reason why the search may run no further trial; None if it may.
 
-        The first `earlier` trials are from an earlier tune. Their timeouts and crashes do not count: the cause may be gone.
-        `cut_short` of the trials were ended because of `max_seconds`; the record does not contain them.
+        The first `resumed` trials are from earlier tunes. Their timeouts and crashes do not count: the cause may be gone.
+        `cut_off` of the trials were ended because of `max_seconds`; the record does not contain them.
         """
         nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
-        if len(trials) >= most + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
-            used = "the only trial is" if most == 1 else f"all {most} trials are"
-            return f"{used} used up" + (f" ({cut_short} ended early: max_seconds)" if cut_short else "")
-        outcomes = [trial.measurement.outcome for trial in trials[earlier:]]
+        if len(trials) >= max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
+            used = "the only trial is" if max_trials == 1 else f"all {max_trials} trials are"
+            return f"{used} used up" + (f" ({cut_off} ended early: max_seconds)" if cut_off else "")
+        outcomes = [trial.measurement.outcome for trial in trials[resumed:]]
         if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(outcomes)} trials all timed out or crashed"
         return self.out_of_time(plan.reserved_seconds) if plan.is_over else None
@@ -125,11 +125,11 @@ class Budget:
 
     def deadline_seconds(self) -> float:
         """Return how long a process other than a trial of the search or a confirming run may take, in seconds."""
-        return min(self.most_trial_seconds, self.seconds_left())
+        return min(self.max_trial_seconds, self.seconds_left())
 
     def confirming_deadline_seconds(self, measured: Measurement) -> float:
         """Return how long a confirming run may take, in seconds: enough for a slow run of a measured config."""
-        patience = max(self.most_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
+        patience = max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
         return min(patience, self.seconds_left())
 
     def allows_repeats(self, measured: Measurement) -> bool:

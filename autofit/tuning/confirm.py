@@ -28,7 +28,7 @@ from autofit.storage import attributes, result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.answers import Answers, Contest
 from autofit.tuning.problem import Problem
-from autofit.tuning.runner import TrialRunner, require_user_code_ran
+from autofit.tuning.runner import TrialRunner, raise_user_error
 from autofit.tuning.settings import LARGEST
 
 _VALIDATION_SHRINK_FACTOR = 4  # if validation does not fit, its batch size is divided by this
@@ -226,7 +226,7 @@ class Confirmation:
         if trial is not None:
             self._reusable.remove(trial)
         else:
-            measurement = require_user_code_ran(measure())
+            measurement = raise_user_error(measure())
             trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
         if self._was_cut_short(trial.measurement):
             self._runner.emit(Notice(f"{config}: the run ended before it was complete, because max_seconds is used up"))

@@ -1,23 +1,29 @@
 """The engine: describe the workload, search, confirm, and store the result.
 
-    TuneRequest ── describe ──> Problem ──> search ──> own batch ──> confirm ──> TuneRecord
+    TuneRequest ── describe ──> Problem ──> search ──> search at the baseline's batch size ──> confirm ──> TuneRecord
                                    ^           │
-                                   └───────────┘  the user's code fails with a value: the same without it
+                                   └───────────┘  the user's code fails with a value of a knob: search again without it
 
-    search     ask the sampler for a config ──> run it in a process ──> tell; until the sampler has settled, or trials or
-               seconds run out
-    own batch  the same with the batch size of the baseline, at most two trials more
-    confirm    rounds of longer runs of the baseline and of what is likely to be faster, until each answer is decided
+The baseline is the user's present config. There are two answers: the fastest config with its batch size, which trains with
+the same updates, and the fastest of all. (If only one batch size is searched, they are one, and the second search is left
+out.)
+
+    search   ask the sampler for a config ──> run it in a process ──> record it; until the sampler has nothing better to
+             propose, or trials or seconds run out
+    confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until both answers are
+             shown or given up
 
 What happens when
 
-    a trial runs out of memory  it is told like any other trial; the sampler proposes nothing that would take as much
-    the user's code raises      the tune ends with its traceback. If it runs with other values, it goes on without this one
-    `max_seconds` is reached    the trial that runs is ended, and not stored. The budget has left time to confirm; an answer
-                                that could not be confirmed says so, and how many seconds it needs
-    Ctrl-C or kill              each trial was stored when it ended: the next tune of this request goes on after it
-    a confirming run fails      its config is out, for later tunes as well; the next best one is confirmed
-    nothing fits                `NothingFitsError` is raised, and stored as the result of the request
+    a trial runs out of memory    it is recorded like any other; the sampler proposes nothing that would take as much
+    the user's code raises        if it runs with other batch sizes, or without several steps in a call, the tune drops that
+                                  value and continues; otherwise it ends with the traceback
+    `max_seconds` is reached      the trial that runs is ended, and is not stored. The search stops early enough to confirm;
+                                  an answer that could not be confirmed says so, and how many seconds it needs
+    Ctrl-C or kill                the trial that runs is lost. All others were stored when they ended: the next tune of the
+                                  same request continues after the last one, and reuses the confirming runs
+    a confirming run fails        its config is excluded, also in later tunes; the next best one is confirmed
+    nothing fits                  `NothingFitsError` is raised, and stored as the result of the request
 
 This module prints nothing: the caller receives events.
 """
@@ -32,9 +38,8 @@ from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import counted
-from autofit.search.sampler import FrontierSampler
 from autofit.storage import attributes
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
@@ -42,10 +47,10 @@ from autofit.tuning import notices
 from autofit.tuning.budget import OWN_BATCH_TRIALS
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.failure import no_result_error, nothing_fits_error, out_of_time_error
-from autofit.tuning.problem import Problem, build_problem, with_one_size, with_own_steps
+from autofit.tuning.problem import Problem, build_problem, with_fixed_batch_size, with_fixed_steps
 from autofit.tuning.record import failed_tune, record_of, store
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.runner import TrialRunner, not_described, require_user_code_ran
+from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
 
@@ -79,8 +84,8 @@ class _Engine:
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
-        self._earlier: tuple[Trial, ...] = ()  # trials of an earlier tune
-        self._too_slow: list[Trial] = []  # ended at max_seconds; not stored, as they may finish in a tune with more time
+        self._resumed: tuple[Trial, ...] = ()  # trials of earlier tunes
+        self._cut_off: list[Trial] = []  # at max_seconds; not stored, as they may finish in a tune with more time
         self._confirmation: Confirmation | None = None
 
     def run(self) -> TuneRecord:
@@ -94,46 +99,49 @@ class _Engine:
         self._confirmation = Confirmation(problem, self._runner, self.study)
         answers = self._confirmation.run()
         if answers is None:
-            raise no_result_error(problem, self._runner, self._trials(), len(self._earlier))
-        if (text := notices.at_edge(problem, answers[0].config)) is not None:
+            raise no_result_error(problem, self._runner, self._trials(), len(self._resumed))
+        if (text := notices.largest_tried(problem, answers[0].config)) is not None:
             self._emit(Notice(text))
         record = record_of(problem, self._log(), answers, stop_reason)
         store(self.study, self._request, record)
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> tuple[Problem, str]:
-        """Run what the sampler proposes until there is a reason to stop; return the reason, with the problem at the end.
+        """Search until there is a reason to stop; return the problem, less the values that had to be dropped, and the reason.
 
-        At the own batch size, a few more trials may run than `max_trials`, also in a tune that is resumed.
+        At the baseline's batch size, where the models already know most, a few trials run in addition to `max_trials`.
         """
-        study, budget, most = self.study, self._runner.budget, problem.settings.max_trials
-        sampler: FrontierSampler | None = None  # a new one for each problem
+        study, budget, max_trials, where = self.study, self._runner.budget, problem.settings.max_trials, ""
         if at_own_batch:
-            most = min(len(self._trials()), most) + OWN_BATCH_TRIALS
+            max_trials, where = min(len(self._trials()), max_trials) + OWN_BATCH_TRIALS, ", at your own batch size"
+        sampler = problem.sampler(at_own_batch=at_own_batch)
         while True:
-            sampler = sampler or (problem.at_own_batch() if at_own_batch else problem).sampler()
             sampler.trials = trials = self._trials()
             plan = budget.plan(trials, problem)
             stop_reason = sampler.decide(trials).stop_reason
-            stop_reason = stop_reason or budget.stop_reason(plan, trials, most, len(self._earlier), len(self._too_slow))
+            stop_reason = stop_reason or budget.stop_reason(
+                plan, trials, max_trials, resumed=len(self._resumed), cut_off=len(self._cut_off)
+            )
             if stop_reason is not None:
                 return problem, stop_reason
 
             config = study.ask(sampler, sampler.suggest)
-            doing = f"trial {len(trials) + 1} of at most {most}" + ", at your own batch size" * at_own_batch
+            doing = f"trial {len(trials) + 1} of at most {max_trials}{where}"
             activity = Activity(doing, config, why=str(sampler.proposal), reserved_seconds=plan.reserved_seconds)
             measurement = self._runner.search_trial(config, trials, activity, plan.trial_seconds)
             trial = Trial(config, measurement, activity.why)
 
-            if measurement.is_too_slow and plan.trial_seconds < budget.most_trial_seconds:
-                self._too_slow.append(trial)
+            if measurement.ran_out_of_time and plan.trial_seconds < budget.max_trial_seconds:
+                self._cut_off.append(trial)
                 if plan.reserved_seconds:
-                    self._emit(Notice(notices.cut_short(trial)))
-            elif (without := self._without_value(problem, trial)) is not None:
-                problem, sampler = without, None
-            else:
-                self._emit(TrialEnded(study.tell(trial, problem.space.knobs())))
-                require_user_code_ran(measurement)
+                    self._emit(Notice(notices.cut_off(trial)))
+                continue
+            narrowed = self._narrowed(problem, trial)
+            if narrowed is not None:
+                problem, sampler = narrowed, narrowed.sampler(at_own_batch=at_own_batch)
+                continue
+            self._emit(TrialEnded(study.tell(trial, problem.space.knobs())))
+            raise_user_error(measurement)
 
     def _describe(self) -> Description:
         """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
@@ -141,12 +149,12 @@ class _Engine:
         self.study.set_user_attributes(self._request.metadata())
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
         described = runner.describe(asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1))
-        if not isinstance(described, Description) and described.outcome.is_oom:
+        if isinstance(described, Measurement) and described.outcome.is_oom:
             smallest = replace(asked, batch_size=replicas, workers=1, use_multiprocessing=False)
             described = runner.describe(smallest, note=f", batch {replicas}")
-            if not isinstance(described, Description):
+            if isinstance(described, Measurement) and described.outcome.is_oom:
                 raise nothing_fits_error(runner, Trial(smallest, described))
-        if not isinstance(described, Description):
+        if isinstance(described, Measurement):
             if described.outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
                 raise out_of_time_error(runner.budget, "the model and the data were built")
             raise not_described(described)
@@ -166,14 +174,14 @@ class _Engine:
         return problem
 
     def _announce(self, problem: Problem) -> None:
-        request, settings, self._earlier = self._request, problem.settings, self.study.trials()
+        request, settings, self._resumed = self._request, problem.settings, self.study.trials()
         self._emit(
             Described(
                 problem.description,
                 problem.limits,
                 request.machine,
                 request.placement.name,
-                self._earlier,
+                self._resumed,
                 settings.max_trials,
                 settings.max_seconds,
                 self._describing_seconds,
@@ -186,16 +194,16 @@ class _Engine:
         for text in notices.before(problem):
             self._emit(Notice(text))
 
-    def _without_value(self, problem: Problem, failed: Trial) -> Problem | None:
-        """Return the problem without a value that the user's code fails with; None if it did not, or fails with all."""
-        if failed.measurement.outcome is not Outcome.ERROR:
+    def _narrowed(self, problem: Problem, trial: Trial) -> Problem | None:
+        """Return the problem without the value with which the user's code failed; None if it ran, or always fails."""
+        if trial.measurement.outcome is not Outcome.ERROR:
             return None
-        description = with_own_steps(problem, failed)
+        description = with_fixed_steps(problem, trial)
         if description is not None:
-            self._emit(Notice(notices.own_steps(description)))
-        elif self._runs_at_baseline_batch(problem, failed.config):
-            description = with_one_size(problem, failed)
-            self._emit(Notice(notices.one_size(description)))
+            self._emit(Notice(notices.fixed_steps(description)))
+        elif self._runs_at_baseline_batch(problem, trial.config):
+            description = with_fixed_batch_size(problem, trial)
+            self._emit(Notice(notices.fixed_batch_size(description)))
         return None if description is None else self._problem(description)
 
     def _runs_at_baseline_batch(self, problem: Problem, failed: FitConfig) -> bool:
@@ -218,7 +226,7 @@ class _Engine:
         return measurement.outcome is Outcome.OK
 
     def _trials(self) -> tuple[Trial, ...]:
-        return (*self.study.trials(), *self._too_slow)
+        return (*self.study.trials(), *self._cut_off)
 
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error. Store it as the result if nothing fits; else remove an empty study."""

@@ -61,7 +61,7 @@ def no_result_error(
 
 
 def _ended_compiling(trial: Trial) -> bool:
-    return trial.measurement.is_too_slow and trial.measurement.evidence.phase in _FIRST_STEPS
+    return trial.measurement.ran_out_of_time and trial.measurement.evidence.phase in _FIRST_STEPS
 
 
 def out_of_time_error(budget: Budget, before: str) -> NoTrialFinishedError:

@@ -17,7 +17,7 @@ _LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be me
 def before(problem: Problem) -> Iterator[str]:
     """Yield what the user should know before the first trial."""
     yield from problem.description.notices
-    for notice in (_similar_tunes, _ends_of_a_range, _one_size, _callbacks_of_batches, _few_updates, _no_room_ahead):
+    for notice in (_similar_tunes, _ends_of_a_range, _fixed_size, _callbacks_of_batches, _few_updates, _no_room_ahead):
         if (text := notice(problem)) is not None:
             yield text
 
@@ -39,16 +39,16 @@ def _ends_of_a_range(problem: Problem) -> str | None:
     )
 
 
-def _one_size(problem: Problem) -> str | None:
-    return None if problem.description.fixed_batch_size is None else one_size(problem.description)
+def _fixed_size(problem: Problem) -> str | None:
+    return None if problem.description.fixed_batch_size is None else fixed_batch_size(problem.description)
 
 
-def one_size(description: Description) -> str:
+def fixed_batch_size(description: Description) -> str:
     """Say that the batch size is not tuned, and why."""
     return f"batch_size is not tuned: {description.fixed_batch_size_reason}"
 
 
-def own_steps(description: Description) -> str:
+def fixed_steps(description: Description) -> str:
     """Say that steps in a call are not tuned, and why."""
     return f"{STEPS_PER_EXECUTION} stays {description.defaults[STEPS_PER_EXECUTION]}: {description.fixed_steps_reason}"
 
@@ -88,7 +88,7 @@ def _no_room_ahead(problem: Problem) -> str | None:
     )
 
 
-def cut_short(trial: Trial) -> str:
+def cut_off(trial: Trial) -> str:
     """Say that a trial was ended for the sake of the confirming runs."""
     seconds = format_seconds(trial.measurement.seconds)
     return f"{trial.config}: ended after {seconds}, because max_seconds left no more time for this trial"
@@ -101,7 +101,7 @@ def lowered(limits: Limits) -> str:
     return f"your training ran out of memory with an earlier result: trials may take at most {most}"
 
 
-def at_edge(problem: Problem, chosen: FitConfig) -> str | None:
+def largest_tried(problem: Problem, chosen: FitConfig) -> str | None:
     """Say that a batch size above the default space may be faster, if the choice is the largest of that space."""
     settings, sizes = problem.settings, problem.space.batch_size or ()
     is_bounded = settings.effective_batch_size or settings.batch_size != TUNE or _few_updates(problem)

@@ -73,10 +73,6 @@ class Problem:
         """Return whether trials of a config count."""
         return config in self.space or config == self.baseline
 
-    def at_own_batch(self) -> Problem:
-        """Return the same problem with the baseline's batch size alone."""
-        return replace(self, space=replace(self.space, batch_size=(self.own_batch,)))
-
     @property
     def context(self) -> SearchContext:
         """What the models of the search need to know."""
@@ -92,14 +88,16 @@ class Problem:
             warm_start=self.warm_start,
         )
 
-    def sampler(self) -> FrontierSampler:
+    def sampler(self, *, at_own_batch: bool = False) -> FrontierSampler:
         """Return a new sampler; one that the user gave is restricted to what is predicted to fit."""
-        settings = self.settings
+        settings, space = self.settings, self.space
+        if at_own_batch:
+            space = replace(space, batch_size=(self.baseline.batch_size,))
         own: Callable[..., FrontierSampler] = partial(
             FrontierSampler, search=LargestBatch if settings.batch_size == LARGEST else FrontierSearch
         )
         make = own if settings.options.sampler is None else partial(BoundedSampler, settings.options.sampler)
-        return make(self.space, baseline=self.baseline, **vars(self.context))
+        return make(space, baseline=self.baseline, **vars(self.context))
 
 
 def build_problem(request: TuneRequest, description: Description, study: TuningStudy) -> Problem:
@@ -219,7 +217,7 @@ def _similar_trials(request: TuneRequest, description: Description, study: Tunin
     )
 
 
-def with_own_steps(problem: Problem, failed: Trial) -> Description | None:
+def with_fixed_steps(problem: Problem, failed: Trial) -> Description | None:
     """Return the description of a workload whose code fails with such steps in a call; None if they are the user's."""
     steps, own = failed.config.steps_per_execution, problem.baseline.steps_per_execution
     if steps == own or STEPS_PER_EXECUTION in problem.settings.space.values():
@@ -228,7 +226,7 @@ def with_own_steps(problem: Problem, failed: Trial) -> Description | None:
     return replace(problem.description, fixed_steps_reason=reason)
 
 
-def with_one_size(problem: Problem, failed: Trial) -> Description:
+def with_fixed_batch_size(problem: Problem, failed: Trial) -> Description:
     """Return the description of a workload whose code fails for batch sizes other than the baseline's."""
     size, error = problem.baseline.batch_size, failed.measurement.evidence.reason.strip()
     reason = (

@@ -195,11 +195,11 @@ def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Seque
         measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
         trials.append(Trial(config, measurement))
         emit(TrialEnded(trials[-1]))
-        require_user_code_ran(measurement)
+        raise_user_error(measurement)
     return tuple(trials)
 
 
-def require_user_code_ran(measurement: Measurement) -> Measurement:
+def raise_user_error(measurement: Measurement) -> Measurement:
     """Return a measurement; raise `UserCodeError` if the user's code raised in its trial."""
     if measurement.outcome is Outcome.ERROR:
         evidence = measurement.evidence
@@ -210,7 +210,7 @@ def require_user_code_ran(measurement: Measurement) -> Measurement:
 
 def not_described(measurement: Measurement) -> NoTrialFinishedError:
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
-    require_user_code_ran(measurement)
+    raise_user_error(measurement)
     slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
-    remedy = slow if measurement.is_too_slow else ""
+    remedy = slow if measurement.ran_out_of_time else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")
