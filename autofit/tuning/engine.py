@@ -13,18 +13,6 @@ out.)
     confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until both answers are
              shown or given up
 
-What happens when
-
-    a trial runs out of memory    it is recorded like any other; the sampler proposes nothing that would take as much
-    the user's code raises        if it runs with other batch sizes, or without several steps in a call, the tune drops that
-                                  value and continues; otherwise it ends with the traceback
-    `max_seconds` is reached      the trial that runs is ended, and is not stored. The search stops early enough to confirm;
-                                  an answer that could not be confirmed says so, and how many seconds it needs
-    Ctrl-C or kill                the trial that runs is lost. All others were stored when they ended: the next tune of the
-                                  same request continues after the last one, and reuses the confirming runs
-    a confirming run fails        its config is excluded, also in later tunes; the next best one is confirmed
-    nothing fits                  `NothingFitsError` is raised, and stored as the result of the request
-
 This module prints nothing: the caller receives events.
 """
 
@@ -67,6 +55,17 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
         engine.study.close()
 
 
+# What happens when
+#
+#   a trial runs out of memory   it is recorded like any other; the sampler proposes nothing that would take as much
+#   the user's code raises       if it runs with other batch sizes, or without several steps in a call, the tune drops that
+#                                value and continues; otherwise it ends with the traceback
+#   `max_seconds` is reached     the trial that runs is ended, and not stored. The search stops early enough to confirm; an
+#                                answer that could not be confirmed says so, and how many seconds it needs
+#   Ctrl-C or kill               the trial that runs is lost. All others were stored when they ended: the next tune of the
+#                                same request continues after the last one, and uses the confirming runs again
+#   a confirming run fails       its config is excluded, also in later tunes; the next best one is confirmed
+#   nothing fits                 `NothingFitsError` is raised, and stored as the result of the request
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit, self._started_at = emit, time.time()
@@ -107,7 +106,7 @@ class _Engine:
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> tuple[Problem, str]:
-        """Search until there is a reason to stop; return the problem, less the values that had to be dropped, and the reason.
+        """Search until there is a reason to stop; return the problem, without the values that were dropped, and the reason.
 
         At the baseline's batch size, where the models already know most, a few trials run in addition to `max_trials`.
         """
