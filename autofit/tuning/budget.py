@@ -10,7 +10,7 @@ A run that is still in progress at `max_seconds` is ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -135,10 +135,6 @@ class Budget:
     def allows_repeats(self, measured: Measurement) -> bool:
         """Return whether there is time to repeat a disturbed trial: the search, which learns more, comes first."""
         return self.seconds_left() > _REPEATS_RATIO * measured.seconds
-
-    def allows_runs(self, configs: Iterable[FitConfig], trials: Sequence[Trial]) -> bool:
-        """Return whether there is time for a confirming run of each of these configs; `trials` are all trials so far."""
-        return sum(confirming_seconds(config, trials) for config in configs) <= self.seconds_left()
 
     def allows_rounds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool) -> bool:
         """Return whether there is time for rounds of these configs; all but the first look must end in a grid's time."""

@@ -8,10 +8,8 @@ Every run is stored when it ends, so a tune that was killed resumes where it sto
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -69,9 +67,9 @@ class Confirmation:
                 continue
             held = (answers.same_batch.answer, answers.fastest.answer)
             alone = next((config for config in held if config is not None and not self._runs_of(config)), None)
-            if alone is None or not budget.allows_runs((alone,), self._ran()):
+            if alone is None or not budget.allows_rounds((alone,), 1, self._ran(), is_first=True):
                 break
-            if self._run_of_round(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
+            if self._run(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
                 break  # it was cut short; had it failed, another config might be the answer
         own = self._answer(answers.same_batch) if has_own else None
         if own is None or answers.fastest.answer != answers.same_batch.answer or self._unconfirmed is not None:
@@ -118,7 +116,7 @@ class Confirmation:
             for _ in range(rounds):
                 rates: dict[FitConfig, float] = {}
                 for config in (configs := answers.next_round()):
-                    measurement = self._run_of_round(config)
+                    measurement = self._run(config)
                     if measurement is None:
                         break
                     rates[config] = measurement.samples_per_second or 0.0
@@ -141,11 +139,11 @@ class Confirmation:
             answers.same_batch.needed_seconds = needed if answers.same_batch.is_open else None
             answers.give_up()
 
-    def _run_of_round(self, config: FitConfig) -> Measurement | None:
-        """Run a config and return its measurement; None if it failed, which takes it out, or was cut short.
+    def _run(self, config: FitConfig) -> Measurement | None:
+        """Run a config, or take the stored run of a tune that was killed; None if it failed or `max_seconds` cut it off.
 
-        If only validation does not fit, repeat with smaller batches for it. Only the first run of a config validates: the
-        memory of validation counts, its time does not.
+        A failure excludes its config. If only validation does not fit, the run is repeated with smaller validation batches.
+        Only the first run of a config validates: the memory of validation counts, its time does not.
         """
         is_baseline, done = config == self._baseline, len(self._runs_of(config))
         stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
@@ -153,24 +151,52 @@ class Confirmation:
         measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
         last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
         activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
-        confirm = functools.partial(self._runner.confirm, config, measured, activity, validates=not done)
-        size = self._validation_sizes.get(config)
-        measurement = self._run(stage, config, size, functools.partial(confirm, size))
-        while self._may_validate_smaller(config, measurement, size):
-            larger = size or config.batch_size or 1
-            size = self._validation_sizes[config] = self._problem.request.placement.shared(
-                max(1, larger // _VALIDATION_SHRINK_FACTOR)
+        while True:
+            size = self._validation_sizes.get(config)
+            run = self._stored_run(stage, config, size)
+            if run is None:
+                measurement = self._runner.confirm(config, measured, activity, size, validates=not done)
+                run = Trial(config, raise_user_error(measurement), stage=stage, validation_batch_size=size)
+            outcome = run.measurement.outcome
+            if outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left():
+                text = f"{config}: the run ended before it was complete, because max_seconds is used up"
+                self._runner.emit(Notice(text))
+                self._cut(LOOKS[0])
+                self._answers.give_up()
+                return None
+            smaller = None if is_baseline else self._smaller_validation_batch(run)
+            if outcome is not Outcome.OK and not is_baseline and smaller is None:
+                run = self._study.add(run, self._problem.space.knobs())
+            self.runs = (*self.runs, run)
+            stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
+            self._study.set_attribute(attributes.RUNS, stored)
+            self._runner.emit(TrialEnded(run))
+            if smaller is None:
+                break
+            self._runner.emit(
+                Notice(f"validation does not fit with batch size {size or config.batch_size}; trying {smaller}")
             )
-            self._runner.emit(Notice(f"validation does not fit with batch size {larger}; trying {size}"))
-            measurement = self._run(stage, config, size, functools.partial(confirm, size))
-        if measurement.outcome is Outcome.OK:
-            return measurement
-        if self._was_cut_short(measurement):
-            self._cut(LOOKS[0])
-            self._answers.give_up()
-        else:
-            self._answers.drop(config, measurement.outcome)
+            self._validation_sizes[config] = smaller
+        if outcome is Outcome.OK:
+            return run.measurement
+        self._answers.drop(config, outcome)
         return None
+
+    def _stored_run(self, stage: Stage, config: FitConfig, size: int | None) -> Trial | None:
+        key = stage, config, size
+        run = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
+        if run is not None:
+            self._reusable.remove(run)
+        return run
+
+    def _smaller_validation_batch(self, run: Trial) -> int | None:
+        """Return a batch size to validate with if only validation did not fit; None if it did, or has no smaller one."""
+        phase, placement = run.measurement.evidence.phase, self._problem.request.placement
+        size = run.validation_batch_size or run.config.batch_size or 1
+        only_validation = run.measurement.outcome.is_oom and phase is not None and phase.validates
+        if not self._may_shrink or not only_validation or size <= placement.count:
+            return None
+        return placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
 
     def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
@@ -213,41 +239,3 @@ class Confirmation:
         rates = [run.samples_per_second or 0.0 for run in self._runs_of(config)]
         trials = [trial.samples_per_second for trial in self._ran() if trial.config == config]
         return Challenger(config, statistics.median(rates or trials or [0.0]), self._answers.speedup(config))
-
-    def _run(
-        self, stage: Stage, config: FitConfig, validation_batch_size: int | None, measure: Callable[[], Measurement]
-    ) -> Measurement:
-        """Run a config after the search, or reuse a stored run of a tune that was killed.
-
-        A failure counts against its config. A run that `max_seconds` cut short is not a failure, and is not stored.
-        """
-        key = stage, config, validation_batch_size
-        trial = next((run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key), None)
-        if trial is not None:
-            self._reusable.remove(trial)
-        else:
-            measurement = raise_user_error(measure())
-            trial = Trial(config, measurement, stage=stage, validation_batch_size=validation_batch_size)
-        if self._was_cut_short(trial.measurement):
-            self._runner.emit(Notice(f"{config}: the run ended before it was complete, because max_seconds is used up"))
-            return trial.measurement
-        failed = trial.measurement.outcome is not Outcome.OK
-        may_shrink = self._may_validate_smaller(config, trial.measurement, validation_batch_size)
-        if failed and stage is not Stage.BASELINE and not may_shrink:
-            trial = self._study.add(trial, self._problem.space.knobs())
-        self.runs = (*self.runs, trial)
-        stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
-        self._study.set_attribute(attributes.RUNS, stored)
-        self._runner.emit(TrialEnded(trial))
-        return trial.measurement
-
-    def _may_validate_smaller(self, config: FitConfig, measurement: Measurement, size: int | None) -> bool:
-        """Return whether a run ran out of memory in its validation, and a smaller validation batch can be tried."""
-        phase, least = measurement.evidence.phase, self._problem.request.placement.count
-        if not self._may_shrink or config == self._baseline or (size or config.batch_size or 1) <= least:
-            return False
-        return measurement.outcome.is_oom and phase is not None and phase.validates
-
-    def _was_cut_short(self, measurement: Measurement) -> bool:
-        """Return whether a run was ended because the tune ran out of time, which does not count against its config."""
-        return measurement.outcome is Outcome.TIMEOUT and not self._runner.budget.seconds_left()
