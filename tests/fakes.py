@@ -8,7 +8,7 @@ from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
-from autofit.search.config_arrays import ConfigArrays
+from autofit.search.context import ConfigArrays
 from autofit.tuning import cached, engine
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import Options, TuneSettings
@@ -151,7 +151,7 @@ def collect(engine, *args, **kwargs):
 
 def arrays(*configs, cores=8):
     """Configs as the search's models take them."""
-    return ConfigArrays.of(configs, cores)
+    return ConfigArrays(configs, cores)
 
 
 def searched(events):

@@ -4,7 +4,7 @@
           ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if there are none
           └─> messages: label, less, more
 
-A new knob is a row here, a field of `FitConfig` and `SearchSpace`, which type checkers know, and the place where it acts.
+A new knob is a row here, a field of `FitConfig` and `Baseline`, which type checkers know, and the place where it acts.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
-from autofit.search.config_arrays import ConfigArrays, Mask
+from autofit.search.context import ConfigArrays, Mask
 
 _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
 
@@ -20,13 +20,16 @@ _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not 
 def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mask:
     """Return which configs an OOM, a hang or a timeout among the trials rules out."""
     out = np.zeros(len(configs), bool)
+    ran = ConfigArrays([t.config for t in trials if t.measurement.outcome is Outcome.OK], cores)
     for trial in trials:
-        failed, outcome = ConfigArrays.of([trial.config], cores), trial.measurement.outcome
+        failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
         out |= dominated_by(configs, failed, outcome)
         if trial.measurement.evidence.hung:
             out |= like_a_hang(configs, failed)
         elif outcome is Outcome.TIMEOUT:
-            out |= hardly_faster(configs, failed) | slow_to_start(configs, failed, trials, cores)
+            out |= hardly_faster(configs, failed)
+            # starting its processes took so long if as large a batch has finished in the main process or with threads
+            out |= configs.processes & failed.processes & (failed.batch <= ran.batch[~ran.processes].max(initial=0.0))
     return out
 
 
@@ -34,10 +37,8 @@ def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
     """List the trials that may be chosen: all trials of their config fit, and no OOM rules the config out."""
     failed = {trial.config for trial in trials if not trial.fits(limits)}
     # an OOM compares AUTOTUNE with AUTOTUNE only, so the number of cores does not matter
-    arrays = ConfigArrays.of([trial.config for trial in trials], cores=1)
-    dominated = np.zeros(len(arrays), bool)
-    for trial in trials:
-        dominated |= dominated_by(arrays, ConfigArrays.of([trial.config], cores=1), trial.measurement.outcome)
+    ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
+    dominated = ruled_out(ConfigArrays([trial.config for trial in trials], cores=1), ooms, cores=1)
     return [
         trial
         for trial, is_dominated in zip(trials, dominated, strict=True)
@@ -49,23 +50,18 @@ def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) 
     """Return which configs cannot fit if one config ran out of memory; all False for any other outcome.
 
     Device memory grows only with the batch size. Host memory also grows with workers, processes and queue, so a host OOM
-    rules out the configs that are at least as large in every knob. AUTOTUNE is neither larger nor smaller than a number:
-    it is compared only with AUTOTUNE.
+    rules out the configs that are at least as large in every knob. AUTOTUNE is compared only with AUTOTUNE.
     """
-    larger = configs.batch >= failed.batch
+    larger = (configs.batch >= failed.batch) & outcome.is_oom
     if outcome is Outcome.HOST_OOM:
         same_kind = (configs.auto_workers == failed.auto_workers) & (configs.auto_queue == failed.auto_queue)
         larger &= same_kind & (configs.workers >= failed.workers)
         larger &= (configs.processes >= failed.processes) & (configs.queue >= failed.queue)
-    return larger if outcome.is_oom else np.zeros(len(configs), bool)
+    return np.asarray(larger)
 
 
 def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
-    """Return which configs may hang, given one that did.
-
-    If the config that hung has a queue, these have a queue and at least as many workers of the same kind. If it has none,
-    these have none, and at least the same batch size.
-    """
+    """Return which configs may hang as one did: with as many workers of its kind, or without a queue, as large a batch."""
     same_kind = (configs.processes == hung.processes) & (configs.queued == hung.queued)
     return np.asarray(same_kind & np.where(hung.queued, configs.workers >= hung.workers, configs.batch >= hung.batch))
 
@@ -74,13 +70,3 @@ def hardly_faster(configs: ConfigArrays, slow: ConfigArrays) -> Mask:
     """Return which configs have more than half the batch size of one that timed out, and at most its workers."""
     no_faster = (configs.workers <= slow.workers) & (configs.processes <= slow.processes)
     return np.asarray((configs.batch > _SLOW_SHARE * slow.batch) & no_faster)
-
-
-def slow_to_start(configs: ConfigArrays, slow: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mask:
-    """Return which configs have worker processes, if starting these is what took the slow config so long.
-
-    That is so if its batch size, or a larger one, has finished in the main process or with threads.
-    """
-    finished = ConfigArrays.of([t.config for t in trials if t.measurement.outcome is Outcome.OK], cores)
-    is_start = slow.processes[0] and np.any(~finished.processes & (finished.batch >= slow.batch[0]))
-    return configs.processes & bool(is_start)

@@ -27,8 +27,7 @@ from autofit.records.knobs import KNOBS
 from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
-from autofit.search.config_arrays import ConfigArrays, Mask, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
 from autofit.search.failures import ruled_out
 from autofit.search.memory import Memory, finished
 from autofit.search.rates import Prediction, Rates, ran
@@ -91,26 +90,19 @@ class Proposal:
     most_gain: float | None = None
 
     def __str__(self) -> str:
-        """Describe the reason, the change and the predicted memory for the user."""
-        share = max(self.device_share, self.host_share)
-        name = "device" if self.device_share >= self.host_share else "host"
-        memory = f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit" if share else ""
-        reason = LABELS.get(self.reason) or self._prediction()
+        gain, share = self.gain or 0.0, max(self.device_share, self.host_share)
+        reason = LABELS.get(self.reason, f"predicted {_percent(gain)}")
+        if self.reason not in LABELS and gain < _CLEAR_GAIN and self.most_gain is not None:
+            reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
         if self.reason is Reason.RISK:
             reason += ", worth the risk of running out of memory"
-        return f"{self.change}: {reason}{memory}" if self.change else f"{reason}{memory}"
-
-    def _prediction(self) -> str:
-        """Describe the expected gain; add the upper end of its interval if the uncertainty is the reason for the trial."""
-        gain = self.gain or 0.0
-        predicted = f"predicted {_percent(gain)}"
-        if gain >= _CLEAR_GAIN or self.most_gain is None:
-            return predicted
-        return f"{predicted}, but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
+        if share:
+            name = "device" if self.device_share >= self.host_share else "host"
+            reason += f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit"
+        return f"{self.change}: {reason}" if self.change else reason
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """The next step of a search: try the proposal, or stop.
 
     With a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or None if none remains.
@@ -124,18 +116,15 @@ class Feasible(NamedTuple):
     """What may be tried, with an entry for each config.
 
     `possible` configs have not run, no failure rules them out, they are near the finished trials, and the upper bound of
-    their host memory is within the limit. For `safe` ones, that of their device memory is as well. `chance` is the
-    probability that it fits. `device` and `host` are the upper bounds as shares of the limits; `likely` is the expected
-    share of the memory with the higher bound.
+    their host memory is within the limit. For `safe` ones, that of their device memory is as well; `chance` is the
+    probability of that. `shares` are those of a `Proposal`: for each config of the device, of the host, and the likely one.
     """
 
     untried: Mask
     possible: Mask
     safe: Mask
     chance: Vector
-    device: Vector
-    host: Vector
-    likely: Vector
+    shares: Matrix
 
 
 class FrontierSearch:
@@ -143,27 +132,23 @@ class FrontierSearch:
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
         self.configs = _configs(space)
-        self._arrays = ConfigArrays.of(self.configs, context.cores)
+        self._arrays = ConfigArrays(self.configs, context.cores)
         self._index = {config: index for index, config in enumerate(self.configs)}
         self._baseline, self._context = baseline, context
         self._last: tuple[tuple[Trial, ...], tuple[Feasible, Prediction | None]] | None = None
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
-        """Propose the next config after these trials, or give the reason to stop."""
-        rated = ran(trials)
-        feasible, rates = self._outlook(trials)
-        if rates is None:
-            return self._probe(trials, feasible)
-        if not feasible.possible.any():
+        rated, (feasible, rates) = ran(trials), self.outlook(trials)
+        if rates is not None and not feasible.possible.any():
             is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
-        if not rated:
-            return self._warm(feasible, rates) if feasible.safe.any() else self._probe(trials, feasible)
-        return self._best(rated, feasible, rates)
+        if rates is None or not (rated or feasible.safe.any()):
+            return self._probe(trials, feasible)
+        return self._best(rated, feasible, rates) if rated else self._warm(feasible, rates)
 
     def near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
         """Propose the config nearest to a wanted one among those predicted to fit; if there are none, do as `propose`."""
-        feasible, _ = self._outlook(trials)
+        feasible, _ = self.outlook(trials)
         if not feasible.safe.any():
             return self.propose(trials)
         chosen = self._nearest(wanted, feasible.safe)
@@ -172,11 +157,14 @@ class FrontierSearch:
 
     def snapped(self, config: FitConfig) -> FitConfig:
         """Return the config of the space that is nearest to any config."""
-        return self.configs[self._nearest(config, np.ones(len(self.configs), bool))]
+        return self.configs[self._nearest(config)]
 
-    def feasible(self, trials: Sequence[Trial]) -> Feasible:
-        """Return which configs may be tried after these trials, and the predicted memory of each."""
-        context, arrays = self._context, self._arrays
+    def outlook(self, trials: Sequence[Trial]) -> tuple[Feasible, Prediction | None]:
+        """Return what may be tried after these trials, and the predicted rates; None for the rates if nothing has run."""
+        trials = tuple(trials)
+        if self._last is not None and self._last[0] == trials:  # Optuna asks twice
+            return self._last[1]
+        context, arrays, rated, rates = self._context, self._arrays, ran(trials), None
         (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
         upper, host_upper = device + _BOUND_DEVIATIONS * device_off, host + _BOUND_DEVIATIONS * host_off
         untried = ~ruled_out(arrays, trials, context.cores)
@@ -184,31 +172,22 @@ class FrontierSearch:
         possible = untried & (host_upper <= 1 - context.headroom)
         if done := [t.config for t in finished(trials, context)]:
             has_many = sum(t.measurement.outcome.is_oom for t in trials) >= context.max_oom
-            near, leap = ConfigArrays.of(done, context.cores), 1 if has_many else _LEAP_FACTOR
+            near, leap = ConfigArrays(done, context.cores), 1 if has_many else _LEAP_FACTOR
             possible &= arrays.batch <= leap * near.batch.max()
             possible &= arrays.worker_processes <= leap * max(1.0, near.worker_processes.max())
+        if rated or (not trials and ran(context.warm_start)):
+            rates = Rates(rated, context).predict(arrays)
+            is_call = arrays.steps > arrays.steps.min()
+            possible &= ~(is_call & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates.mean)))
         chance = _normal_probability((1 - device) / np.maximum(device_off, 1e-9))
-        safe, likely = possible & (upper <= 1 - context.headroom), np.where(upper >= host_upper, device, host)
-        return Feasible(untried, possible, safe, chance, upper, host_upper, likely)
-
-    def _outlook(self, trials: Sequence[Trial]) -> tuple[Feasible, Prediction | None]:
-        """Return what may be tried after these trials, and the predicted rates; None for the rates if nothing has run."""
-        trials = tuple(trials)
-        if self._last is None or self._last[0] != trials:  # Optuna asks twice
-            feasible, rated, rates = self.feasible(trials), ran(trials), None
-            if rated or (not trials and ran(self._context.warm_start)):
-                rates = Rates(rated, self._context).predict(self._arrays)
-                steps, least_steps = self._arrays.steps, self._arrays.steps.min()
-                is_long = (steps > least_steps) & (steps * self._arrays.batch > _CALL_SECONDS * np.exp(rates.mean))
-                feasible = feasible._replace(possible=feasible.possible & ~is_long, safe=feasible.safe & ~is_long)
-            self._last = trials, (feasible, rates)
+        safe = possible & (upper <= 1 - context.headroom)
+        shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
+        self._last = trials, (Feasible(untried, possible, safe, chance, shares), rates)
         return self._last[1]
 
     def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
-        """Propose the config that is worth most, or stop if none is worth a trial."""
-        context = self._context
+        context, present = self._context, self._nearest(self._baseline)
         leaders = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
-        present = self._index[self.snapped(self._baseline)]
         if not leaders and feasible.possible[present]:
             leaders = [present]  # none of this space has run: what may be faster than the present config is worth a trial
         if not leaders:  # nothing to compare with, as the present config does not run: what is fast and likely to fit
@@ -216,7 +195,14 @@ class FrontierSearch:
             return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
         leader = max(leaders, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
-        improvement = expected_improvement(lead, deviation * _learnt_share(deviation, rates.noise))
+        # the part of the deviation that a trial and a first look resolve, if one run errs by `noise` (Frazier, Powell and
+        # Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009)
+        resolved = deviation * (deviation / np.maximum(np.hypot(deviation, rates.noise / math.sqrt(1 + LOOKS[0])), 1e-9))
+        # the expected improvement over the leader in log rate, if the lead is normally distributed and below 0 counts as 0
+        # (Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998)
+        z = lead / np.maximum(resolved, 1e-9)
+        density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
+        improvement = lead * _normal_probability(z) + resolved * density
         seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
         trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
@@ -225,18 +211,17 @@ class FrontierSearch:
             stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
             if feasible.safe.any():  # a caller that goes on all the same takes no risk
                 chosen = _cheapest(value, feasible.safe)
-        decision = self._proposed(
+        return self._proposed(
             chosen,
             Reason.PROMISE if feasible.safe[chosen] else Reason.RISK,
             feasible,
+            stop_reason,
             gain=math.expm1(lead[chosen]),
             most_gain=math.expm1(lead[chosen] + _INTERVAL_DEVIATIONS * deviation[chosen]),
             change=difference(self.configs[chosen], self.configs[leader]),
         )
-        return Decision(decision.proposal, stop_reason)
 
     def _warm(self, feasible: Feasible, rates: Prediction) -> Decision:
-        """Propose the config nearest to the baseline among those that an earlier tune predicts to be near the best."""
         mean = np.where(feasible.safe, rates.mean, -np.inf)
         near = np.flatnonzero(mean >= mean.max() + math.log1p(-self._context.tolerance))
         chosen = min(near, key=lambda index: distance(self.configs[index], self._baseline))
@@ -258,16 +243,15 @@ class FrontierSearch:
         target = FitConfig(batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution)
         return self._proposed(self._nearest(target, feasible.safe), Reason.PROBE, feasible)
 
-    def _nearest(self, config: FitConfig, among: Mask) -> int:
-        """Return the index of the config nearest to any config among some of the space."""
-        apart = self._arrays.coordinates - ConfigArrays.of([config], self._context.cores).coordinates
+    def _nearest(self, config: FitConfig, among: Mask | bool = True) -> int:
+        apart = self._arrays.coordinates - ConfigArrays([config], self._context.cores).coordinates
         return int(np.argmin(np.where(among, (_WEIGHTS * np.abs(apart)).sum(1), np.inf)))
 
-    def _proposed(self, index: int, reason: Reason, feasible: Feasible, **predicted: Any) -> Decision:
-        """Propose the config with this index; `predicted` sets the fields of `Proposal` that describe its rate."""
-        device, host, likely = (float(shares[index]) for shares in (feasible.device, feasible.host, feasible.likely))
-        memory = {"device_share": device, "host_share": host, "likely_share": likely, **predicted}
-        return Decision(Proposal(self.configs[index], reason, **memory))
+    def _proposed(
+        self, index: int, reason: Reason, feasible: Feasible, stop: str | None = None, **predicted: Any
+    ) -> Decision:
+        memory = zip(("device_share", "host_share", "likely_share"), feasible.shares[:, index].tolist(), strict=True)
+        return Decision(Proposal(self.configs[index], reason, **dict(memory), **predicted), stop)
 
 
 class LargestBatch(FrontierSearch):
@@ -293,35 +277,15 @@ def _percent(gain: float) -> str:
 
 def difference(config: FitConfig, other: FitConfig) -> str:
     """Describe how a config differs from another, in a few words."""
-    words = []
-    for knob, row in KNOBS.items():
-        value, reference = getattr(config, knob), getattr(other, knob)
-        if value is None or reference is None or value == reference or (row.of_queue and not config.has_queue):
-            continue
-        if AUTOTUNE in (value, reference):
-            words.append(f"{row.label} {value_in_words(value)}")
-        else:
-            words.append(f"{row.more if value > reference else row.less} {row.label}".strip())
+    pairs = [(row, getattr(config, knob), getattr(other, knob)) for knob, row in KNOBS.items()]
+    words = (
+        f"{row.label} {value_in_words(value)}"
+        if AUTOTUNE in (value, reference)
+        else f"{row.more if value > reference else row.less} {row.label}".strip()
+        for row, value, reference in pairs
+        if None not in (value, reference) and value != reference and (config.has_queue or not row.of_queue)
+    )
     return ", ".join(words)
-
-
-def expected_improvement(lead: Vector, deviation: Vector) -> Vector:
-    """Return the expected improvement over the best config, in log rate.
-
-    A config's lead is normally distributed, with mean `lead` and standard deviation `deviation`; below 0 it counts as 0.
-    Source: Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998.
-    """
-    z = lead / np.maximum(deviation, 1e-9)
-    density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
-    return np.asarray(lead * _normal_probability(z) + deviation * density)
-
-
-def _learnt_share(deviation: Vector, noise: float) -> Vector:
-    """Return the share of a deviation that further runs resolve, if one run errs by `noise`: a trial and a first look.
-
-    Source: Frazier, Powell and Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009.
-    """
-    return deviation / np.maximum(np.hypot(deviation, noise / math.sqrt(1 + LOOKS[0])), 1e-9)
 
 
 def _cheapest(value: Vector, configs: Mask) -> int:
@@ -331,13 +295,11 @@ def _cheapest(value: Vector, configs: Mask) -> int:
 
 
 def _normal_probability(z: Vector) -> Vector:
-    """Return the probability that a standard normal variable is below each value."""
     from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
 
     return np.asarray(ndtr(z))
 
 
-@functools.lru_cache
+@functools.lru_cache  # many tunes of a sweep have the same space
 def _configs(space: SearchSpace) -> tuple[FitConfig, ...]:
-    """Return the configs of a space, cheapest first; many tunes of a sweep have the same space."""
     return tuple(sorted(space.configs(), key=cost))

@@ -24,8 +24,7 @@ import numpy as np
 from autofit.records.description import Description, Footprint
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
-from autofit.search.config_arrays import ConfigArrays, Matrix, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 
 # relative noises of a device peak: on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
 # overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (tests/benchmarks/device_peaks.py)
@@ -43,7 +42,6 @@ _WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: 
 _PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst
 _ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
 _DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (assumed)
-_OF_ARRAYS = ("arrays", "tensors", "conversion")  # parts that exist only if the data is in arrays
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 
 
@@ -57,124 +55,113 @@ class Prediction(NamedTuple):
 class Line:
     """Bayesian linear regression with relative noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
 
-    Each coefficient has a Gaussian `prior`, a mean and a deviation; the first feature is the constant. A row of `failed`
-    that is expected to be below the `limit` is added as a value just above it.
+    Each coefficient has a Gaussian `prior`, a mean and a deviation; the first feature is the constant. A config that failed
+    but is expected to be below the `limit` is added as a value just above it.
     """
 
-    def __init__(
-        self,
-        prior: Sequence[tuple[float, float]],
-        rows: Matrix,
-        values: Sequence[float],
-        noise: float,
-        failed: Matrix,
-        limit: float,
-    ) -> None:
-        self.noise = noise
-        self._prior, deviation = np.array(prior, float).T
-        self._precision = np.diag(1 / np.square(deviation))
-        self._fit(rows, np.array(values, float))
-        below = failed[failed @ self._mean < limit]
-        if len(below):
-            self._fit(np.vstack([rows, below]), np.append(values, [limit * (1 + noise)] * len(below)))
+    _noise, _jump = _HOST_NOISE, 0.0  # relative deviations from run to run, and beyond the largest batch that ran
 
-    def predict(self, rows: Matrix) -> tuple[Vector, Vector]:
-        """Predict the expected value and the standard deviation, including noise, for each row of features."""
+    def __init__(self, prior: Matrix, ran: ConfigArrays, peaks: Vector, failed: ConfigArrays, limit: int | None) -> None:
+        self._sizes, self._peaks = ran.batch, peaks
+        self._prior, self._precision = prior[:, 0], np.diag(1 / np.square(prior[:, 1]))
+        rows, rows_failed = self._rows(ran), self._rows(failed)
+        self._fit(rows, peaks)
+        below = rows_failed[rows_failed @ self._mean < (limit or 0)]
+        if len(below):
+            self._fit(np.vstack([rows, below]), np.append(peaks, [(limit or 0) * (1 + self._noise)] * len(below)))
+
+    def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
+        """Predict the expected bytes of configs, and the standard deviations of a reading."""
+        rows, octaves = self._rows(configs), np.log2(np.maximum(1.0, configs.batch / max(self._sizes, default=math.inf)))
         mean = np.maximum(rows @ self._mean, 0.0)
-        return mean, np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self.noise * mean))
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
+        beyond = np.hypot(_ERROR_PER_OCTAVE * octaves, self._jump * (octaves > 0))
+        return mean, np.hypot(deviation, mean * beyond)
 
     def _fit(self, rows: Matrix, values: Vector) -> None:
-        weights = 1 / np.square(self.noise * np.maximum(values, 1.0))
+        weights = 1 / np.square(self._noise * np.maximum(values, 1.0))
         self._covariance = np.linalg.inv(self._precision + rows.T @ (weights[:, None] * rows))
         mean: Vector = self._covariance @ (self._precision @ self._prior + rows.T @ (weights * values))
         self._mean = np.append(mean[:1], np.maximum(mean[1:], 0.0))
 
+    def _rows(self, configs: ConfigArrays) -> Matrix:
+        raise NotImplementedError
 
-class DeviceLine:
+
+class DeviceLine(Line):
     """The line of device memory; `is_known` is False if there is neither an estimate nor a peak."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
-        self._on_cpu, self._footprints = context.on_cpu, context.description.footprints
+        self._footprints, self._jump = context.description.footprints, 0.0 if context.on_cpu else _GPU_JUMP
         done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]
-        self._peaks = [(t.config.batch_size or 1, float(t.measurement.device_peak_bytes or 0)) for t in done]
-        self.is_known = bool(self._peaks or self._footprints)
-        sizes, peaks = [size for size, _ in self._peaks], [peak for _, peak in self._peaks]
-        self._largest = max(sizes, default=math.inf)
+        ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.DEVICE_OOM)
+        peaks = np.array([t.measurement.device_peak_bytes for t in done], float)
+        self.is_known, self._has_run = bool(done or self._footprints), bool(len(ran) or len(failed))
         if self._footprints:  # the constant, and the factor of the estimate
             first = self._footprints[0]
-            constant = max(1.0, first.error_bytes(first.device_bytes) / 2, 0.0 if self._on_cpu else _GPU_CONSTANT_BYTES)
-            prior = (0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))
+            constant = max(1.0, first.error_bytes(first.device_bytes) / 2, 0.0 if context.on_cpu else _GPU_CONSTANT_BYTES)
+            prior = np.array([(0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))])
         else:  # an allocator may count 0 bytes for small tensors
-            steepest = max([1.0, *(peak / size for size, peak in self._peaks)])
-            prior = (0.0, max([1.0, *peaks])), (0.0, steepest)
+            prior = np.array([(0.0, max([1.0, *peaks])), (0.0, max([1.0, *(peaks / ran.batch)]))])
         on_cpu = _COMPILED_NOISE if context.description.jit_compile else _OVERLAPPING_NOISE
-        rows, failed = self._rows(np.array(sizes, float)), self._rows(_failed(trials, context, Outcome.DEVICE_OOM).batch)
-        self._has_run = bool(len(rows) or len(failed))
-        limit = float(context.limits.device_bytes or 0)
-        self._line = Line(prior, rows, peaks, on_cpu if self._on_cpu else _GPU_NOISE, failed, limit)
+        self._noise = on_cpu if context.on_cpu else _GPU_NOISE
+        super().__init__(prior, ran, peaks, failed, context.limits.device_bytes)
 
-    def predict(self, batch: Vector) -> tuple[Vector, Vector]:
-        """Predict expected values and standard deviations in bytes; 0 if nothing is known."""
+    def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         if not self.is_known:
-            return np.zeros(len(batch)), np.zeros(len(batch))
+            return np.zeros(len(configs)), np.zeros(len(configs))
+        estimated = self._rows(configs)[:, 1]
         if not self._has_run:  # 95% of estimates are within their error
-            estimated = estimates(self._footprints, batch)
             return estimated, np.array([self._footprints[0].error_bytes(one) / 2 for one in estimated])
-        mean, deviation = self._line.predict(self._rows(batch))
-        jump = 0.0 if self._on_cpu else _GPU_JUMP
-        deviation = np.hypot(deviation, mean * _error_beyond(batch, self._largest, jump))
+        mean, deviation = super().predict(configs)
+        if self._footprints and len(set(self._sizes)) == 1:
+            # one size does not show whether the estimate is too low by a constant or by a factor
+            scaled = estimated * self._peaks[0] / estimates(self._footprints, self._sizes[:1])
+            deviation = np.maximum(deviation, scaled - mean)
         if self._footprints:
-            if len({size for size, _ in self._peaks}) == 1:
-                # one size does not show whether the estimate is too low by a constant or by a factor
-                size, peak = self._peaks[0]
-                scaled = estimates(self._footprints, batch) * peak / estimates(self._footprints, np.array([float(size)]))
-                deviation = np.maximum(deviation, scaled - mean)
             return mean, deviation
         # memory is at most proportional to the batch size
-        most = np.min([peak * np.maximum(1.0, batch / size) for size, peak in self._peaks], axis=0)
-        upper = np.minimum(mean + deviation, most * (1 + math.hypot(self._line.noise, jump)))
-        return np.minimum(mean, most), upper - np.minimum(mean, most)
+        most = (self._peaks[:, None] * np.maximum(1.0, configs.batch / self._sizes[:, None])).min(axis=0)
+        expected = np.minimum(mean, most)
+        return expected, np.minimum(mean + deviation, most * (1 + math.hypot(self._noise, self._jump))) - expected
 
-    def _rows(self, batch: Vector) -> Matrix:
-        return np.stack([np.ones(len(batch)), estimates(self._footprints, batch) if self._footprints else batch], axis=1)
+    def _rows(self, configs: ConfigArrays) -> Matrix:
+        estimated = estimates(self._footprints, configs.batch) if self._footprints else configs.batch
+        return np.stack([np.ones(len(configs)), estimated], axis=1)
 
 
-class HostLine:
+class HostLine(Line):
     """The line of host memory; `is_known` is False if neither the description nor a peak shows how large the process is."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
-        self._context, description = context, context.description
+        self._description, self._on_cpu = context.description, context.on_cpu
+        described = self._description.process_bytes + self._description.mapped_bytes + self._description.tensor_bytes
         done = [t for t in finished(trials, context) if t.measurement.host_peak_bytes]
-        peaks = [float(t.measurement.host_peak_bytes or 0) for t in done]
-        self.is_known = bool(description.process_bytes or peaks)
-        self._largest = max((t.config.batch_size or 1 for t in done), default=math.inf)
-        described = description.process_bytes + description.mapped_bytes + description.tensor_bytes
-        process = float(described if description.process_bytes else min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        peaks = np.array([t.measurement.host_peak_bytes for t in done], float)
+        self.is_known = bool(self._description.process_bytes or done)
+        process = float(described if self._description.process_bytes else min(peaks, default=_DEFAULT_PROCESS_BYTES))
         first = (done[0].config if done else KERAS_DEFAULTS).batch_size or 1
-        self._sample_bytes = description.sample_bytes or _ASSUMED_BATCHES_SHARE * process / (_PASSING_BATCHES * first)
-        prior = (  # of each coefficient: mean, standard deviation
-            (process, _PROCESS_DEVIATION * process),
-            (1.0, 0.5),  # the step, relative to its estimate
-            (1.0, 0.4),  # a held batch, relative to the bytes of its samples
-            (1.0, 0.6),  # batches per thread, which holds the batch that it makes and the raw data for it
-            (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
-            (_WORKER_BATCHES, 2.0),
+        assumed = _ASSUMED_BATCHES_SHARE * process / (_PASSING_BATCHES * first)
+        self._sample_bytes = self._description.sample_bytes or assumed
+        prior = np.array(
+            [  # of each coefficient: mean, standard deviation
+                (process, _PROCESS_DEVIATION * process),
+                (1.0, 0.5),  # the step, relative to its estimate
+                (1.0, 0.4),  # a held batch, relative to the bytes of its samples
+                (1.0, 0.6),  # batches per thread, which holds the batch that it makes and the raw data for it
+                (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
+                (_WORKER_BATCHES, 2.0),
+            ]
         )
-        rows = self._rows(ConfigArrays.of([t.config for t in done], context.cores))
-        failed = self._rows(_failed(trials, context, Outcome.HOST_OOM))
-        self._line = Line(prior, rows, peaks, _HOST_NOISE, failed, float(context.limits.host_bytes))
-
-    def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
-        """Predict expected values and standard deviations in bytes."""
-        mean, deviation = self._line.predict(self._rows(configs))
-        return mean, np.hypot(deviation, mean * _error_beyond(configs.batch, self._largest))
+        ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.HOST_OOM)
+        super().__init__(prior, ran, peaks, failed, context.limits.host_bytes)
 
     def _rows(self, configs: ConfigArrays) -> Matrix:
-        description, batch_bytes = self._context.description, configs.batch * self._sample_bytes
+        description, batch_bytes = self._description, configs.batch * self._sample_bytes
         footprints, step = description.footprints, np.zeros(len(configs))
-        if self._context.on_cpu and footprints:
+        if self._on_cpu and footprints:
             step = estimates(footprints, configs.batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
-        elif self._context.on_cpu:  # weights, gradients and four batches of samples
+        elif self._on_cpu:  # weights, gradients and four batches of samples
             step = 2 * description.parameter_bytes + 4 * batch_bytes
         step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
         held, processes = _held_batches(configs) + description.steps_ahead, configs.worker_processes
@@ -190,29 +177,25 @@ class Memory:
         self._device, self._host = DeviceLine(context, trials), HostLine(context, trials)
 
     def device(self, config: FitConfig) -> Prediction | None:
-        """Predict the device memory of a config; None if there is neither an estimate nor a peak."""
-        predicted = self._device.predict(ConfigArrays.of([config], self._cores).batch)
-        return _bounded(*predicted) if self._device.is_known else None
+        return self._bounded(self._device, config) if self._device.is_known else None
 
     def host(self, config: FitConfig) -> Prediction:
-        """Predict the host memory of a config."""
-        return _bounded(*self._host.predict(ConfigArrays.of([config], self._cores)))
+        return self._bounded(self._host, config)
 
     def fits(self, config: FitConfig) -> bool:
-        """Return whether the upper bounds of both memories are within the limits."""
-        device, limit = self.device(config), self._limits.device_bytes
-        within = device is None or limit is None or device.upper_bytes <= limit
-        return within and self.host(config).upper_bytes <= self._limits.host_bytes
+        bounds = (self.device(config), self._limits.device_bytes), (self.host(config), self._limits.host_bytes)
+        return all(memory is None or limit is None or memory.upper_bytes <= limit for memory, limit in bounds)
 
     def shares(self, configs: ConfigArrays) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
-        """Return the shares of the limits of device and host: their expected values, and their standard deviations.
-
-        A share is 0 without a limit, or if nothing is known.
-        """
-        device_limit = (self._limits.device_bytes or math.inf) if self._device.is_known else math.inf
+        """Return the expected shares of both limits, and their deviations; 0 without a limit, or if nothing is known."""
+        device_limit = self._limits.device_bytes or math.inf
         host_limit = self._limits.host_bytes if self._host.is_known else math.inf
-        (device, device_off), (host, host_off) = self._device.predict(configs.batch), self._host.predict(configs)
+        (device, device_off), (host, host_off) = self._device.predict(configs), self._host.predict(configs)
         return (device / device_limit, device_off / device_limit), (host / host_limit, host_off / host_limit)
+
+    def _bounded(self, line: Line, config: FitConfig) -> Prediction:
+        (mean,), (deviation,) = line.predict(ConfigArrays([config], self._cores))
+        return Prediction(float(mean), float(mean + _BOUND_DEVIATIONS * deviation))
 
 
 def finished(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
@@ -220,25 +203,12 @@ def finished(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
     return [trial for trial in (*trials, *context.warm_start) if trial.measurement.outcome is Outcome.OK]
 
 
-def _failed(trials: Sequence[Trial], context: SearchContext, outcome: Outcome) -> ConfigArrays:
-    return ConfigArrays.of([t.config for t in trials if t.measurement.outcome is outcome], context.cores)
-
-
-def _error_beyond(batch: Vector, largest: float, jump: float = 0.0) -> Vector:
-    """Return the relative error of a line beyond the largest batch that ran: per octave, and a jump."""
-    octaves = np.log2(np.maximum(1.0, batch / largest))
-    return np.asarray(np.hypot(_ERROR_PER_OCTAVE * octaves, jump * (octaves > 0)))
-
-
-def _bounded(mean: Vector, deviation: Vector) -> Prediction:
-    return Prediction(float(mean[0]), float(mean[0] + _BOUND_DEVIATIONS * deviation[0]))
+def _arrays(trials: Sequence[Trial], context: SearchContext, outcome: Outcome = Outcome.OK) -> ConfigArrays:
+    return ConfigArrays([t.config for t in trials if t.measurement.outcome is outcome], context.cores)
 
 
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
-    """Estimate device memory for each batch size, in bytes.
-
-    The estimate is piecewise linear through the footprints, and never falls.
-    """
+    """Estimate device memory for each batch size, in bytes: a line through the footprints that never falls."""
     sizes = np.array([footprint.batch_size for footprint in footprints])
     values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])
     if len(sizes) == 1:
@@ -263,7 +233,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
 
     `step_bytes` is the peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
     """
-    configs = ConfigArrays.of([config], cores)
+    configs = ConfigArrays([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
     queue = int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead) * batch_bytes
     parts = {
@@ -275,7 +245,8 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "queue": queue,
         "worker_processes": int(configs.worker_processes[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
-    return {name: size for name, size in parts.items() if size or name not in _OF_ARRAYS}
+    # the parts of arrays exist only if the data is in arrays
+    return {name: size for name, size in parts.items() if size or name not in ("arrays", "tensors", "conversion")}
 
 
 def _held_batches(configs: ConfigArrays) -> Vector:

@@ -24,16 +24,15 @@ configs. Only the difference decides whether one may be faster: a trial cannot r
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from autofit.records.trial import FitConfig, Trial
-from autofit.search.config_arrays import ConfigArrays, Mask, Matrix, Vector
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _LAW_NOISE = np.array((0.01, 0.05, 0.0))  # errors of the law of step, input and fit that no residual covers
@@ -60,7 +59,8 @@ _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determi
 _DRIFT = 0.2  # deviation of the rates of step and input between an earlier tune and this one
 _LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
 _DIFFERENCE = 1e-5  # step of a logarithm for a numerical derivative
-_MOST_UPDATES, _LEAST_SHORTENING, _SETTLED = 30, 1e-3, 1e-5  # of the linearization; the last is a relative gain
+_MOST_UPDATES, _SETTLED = 30, 1e-5  # of the linearization; the last is a relative gain
+_SHARES_OF_UPDATE = [0.5**halvings for halvings in range(10)]
 
 
 class Law:
@@ -101,7 +101,9 @@ class Law:
         """
         t, t0, h, p, p0, g, capacity, x, r, k, auto, active, step_drift, input_drift, a, c = parameters.T[:, :, None]
         seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + np.exp(h) / (configs.steps * configs.batch)
-        step = step_off + _roundness(configs) - np.log(seconds) + step_drift * earlier
+        size = configs.batch.astype(int)
+        lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(size & -size)  # factors of 2
+        step = step_off - _LOSS_PER_POWER * np.maximum(0.0, lacking) - np.log(seconds) + step_drift * earlier
         busy = np.log(np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers)))
         shared = _softmin(busy, np.where(configs.processes, capacity, g), 4.0)
         shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
@@ -120,13 +122,7 @@ class Law:
         fit = -np.logaddexp(-fit, gap - np.log(configs.epoch_samples))
         return np.stack(np.broadcast_arrays(step, inputs, fit))
 
-    def slopes(
-        self, parameters: Vector, configs: ConfigArrays, earlier: Mask, step_off: Vector
-    ) -> tuple[Matrix, Matrix, Matrix]:
-        """Return the log rates, of shape (3, configs), and their slopes by forward differences.
-
-        These are the slopes by each parameter, of shape (3, configs, parameters), and by the step's residual.
-        """
+    def slopes(self, parameters: Vector, configs: ConfigArrays, earlier: Mask, step_off: Vector) -> tuple[Matrix, ...]:
         sets = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters)), parameters])
         offs = np.tile(step_off, (len(sets), 1))
         offs[-1] += _DIFFERENCE
@@ -149,7 +145,6 @@ class _Rows(NamedTuple):
     points: Matrix
 
     def covariance(self, other: _Rows, variances: Vector) -> Matrix:
-        """Return the prior covariances with other rows, given the prior variances of the parameters."""
         of_step = np.outer(self.by_step, other.by_step) * _step_covariance(self.octaves, other.octaves)
         of_fit = np.outer(self.height, other.height) * _correlation(self.points, other.points)
         return np.asarray((self.slopes * variances) @ other.slopes.T + of_step + of_fit)
@@ -176,16 +171,62 @@ class Prediction(NamedTuple):
         return self.mean - self.mean[index], np.sqrt(np.maximum(variance, 0.0))
 
 
-class _Fit(NamedTuple):
-    """The best fit with one factor of the amplitudes; `weights` are those of the readings in a prediction."""
+class _Fit:
+    """Parameters and residuals, fitted together: Gaussian updates of the law, linearized at the last fit, until it stays.
 
-    evidence: float
-    scale: float
-    parameters: Vector
-    weights: Vector
-    root: Matrix
-    rows: _Rows
-    rates: Matrix
+    In a first fit, `factor` is that of the noise between runs, and then that of the amplitudes. An update that does not
+    lower the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
+    for Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
+    """
+
+    def __init__(self, readings: Rates, factor: float, first: _Fit | None = None) -> None:
+        law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
+        variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
+        if first is None:
+            self.noise = readings.own_noise + (factor * readings.run_noise) ** 2 * (trial[:, None] == trial)
+            self.scale, parameters, shares = 1.0, law.mean, np.ones(len(at))
+        else:
+            self.noise, self.scale, parameters, shares = first.noise, factor, first.parameters, first.shares
+        heights = self.scale * _FIT_AMPLITUDE * shares
+        of_step = self.scale**2 * _step_covariance(at.octaves, at.octaves)
+        of_fit = np.outer(heights, heights) * _correlation(points, points)
+
+        def misfit(parameters: Vector, step: Vector, fit: Vector) -> float:
+            rates = law.log_rates(parameters[None], at, readings.earlier, (of_step @ step)[None])[:, 0][readings.is_read]
+            errors = readings.values - rates - (of_fit @ fit)[trial] * is_fit
+            of_prior = np.square((parameters - law.mean) / law.deviation).sum() + step @ of_step @ step + fit @ of_fit @ fit
+            return float(0.5 * (errors @ np.linalg.solve(self.noise, errors) + of_prior))
+
+        # the parameters, and the coefficients of both residuals for each trial
+        state = parameters, np.zeros(len(at)), np.zeros(len(at))
+        now = misfit(*state)
+        for _ in range(_MOST_UPDATES):
+            step_off = of_step @ state[1]
+            rates, *both = law.slopes(state[0], at, readings.earlier, step_off)
+            slopes, by_step = (values[readings.is_read] for values in both)
+            rows = _Rows(slopes, self.scale * by_step, heights[trial] * is_fit, at.octaves[trial], points[trial])
+            root = np.linalg.cholesky(rows.covariance(rows, variances) + self.noise)
+            errors = readings.values - (
+                rates[readings.is_read] - slopes @ (state[0] - law.mean) - by_step * step_off[trial]
+            )
+            weights = np.linalg.solve(root.T, np.linalg.solve(root, errors))
+            of_step_target, of_fit_target = (np.bincount(trial, by * weights, len(at)) for by in (by_step, is_fit))
+            target = law.mean + variances * (slopes.T @ weights), of_step_target, of_fit_target
+            before, start = now, state
+            for share in _SHARES_OF_UPDATE:
+                state = tuple(old + share * (new - old) for old, new in zip(start, target, strict=True))
+                now = misfit(*state)
+                if now < before:
+                    break
+            else:
+                state = start
+            if now >= before - _SETTLED * max(1.0, before):
+                break
+        log_prior = -0.5 * (math.log(factor) / _SCALE_DEVIATION) ** 2
+        self.evidence = float(-0.5 * errors @ weights - np.log(np.diag(root)).sum() + log_prior)
+        self.parameters, self.weights, self.root, self.rows = state[0], weights, root, rows
+        rates = law.log_rates(state[0][None], at, readings.earlier, (of_step @ state[1])[None])[:, 0]
+        self.shares = _share_below_ceiling(rates)
 
 
 class Rates:
@@ -196,108 +237,51 @@ class Rates:
     """
 
     def __init__(self, trials: Sequence[Trial], context: SearchContext) -> None:
-        warm_start = ran(context.warm_start)
-        measured = [t.measurement for t in (*trials, *warm_start)]
-        self._law = Law([*trials, *warm_start][0], context)
+        readings = [*trials, *ran(context.warm_start)]
+        measured = [t.measurement for t in readings]
+        self.law = Law(readings[0], context)
         charged = [math.inf if m.epoch_gap_seconds is None else float(m.epoch_samples or math.inf) for m in measured]
         self._epoch_samples = max((samples for samples in charged if math.isfinite(samples)), default=math.inf)
-        at = ConfigArrays.of([t.config for t in (*trials, *warm_start)], context.cores)
-        self._at = replace(at, epoch_samples=np.array(charged))
-        self._earlier = np.repeat([False, True], [len(trials), len(warm_start)])
+        self.at = ConfigArrays([t.config for t in readings], context.cores, np.array(charged))
+        self.earlier = np.arange(len(readings)) >= len(trials)
         step = [m.compute_samples_per_second if m.compute_is_read else None for m in measured]
         inputs = [m.input_samples_per_second if m.input_is_read else None for m in measured]
-        rates = step, inputs, [m.samples_per_second for m in measured]
-        values = np.log([[rate or math.nan for rate in row] for row in rates])
-        self._is_read = np.isfinite(values)
-        self._values, (self._kind, self._trial) = values[self._is_read], np.nonzero(self._is_read)
+        fit = [m.samples_per_second for m in measured]
+        values = np.log([[rate or math.nan for rate in rates] for rates in (step, inputs, fit)])
+        self.is_read = np.isfinite(values)
+        self.values, (kind, self.trial) = values[self.is_read], np.nonzero(self.is_read)
+        self.is_fit = kind == 2
         variances = np.square([[m.compute_noise, m.input_noise, m.rate_noise] for m in measured]).T
         of_law = np.square(_LAW_NOISE) + (np.square(_ALONE_NOISE) if context.on_cpu else 0.0)
-        own_noise = np.diag((variances + of_law[:, None])[self._is_read])
-        same_run = self._trial[:, None] == self._trial
+        self.own_noise, self.run_noise = np.diag((variances + of_law[:, None])[self.is_read]), _RUN_NOISE[context.on_cpu]
         # a first fit shows how much runs differ, and which trials the step alone bounds: the residual of fit is small there
-        self._heights, fits = np.ones(len(measured)), []
-        for factor in _RUN_FACTORS:
-            self._noise = own_noise + (factor * _RUN_NOISE[context.on_cpu]) ** 2 * same_run
-            prior = -0.5 * (math.log(factor) / _SCALE_DEVIATION) ** 2
-            fits.append((self._fit(1.0), self._noise, prior))
-        first, self._noise, _ = max(fits, key=lambda fit: fit[0].evidence + fit[2])
-        self._reading_noise = math.sqrt(np.median(np.diag(self._noise)[self._kind == 2]))
-        self._heights = _share_below_ceiling(first.rates)
-        self._best = max((self._fit(scale, first) for scale in _SCALES), key=lambda fit: fit.evidence)
+        first = max((_Fit(self, factor) for factor in _RUN_FACTORS), key=lambda fit: fit.evidence)
+        self._best = max((_Fit(self, factor, first) for factor in _SCALES), key=lambda fit: fit.evidence)
 
     def predict(self, configs: ConfigArrays) -> Prediction:
         """Predict the log rates of `fit`, over epochs if gaps between them were read."""
-        configs = replace(configs, epoch_samples=self._epoch_samples)
-        best, variances, now = self._best, np.square(self._law.deviation), np.zeros(len(configs), bool)
+        configs = copy.copy(configs)
+        configs.epoch_samples = self._epoch_samples
+        best, variances, now = self._best, np.square(self.law.deviation), np.zeros(len(configs), bool)
         step_off = best.scale * _step_covariance(configs.octaves, best.rows.octaves) @ (best.rows.by_step * best.weights)
-        rates, slopes, by_step = self._law.slopes(best.parameters, configs, now, step_off)
+        rates, slopes, by_step = self.law.slopes(best.parameters, configs, now, step_off)
         height = best.scale * _FIT_AMPLITUDE * _share_below_ceiling(rates)
         rows = _Rows(slopes[2], best.scale * by_step[2], height, configs.octaves, configs.coordinates / _FIT_LENGTHS)
         residual = np.outer(height, best.rows.height) * _correlation(rows.points, best.rows.points)
         explained = np.linalg.solve(best.root, rows.covariance(best.rows, variances).T)
         variance = np.square(rows.slopes) @ variances + np.square(height) - np.square(explained).sum(0)
         variance += np.square(rows.by_step) * np.square(_STEP_AMPLITUDES).sum()
-        deviation = np.sqrt(np.maximum(variance, 0.0))
-        return Prediction(rates[2] + residual @ best.weights, deviation, self._reading_noise, rows, explained, variances)
-
-    def _fit(self, scale: float, start: _Fit | None = None) -> _Fit:
-        """Fit parameters and residuals together: Gaussian updates of the law, linearized at the last fit, until it stays.
-
-        An update that does not lower the misfit is halved. The evidence is that of the last linearization (Rasmussen and
-        Williams, Gaussian Processes for Machine Learning, algorithm 2.1).
-        """
-        law, at, trial, is_fit = self._law, self._at, self._trial, self._kind == 2
-        variances, heights = np.square(law.deviation), scale * _FIT_AMPLITUDE * self._heights
-        points = at.coordinates / _FIT_LENGTHS
-        of_step = scale**2 * _step_covariance(at.octaves, at.octaves)
-        of_fit = np.outer(heights, heights) * _correlation(points, points)
-
-        def misfit(parameters: Vector, step: Vector, fit: Vector) -> float:
-            rates = law.log_rates(parameters[None], at, self._earlier, (of_step @ step)[None])[:, 0][self._is_read]
-            errors = self._values - rates - (of_fit @ fit)[trial] * is_fit
-            of_prior = np.square((parameters - law.mean) / law.deviation).sum() + step @ of_step @ step + fit @ of_fit @ fit
-            return float(0.5 * (errors @ np.linalg.solve(self._noise, errors) + of_prior))
-
-        # the parameters, and the coefficients of both residuals for each trial
-        state = law.mean.copy() if start is None else start.parameters, np.zeros(len(at)), np.zeros(len(at))
-        now = misfit(*state)
-        for _ in range(_MOST_UPDATES):
-            step_off = of_step @ state[1]
-            rates, *both = law.slopes(state[0], at, self._earlier, step_off)
-            slopes, by_step = (values[self._is_read] for values in both)
-            rows = _Rows(slopes, scale * by_step, heights[trial] * is_fit, at.octaves[trial], points[trial])
-            root = np.linalg.cholesky(rows.covariance(rows, variances) + self._noise)
-            linear = rates[self._is_read] - slopes @ (state[0] - law.mean) - by_step * step_off[trial]
-            errors = self._values - linear
-            weights = np.linalg.solve(root.T, np.linalg.solve(root, errors))
-            of_step_target, of_fit_target = (np.bincount(trial, by * weights, len(at)) for by in (by_step, is_fit))
-            target = law.mean + variances * (slopes.T @ weights), of_step_target, of_fit_target
-            before, share = now, 1.0
-            while share > _LEAST_SHORTENING:
-                tried = tuple(old + share * (new - old) for old, new in zip(state, target, strict=True))
-                now = misfit(*tried)
-                if now < before:
-                    state = tried
-                    break
-                share /= 2
-            if now >= before - _SETTLED * max(1.0, before):
-                break
-        scale_prior = -0.5 * (math.log(scale) / _SCALE_DEVIATION) ** 2
-        evidence = float(-0.5 * errors @ weights - np.log(np.diag(root)).sum() + scale_prior)
-        rates = law.log_rates(state[0][None], at, self._earlier, (of_step @ state[1])[None])[:, 0]
-        return _Fit(evidence, scale, state[0], weights, np.asarray(root, float), rows, rates)
+        deviation, noise = np.sqrt(np.maximum(variance, 0.0)), math.sqrt(np.median(np.diag(best.noise)[self.is_fit]))
+        return Prediction(rates[2] + residual @ best.weights, deviation, noise, rows, explained, variances)
 
 
 def estimated_rates(
     trials: Sequence[Trial], configs: Sequence[FitConfig], context: SearchContext
 ) -> dict[FitConfig, float]:
-    """Estimate the rates of configs, in samples per second; empty if no trial has a rate.
-
-    Readings are noisy, so the estimates also use similar configs, and the rates of the step and of the input alone.
-    """
+    """Estimate the rates of configs, in samples per second, from theirs and those of others; empty if there are none."""
     if not configs or not ran(trials):
         return {}
-    predicted = Rates(ran(trials), context).predict(ConfigArrays.of(configs, context.cores))
+    predicted = Rates(ran(trials), context).predict(ConfigArrays(configs, context.cores))
     return {config: math.exp(mean) for config, mean in zip(configs, predicted.mean, strict=True)}
 
 
@@ -307,15 +291,7 @@ def ran(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _softmin(a: Matrix | Vector, b: Matrix, sharpness: Matrix | float) -> Matrix:
-    """Return a smooth minimum of two logarithms."""
     return np.asarray(-np.logaddexp(-sharpness * a, -sharpness * b) / sharpness)
-
-
-def _roundness(configs: ConfigArrays) -> Vector:
-    """Return the expected change of the step's log rate, 0 or negative, if a batch size lacks factors of 2."""
-    size = configs.batch.astype(int)
-    lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(size & -size)
-    return np.asarray(-_LOSS_PER_POWER * np.maximum(0.0, lacking))
 
 
 def _share_below_ceiling(rates: Matrix) -> Vector:
@@ -325,13 +301,11 @@ def _share_below_ceiling(rates: Matrix) -> Vector:
 
 
 def _correlation(points: Matrix, others: Matrix) -> Matrix:
-    """Return the squared-exponential correlations of two sets of points, which are in length scales."""
     squares = np.square(points).sum(1)[:, None] + np.square(others).sum(1) - 2 * points @ others.T
     return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)))
 
 
 def _step_covariance(octaves: Vector, others: Vector) -> Matrix:
-    """Return the covariances of the step's residual between batch sizes, in octaves."""
     apart = np.square(octaves[:, None] - others)
     parts = zip(_STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES, strict=True)
     return np.asarray(sum(height**2 * np.exp(-0.5 * apart / length**2) for height, length in parts))

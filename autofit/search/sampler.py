@@ -24,22 +24,10 @@ from autofit.workload.arguments import EXPLAINED
 
 _MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
 _UNIT_BYTES = 2**30  # used as the limit if memory is known only as a share of it; the value does not matter
-_UNKNOWN_WORKLOAD = Description(
-    input_kind="unknown",
-    knobs={},
-    sample_count=None,
-    sample_bytes=0,
-    parameter_count=0,
-    parameter_bytes=0,
-    optimizer_bytes=0,
-    jit_compile=False,
-    fingerprint="",
-)
+_UNKNOWN_WORKLOAD = Description("unknown", {}, None, 0, 0, 0, 0, jit_compile=False, fingerprint="")  # without any sizes
 
 
-class _Arguments(BaseModel):
-    """The arguments of `FrontierSampler` that are validated in the same way as those of `tune`."""
-
+class _Arguments(BaseModel):  # of `FrontierSampler`, to validate as those of `tune`
     space: Space
     _explained = EXPLAINED
 
@@ -62,8 +50,7 @@ class FrontierSampler(BaseSampler):
         on_cpu: whether the model trains on the CPU, so that the step and the input pipeline share cores and memory.
         tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
         headroom: share of each limit that must stay free according to the upper bound of the predicted memory. A config
-            that may take more device memory is proposed only if its expected gain is worth the time of an OOM: about one
-            tune in six has one (simulated: see tests/benchmarks/search.py).
+            that may take more device memory is proposed only if its expected gain is worth the time of an OOM.
         max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
@@ -108,24 +95,11 @@ class FrontierSampler(BaseSampler):
         cores = cores or usable_cores()
         if not isinstance(space, SearchSpace):
             asked = _Arguments(space=space).space.values()
-            space = build_space(
-                asked,
-                asked,
-                cores=cores,
-                sample_count=None,
-                effective_batch_size=effective_batch_size,
-                autotunes=any(AUTOTUNE in values for values in asked.values()),
-            )
+            autotunes = any(AUTOTUNE in values for values in asked.values())
+            space = build_space(asked, asked, cores=cores, effective_batch_size=effective_batch_size, autotunes=autotunes)
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
         self.context = SearchContext(
-            description,
-            self._limits,
-            cores=cores,
-            on_cpu=on_cpu,
-            tolerance=tolerance,
-            headroom=headroom,
-            max_oom=max_oom,
-            warm_start=tuple(warm_start),
+            description, self._limits, cores, on_cpu, tolerance, headroom, max_oom, warm_start=tuple(warm_start)
         )
         self.search = search(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
@@ -143,7 +117,6 @@ class FrontierSampler(BaseSampler):
         return FitConfig.of(trial.params)
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
-        """Decide what to do after these trials: try a proposal, or stop for a reason."""
         return self.search.propose(trials)
 
     def stop_reason(self, study: optuna.Study) -> str | None:
@@ -161,11 +134,10 @@ class FrontierSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the next config as Optuna parameters; if there is a reason to stop, the best remaining config."""
         decision = self._choose(study, trial)
         if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)
-        self.proposal = decision.proposal
+        self.proposal = decision.proposal  # the best remaining config if there is a reason to stop
         return {knob: getattr(self.proposal.config, knob) for knob in search_space}
 
     def sample_independent(
@@ -179,16 +151,15 @@ class FrontierSampler(BaseSampler):
     def _trials(self, study: optuna.Study) -> tuple[Trial, ...]:
         if self.trials is not None:
             return self.trials
-        finished = study.get_trials(deepcopy=False, states=codec.FINISHED)
-        return tuple(codec.trial_of(trial, self._limits) for trial in finished)
+        stored = study.get_trials(deepcopy=False, states=codec.FINISHED)
+        return tuple(codec.trial_of(trial, self._limits) for trial in stored)
 
 
 class BoundedSampler(FrontierSampler):
     """Lets another Optuna sampler propose, and moves what it draws to the nearest config that is predicted to fit.
 
-    The other sampler draws each knob from its distribution. What is tried, and thus what it learns from, is the nearest
-    config that has not been tried. There is a reason to stop if several draws in a row are not new, or if it calls
-    `study.stop`.
+    What is tried, and thus what the other sampler learns from, is the nearest config that has not been tried. There is a
+    reason to stop if several draws in a row are not new, or if it calls `study.stop`.
     """
 
     def __init__(self, other: BaseSampler, space: SearchSpace, **arguments: Any) -> None:
@@ -198,7 +169,7 @@ class BoundedSampler(FrontierSampler):
         self._repeats, self._has_ended = 0, False
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
-        """Decide whether to stop; the proposal is made when Optuna asks for a trial."""
+        # only whether to stop: the proposal is made when Optuna asks for a trial
         reason = self.search.near(self.search.configs[0], trials).stop_reason
         if self._repeats >= _MOST_REPEATS:
             reason = f"the last {_MOST_REPEATS} proposals of {self._name} were not new"
@@ -244,10 +215,9 @@ class BoundedSampler(FrontierSampler):
         except connection.ERRORS:
             raise
         except Exception as error:
-            if isinstance(error, RuntimeError) and "Study.stop" in str(error):
-                self._has_ended = True
-                return
-            raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler") from error
+            self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(error)
+            if not self._has_ended:
+                raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler") from error
 
 
 def is_sampler(value: Any) -> bool:

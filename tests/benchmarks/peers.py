@@ -218,13 +218,13 @@ class Blind:
 
 def without_memory(proposer):
     """Predict no memory: only OOMs rule configs out."""
-    feasible = proposer.feasible
+    outlook = proposer.outlook
 
     def blind(trials):
         with mock.patch("autofit.search.frontier.Memory", Blind):
-            return feasible(trials)
+            return outlook(trials)
 
-    proposer.feasible = blind
+    proposer.outlook = blind
 
 
 def without_throughput(proposer):
@@ -232,7 +232,7 @@ def without_throughput(proposer):
     propose, draw = proposer.propose, np.random.default_rng(0)
 
     def at_random(trials):
-        candidates = np.flatnonzero(proposer.feasible(trials).safe)
+        candidates = np.flatnonzero(proposer.outlook(trials)[0].safe)
         if len(trials) < 3 or not len(candidates):
             return propose(trials)
         return Decision(Proposal(proposer.configs[int(draw.choice(candidates))], Reason.PROBE))

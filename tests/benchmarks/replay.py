@@ -176,11 +176,11 @@ def errors(peer, case, trials):
     """The squared errors of the estimated log rates of the configs that ran, in their stated deviations."""
     configs = list({trial.config: None for trial in trials if trial.measurement.samples_per_second})
     if hasattr(peer, "estimated"):
-        from autofit.search.config_arrays import ConfigArrays
+        from autofit.search.context import ConfigArrays
         from autofit.search.rates import Rates, ran
 
         context = peer._last.context
-        predicted = Rates(ran(trials), context).predict(ConfigArrays.of(configs, context.cores))
+        predicted = Rates(ran(trials), context).predict(ConfigArrays(configs, context.cores))
         estimates = dict(zip(configs, zip(predicted.mean, predicted.deviation, strict=True), strict=True))
     else:
         estimates = peer._last.proposer.rates(trials)  # of another checkout

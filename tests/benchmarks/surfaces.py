@@ -21,7 +21,7 @@ import numpy as np
 from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
-from autofit.search.config_arrays import ConfigArrays
+from autofit.search.context import ConfigArrays
 from autofit.search.space import SearchSpace, batch_grid
 
 GIB = 2.0**30
@@ -187,17 +187,17 @@ class Surface:
 
     def best(self, configs):
         """The highest rate among configs that run."""
-        at = ConfigArrays.of(configs, self.cores)
+        at = ConfigArrays(configs, self.cores)
         return float(self.rate(at)[self.fits(at)].max())
 
     def true_rate(self, config):
         """Samples per second, without noise; 0 where it does not run."""
-        at = ConfigArrays.of([config], self.cores)
+        at = ConfigArrays([config], self.cores)
         return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
 
     def run(self, config, draw):
         """A trial: the measurement that autofit would report."""
-        at = ConfigArrays.of([config], self.cores)
+        at = ConfigArrays([config], self.cores)
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
             evidence = Evidence("device full")

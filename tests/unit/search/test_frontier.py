@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.config_arrays import ConfigArrays
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.failures import dominated_by
 from autofit.search.frontier import LABELS, FrontierSearch, Proposal, Reason, difference
 from autofit.search.rates import Rates
@@ -35,7 +34,7 @@ def proposed(asked, trials):
 
 
 def left(asked, trials):
-    return list(itertools.compress(asked.configs, asked.feasible(trials).safe))
+    return list(itertools.compress(asked.configs, asked.outlook(trials)[0].safe))
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, noise=1.0):
@@ -188,7 +187,7 @@ def test_a_first_probe_that_does_not_fit_is_followed_by_a_smaller_one():
 
 def estimate(asked, trials, config):
     """The log rate that a search expects of a config, and its standard deviation."""
-    predicted = Rates(trials, asked._context).predict(ConfigArrays.of([config], asked._context.cores))
+    predicted = Rates(trials, asked._context).predict(ConfigArrays([config], asked._context.cores))
     return predicted.mean[0], predicted.deviation[0]
 
 
