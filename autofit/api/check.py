@@ -14,7 +14,6 @@ from autofit.api.config import load
 from autofit.api.requests import build_request, detect, parse, refuse_unsupported
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
-from autofit.storage import urls
 from autofit.trial.worker.job import user_traceback
 from autofit.tuning.cached import stored_attributes
 from autofit.tuning.settings import TuneSettings
@@ -27,6 +26,8 @@ _QUIET_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 def _dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     """Import the workload's functions without calling them; return the findings by subject, as for `check_file`."""
+    from autofit.storage.connection import shown  # imported late, because it loads Optuna
+
     refuse_unsupported(workload)
     request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
@@ -47,7 +48,7 @@ def _dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     state = "none" if attributes is None else "none, but there are trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
         state = "yes"
-    findings["stored result"] = f"{state} ({urls.shown(settings.storage)})"
+    findings["stored result"] = f"{state} ({shown(settings.storage)})"
     return findings
 
 

@@ -27,7 +27,6 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes, format_seconds
-from autofit.storage import urls
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
@@ -158,18 +157,18 @@ def folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[st
 
 def storage_at(storage: str | None) -> Finding:
     """Check the folder of a storage in a file, or that the server of another one answers; None is the default storage."""
-    url = urls.url_of(storage)
-    file = urls.file_of(url)
+    from autofit.storage import connection  # imported late, because it loads Optuna
+
+    file = connection.file_of(storage)
     if file is not None:
         remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
-        return folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK if url.startswith(urls.SQLITE) else (), remedy)
-    from autofit.storage.connection import open_storage  # imported late, because it loads Optuna
-
+        unsuitable = _NETWORK if connection.url_of(storage).startswith(connection.SQLITE) else ()
+        return folder("storage", file.parent, _LEAST_STORAGE_BYTES, unsuitable, remedy)
     try:
-        open_storage(storage)
+        connection.attributes_of(storage, "")
     except StorageError as error:
         return problem("storage", str(error), _AGAIN)
-    return ok("storage", f"{urls.shown(storage)} answers")
+    return ok("storage", f"{connection.shown(storage)} answers")
 
 
 def trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:

@@ -19,7 +19,7 @@ from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, T
 from autofit.search.context import SearchContext
 from autofit.search.frontier import Decision, FrontierSearch, Proposal
 from autofit.search.space import SearchSpace, Space, build_space
-from autofit.storage import codec, connection
+from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
 _MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
@@ -212,8 +212,6 @@ class BoundedSampler(FrontierSampler):
         """Turn the errors of the other sampler into `UsageError`; remember its call of `study.stop`, which raises here."""
         try:
             yield
-        except connection.ERRORS:
-            raise
         except Exception as error:
             self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(error)
             if not self._has_ended:

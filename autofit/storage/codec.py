@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
@@ -17,16 +17,9 @@ from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence
 METRIC = "samples per second"  # the name of a study's metric, and of the user attribute that holds the rate of its result
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)  # the states of Optuna trials that are not run again
 _TRIAL_KEY, _LIMITS_KEY = "trial", "limits"  # attributes of an Optuna trial: the trial, and the limits under which it ran
-_TRIALS = TypeAdapter(Trial)
-_LIMITS = TypeAdapter(Limits)
-_CONFIGS = TypeAdapter(FitConfig)
+_TRIALS, _LIMITS, _CONFIGS = TypeAdapter(Trial), TypeAdapter(Limits), TypeAdapter(FitConfig)
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
-
-
-def user_attributes(trial: Trial, limits: Limits) -> dict[str, Any]:
-    """Return the user attributes that store a trial and the limits under which it ran."""
-    return {_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)}
 
 
 def distributions(knobs: Mapping[str, tuple[Any, ...]]) -> dict[str, BaseDistribution]:
@@ -47,17 +40,16 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
     # An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
     # stored as a pruned trial and never run again. An error of the user's code is stored as a failed trial and run again.
     outcome = trial.measurement.outcome
+    state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     if outcome is Outcome.OK or outcome.is_oom:
         state = TrialState.COMPLETE
-    else:
-        state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     constraints = constraints_of(trial.measurement, limits)
     frozen = create_trial(
         params={knob: getattr(trial.config, knob) for knob in knobs},
         distributions=distributions(knobs),
         state=state,
-        value=(trial.measurement.samples_per_second or 0.0) if state is TrialState.COMPLETE else None,
-        user_attrs=user_attributes(trial, limits),
+        value=trial.samples_per_second if state is TrialState.COMPLETE else None,
+        user_attrs={_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)},
         system_attrs={"constraints": list(constraints.values())},  # optuna-dashboard (0.21) looks for them there
     )
     for name, value in constraints.items():
@@ -67,11 +59,12 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
 
 
 def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
-    """Return the trial that an Optuna trial stores, and the limits under which it ran; None if another program made it."""
-    if _TRIAL_KEY not in stored.user_attrs:
+    """Return the trial that an Optuna trial stores, and the limits under which it ran; None if it is not one of autofit."""
+    try:
+        trial = _TRIALS.validate_python(stored.user_attrs[_TRIAL_KEY])
+        return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs[_LIMITS_KEY])
+    except (KeyError, ValidationError):
         return None
-    trial = _TRIALS.validate_python(stored.user_attrs[_TRIAL_KEY])
-    return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs.get(_LIMITS_KEY))
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
@@ -80,23 +73,12 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     A trial of another objective has samples per second as its value, and its use of each limit as a constraint. If it has
     no value, a broken constraint shows which memory ran out.
     """
-    own = stored_trial(stored)
-    if own is not None:
+    if own := stored_trial(stored):
         return own[0]
     config = _CONFIGS.validate_python(FitConfig.of(stored.params).values())
-    return Trial(config, _foreign_measurement(stored, limits), number=stored.number)
-
-
-def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
-    if stored.state is not TrialState.COMPLETE:
-        return Measurement(Outcome.CRASHED, Evidence("the objective pruned the trial"))
     device, host = (stored.constraints.get(name) for name in (DEVICE_MEMORY, HOST_MEMORY))
     evidence = Evidence("reported by the objective")
-    if not stored.value or stored.value <= 0:
-        if (device or 0) > 0:
-            return Measurement(Outcome.DEVICE_OOM, evidence)
-        return Measurement(Outcome.HOST_OOM if (host or 0) > 0 else Outcome.CRASHED, evidence)
-    return Measurement(
+    measurement = Measurement(
         Outcome.OK,
         evidence,
         samples_per_second=stored.value,
@@ -105,6 +87,10 @@ def _foreign_measurement(stored: FrozenTrial, limits: Limits) -> Measurement:
         device_peak_bytes=None if device is None else round((1 + device) * (limits.device_bytes or 0)),
         host_peak_bytes=None if host is None else round((1 + host) * limits.host_bytes),
     )
+    if stored.state is not TrialState.COMPLETE or not stored.value or stored.value <= 0:
+        ran_out = Outcome.DEVICE_OOM if (device or 0) > 0 else Outcome.HOST_OOM if (host or 0) > 0 else None
+        measurement = Measurement(ran_out or Outcome.CRASHED, evidence)
+    return Trial(config, measurement, number=stored.number)
 
 
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:

@@ -1,11 +1,9 @@
-"""Write `result.json`, `sweep.json` and `sweep.csv` atomically, and read the JSON back with validation."""
+"""Convert results to JSON and back: in `result.json`, `sweep.json` and `sweep.csv`, and in the attributes of a study."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,11 @@ from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
 from autofit.records.sweep import SweepRecord
 from autofit.records.trial import Trial
 
+# The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that
+# similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
+# training.
+RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed"))
+
 TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
@@ -27,11 +30,9 @@ def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
     if not isinstance(record, SweepRecord):
         fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
         return fields
-    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr, exclude={"cells": {"__all__": {"tune"}}})
-    fields["cells"] = [
-        {**raw_cell, "outcome": cell.outcome, "tune": None if cell.tune is None else encode(cell.tune)}
-        for raw_cell, cell in zip(fields["cells"], record.cells, strict=True)
-    ]
+    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr)
+    for raw, cell in zip(fields["cells"], record.cells, strict=True):
+        raw["outcome"] = cell.outcome
     return fields
 
 
@@ -40,15 +41,15 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
     return _RECORDS.validate_python(raw)
 
 
-def save(record: TuneRecord | FailedTune, path: str | os.PathLike[str]) -> None:
-    """Write a record as JSON, atomically."""
+def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> None:
+    """Write a record as JSON."""
     write(json.dumps(encode(record), indent=2) + "\n", path)
 
 
 def save_sweep(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
-    """Write a sweep as JSON to `path`, and its `table` as CSV next to it, each atomically."""
+    """Write a sweep as JSON to `path`, and its `table` as CSV next to it."""
     table_path = csv_path(path)
-    write(json.dumps(encode(record), indent=2) + "\n", path)
+    save(record, path)
     write(table, table_path)
 
 
@@ -61,21 +62,18 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file atomically: write a temporary file with the old file's permissions, then replace the old file by it."""
+    """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
     target = Path(os.path.realpath(path))  # a link stays
-    written = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    written = target.with_name(f".{target.name}-{os.getpid()}")
+    if target.exists() and not target.is_file():  # a device or a pipe
+        written = target
     try:
-        if target.exists() and not target.is_file():  # a device or a pipe
-            target.write_text(text)
-            return
-        with written.open("x") as file:
-            if target.exists():
-                shutil.copymode(target, written)
-            file.write(text)
-        written.replace(target)
+        written.write_text(text)
+        if target.is_file():
+            shutil.copymode(target, written)
+        if written != target:
+            written.replace(target)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            written.unlink()
         raise UsageError(f"{target}: the result cannot be written ({error.strerror}); give another path") from None
 
 
@@ -83,22 +81,17 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
     """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of another kind or damaged."""
     try:
         raw = json.loads(Path(path).read_text())
+        if raw["version"] == RESULT_VERSION:
+            return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
+        problem = f"it has version {raw['version']}, and this autofit reads only version {RESULT_VERSION}"
     except OSError as error:
-        raise UsageError(f"{path}: the file cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # RecursionError for values nested a thousand times
-        raise UsageError(f"{path}: the file is not JSON ({error}); give a file that autofit tune or sweep wrote") from None
-    version = raw.get("version") if isinstance(raw, dict) else None
-    if version is None:
-        raise UsageError(f"{path}: the file is not a result of autofit")
-    if version != RESULT_VERSION:
-        raise UsageError(f"{path}: the file has version {version}; this autofit reads only version {RESULT_VERSION}")
-    try:
-        return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
+        problem = f"it cannot be read: {error.strerror}"
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(
-            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; the file is damaged, so tune again"
-        ) from None
+        problem = f"it is damaged, so tune again: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (LookupError, TypeError, ValueError, RecursionError) as error:  # the last for values nested a thousand times
+        problem = f"it is not a result of autofit: {error!r}"
+    raise UsageError(f"{path}: {problem}")
 
 
 def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> TuneRecord:

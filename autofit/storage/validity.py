@@ -21,9 +21,9 @@ _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's fr
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
 
-def has_grown(then_bytes: int | None, now_bytes: int | None) -> bool:
-    """Return whether a limit has grown; None means no limit."""
-    return then_bytes is not None and (now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes)
+def _has_grown(memory: str, then: Limits, now: Limits, slack_ratio: float = _LIMIT_SLACK_RATIO) -> bool:
+    then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))
+    return then_bytes is not None and (now_bytes is None or now_bytes > slack_ratio * then_bytes)
 
 
 def lowered(limits: Limits, failed: Any) -> Limits:
@@ -38,32 +38,22 @@ def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_s
     """Return whether a trial that ran under the limits `then` would end the same way under the limits `now`."""
     if measurement.outcome is Outcome.TIMEOUT:
         return measurement.evidence.hung or measurement.seconds >= max_trial_seconds
-    if not measurement.outcome.is_oom:
-        return True
-    if measurement.outcome is Outcome.DEVICE_OOM:
-        return not has_grown(then.device_bytes, now.device_bytes)
-    return not has_grown(then.host_bytes, now.host_bytes)
+    return not measurement.outcome.is_oom or not _has_grown(measurement.outcome.removesuffix("_oom"), then, now)
 
 
 def result_holds(record: TuneRecord, now: Limits) -> bool:
     """Return whether a result fits today's limits, and no limit that its search came near or exceeded has grown."""
-    if record.device_peak_bytes and now.device_bytes is not None and record.device_peak_bytes > now.device_bytes:
+    if not now.allow(record.device_peak_bytes or 0, record.host_peak_bytes or 0):
         return False
-    if record.host_peak_bytes and record.host_peak_bytes > now.host_bytes:
-        return False
-    then, measurements = record.limits, [trial.measurement for trial in record.trials]
-    for oom, peaks, then_bytes, now_bytes in (
-        (Outcome.DEVICE_OOM, [m.device_peak_bytes for m in measurements], then.device_bytes, now.device_bytes),
-        (Outcome.HOST_OOM, [m.host_peak_bytes for m in measurements], then.host_bytes, now.host_bytes),
-    ):
-        came_near = any((peak or 0) > _HELD_BACK_SHARE * (then_bytes or 0) for peak in peaks)
-        if has_grown(then_bytes, now_bytes) and (came_near or any(m.outcome is oom for m in measurements)):
-            return False
+    for memory in ("device", "host"):
+        near_bytes = _HELD_BACK_SHARE * (getattr(record.limits, f"{memory}_bytes") or 0)
+        for measurement in (trial.measurement for trial in record.trials):
+            came_near = (getattr(measurement, f"{memory}_peak_bytes") or 0) > near_bytes
+            if (came_near or measurement.outcome == f"{memory}_oom") and _has_grown(memory, record.limits, now):
+                return False
     return True
 
 
 def failure_holds(failed: FailedTune, now: Limits) -> bool:
     """Return whether a workload that did not fit still does not fit: the limit it exceeded has not grown by any amount."""
-    name = "device_bytes" if failed.memory == "device" else "host_bytes"
-    then_bytes, now_bytes = getattr(failed.limits, name), getattr(now, name)
-    return then_bytes is not None and now_bytes is not None and now_bytes <= then_bytes
+    return not _has_grown("device" if failed.memory == "device" else "host", failed.limits, now, slack_ratio=1)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autofit.errors import NothingFitsError
 from autofit.records.events import Emit, Notice
 from autofit.records.result import FailedTune, TuneRecord
-from autofit.storage import attributes, result_files, validity
+from autofit.storage import result_files, validity
 from autofit.tuning.request import TuneRequest
 
 _NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
@@ -43,7 +43,7 @@ def stored_attributes(request: TuneRequest) -> Mapping[str, Any] | None:
 def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
     """Read the stored result of the request; return None if there is none that is valid under the present limits."""
     stored = {} if request.fresh else stored_attributes(request) or {}
-    limits = validity.lowered(request.limits, stored.get(attributes.FAILED))
+    limits = validity.lowered(request.limits, stored.get(result_files.FAILED))
     try:
         result = result_files.decode(stored.get(request.result_key()))
     except ValidationError:

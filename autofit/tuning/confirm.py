@@ -22,7 +22,7 @@ from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search import failures
 from autofit.search.rates import estimated_rates, ran
 from autofit.search.space import nearest
-from autofit.storage import attributes, result_files
+from autofit.storage import result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.answers import Answers, Contest
 from autofit.tuning.problem import Problem
@@ -47,7 +47,7 @@ class Confirmation:
         self._may_shrink = validates_arrays or "batch_size" in problem.description.validation_knobs
         self._validation_sizes: dict[FitConfig, int] = {}
         try:  # the runs that a tune stored after its search, before it was killed without a result
-            stored = result_files.TRIALS.validate_python(study.attribute(attributes.RUNS) or [])
+            stored = result_files.TRIALS.validate_python(study.attribute(result_files.RUNS) or [])
         except ValidationError:
             stored = ()
         self._reusable = [run for run in stored if run.fits(problem.limits)]
@@ -169,7 +169,7 @@ class Confirmation:
                 run = self._study.add(run, self._problem.space.knobs())
             self.runs = (*self.runs, run)
             stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
-            self._study.set_attribute(attributes.RUNS, stored)
+            self._study.set_attribute(result_files.RUNS, stored)
             self._runner.emit(TrialEnded(run))
             if smaller is None:
                 break

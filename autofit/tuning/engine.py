@@ -28,7 +28,7 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import counted
-from autofit.storage import attributes
+from autofit.storage.result_files import MODEL
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import notices
@@ -158,12 +158,12 @@ class _Engine:
                 raise out_of_time_error(runner.budget, "the model and the data were built")
             raise not_described(described)
         self._describing_seconds = runner.budget.seconds()
-        if self.study.attribute(attributes.MODEL) not in (None, described.fingerprint):
+        if self.study.attribute(MODEL) not in (None, described.fingerprint):
             # the source code is the same, or the study would be another
             self.study.reset()
             self.study.set_user_attributes(self._request.metadata())
             self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
-        self.study.set_attribute(attributes.MODEL, described.fingerprint)
+        self.study.set_attribute(MODEL, described.fingerprint)
         return described
 
     def _problem(self, description: Description) -> Problem:

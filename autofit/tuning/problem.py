@@ -26,7 +26,7 @@ from autofit.search.frontier import FrontierSearch, LargestBatch
 from autofit.search.memory import least_device_bytes
 from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.search.space import SearchSpace, build_space
-from autofit.storage import attributes
+from autofit.storage.result_files import WARM_START_KEY
 from autofit.storage.study import TuningStudy
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import KEEP, LARGEST, TUNE, TuneSettings
@@ -209,7 +209,7 @@ def _similar_trials(request: TuneRequest, description: Description, study: Tunin
     backend = description.versions.get("backend", TENSORFLOW)
     if backend != TENSORFLOW:  # rates on one backend say nothing about another
         key = f"{key} {backend}"
-    study.set_attribute(attributes.WARM_START_KEY, key)
+    study.set_attribute(WARM_START_KEY, key)
     steps = description.defaults.get(STEPS_PER_EXECUTION)
     trials = () if request.fresh else study.similar_trials(key)
     return tuple(  # whose configs may not name the steps

@@ -10,7 +10,7 @@ from autofit.errors import AutofitError, NothingFitsError
 from autofit.records.description import Description
 from autofit.records.result import Answer, Bottleneck, FailedTune, TuneLog, TuneRecord
 from autofit.records.trial import Measurement
-from autofit.storage import attributes, result_files
+from autofit.storage import result_files
 from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
 from autofit.tuning.problem import Problem
@@ -70,7 +70,7 @@ def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
 def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedTune) -> None:
     """Store a record as the result of a request, also if the result is that nothing fits."""
     study.set_attribute(request.result_key(), result_files.encode(result))
-    study.set_attribute(attributes.RUNS, [])
+    study.set_attribute(result_files.RUNS, [])
     chosen, rate = "nothing fits", None
     if isinstance(result, TuneRecord):
         chosen, rate = str(result.config), result.samples_per_second

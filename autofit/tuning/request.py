@@ -12,7 +12,7 @@ from autofit.records.description import Description
 from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, DataForm
 from autofit.records.trial import FitConfig, Limits
-from autofit.storage import attributes
+from autofit.storage.result_files import RECORD
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
@@ -81,7 +81,7 @@ class TuneRequest:
         parts |= {name: getattr(self.settings.options, name) for name in _OPTIONS}
         if self.sampler_key:
             parts["sampler"] = self.sampler_key
-        return f"{attributes.RECORD}:{_hash(parts)}"
+        return f"{RECORD}:{_hash(parts)}"
 
     def metadata(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""

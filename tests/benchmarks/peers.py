@@ -155,7 +155,7 @@ class Autofit(Peer):
             trial = study.ask(self._last.distributions)
             config = FitConfig.of(trial.params)
             measurement = self._seen(case.run(config, draw))
-            for name, value in codec.user_attributes(Trial(config, measurement), case.limits).items():
+            for name, value in codec.frozen_trial(Trial(config, measurement), case.limits, {}).user_attrs.items():
                 trial.set_user_attr(name, value)
             for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)

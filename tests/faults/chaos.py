@@ -267,9 +267,10 @@ class Run:
 
     def trials(self):
         """The stored trials: (study, number) by outcome."""
-        from autofit.storage import connection, urls
+        from autofit.storage import connection
 
-        if not urls.exists(self.storage):
+        file = connection.file_of(self.storage)
+        if file is not None and not file.exists():
             return {}
         found = {}
         with connection.opened(self.storage) as backend:

@@ -11,7 +11,7 @@ import optuna
 import psutil
 import pytest
 
-from autofit.storage.urls import url_of
+from autofit.storage.connection import url_of
 from tests.cli.test_cli import ROOT, SMALL
 from tests.cli.test_sweep import start
 from tests.faults.postgres import POSTGRES, Postgres

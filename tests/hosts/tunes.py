@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofit.errors import TrialProcessError
 from autofit.records.trial import Measurement
-from autofit.storage.urls import url_of
+from autofit.storage.connection import url_of
 from autofit.tuning import cached, engine
 from tests.fakes import FakeLauncher, make_request
 

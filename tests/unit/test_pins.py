@@ -75,7 +75,6 @@ def test_the_keys_of_a_stored_study(tmp_path):
     }
     assert stored(file, "SELECT key FROM trial_user_attributes") == {"limits", "trial"}
     assert stored(file, "SELECT key FROM trial_system_attributes") == {
-        "autofit:process",
         "constraints",
         "constraints:device_memory",
         "constraints:host_memory",

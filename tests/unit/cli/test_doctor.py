@@ -105,11 +105,11 @@ def test_a_folder_or_its_nearest_parent(tmp_path, monkeypatch, writable, free, k
 def test_a_server_answers_or_not(monkeypatch):
     ends = iter([StorageError("no connection; start its server"), None])
 
-    def open_storage(storage):
+    def attributes_of(storage, name):
         if (end := next(ends)) is not None:
             raise end
 
-    monkeypatch.setattr(connection, "open_storage", open_storage)
+    monkeypatch.setattr(connection, "attributes_of", attributes_of)
     findings = [found(doctor.storage_at("postgresql://me:secret@host/db")) for _ in range(2)]
     assert [status for status, _ in findings] == ["problem", "ok"]
     assert "start its server" in findings[0][1]
