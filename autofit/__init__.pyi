@@ -9,7 +9,6 @@ from .errors import (
     AutofitError as AutofitError,
     ConfigError as ConfigError,
     DeviceBusyError as DeviceBusyError,
-    DeviceLockedError as DeviceLockedError,
     NothingFitsError as NothingFitsError,
     NoTrialFinishedError as NoTrialFinishedError,
     StorageError as StorageError,

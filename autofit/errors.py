@@ -3,7 +3,7 @@
 AutofitError
 ├── UsageError ── ConfigError
 ├── TuneError ─── UserCodeError, NothingFitsError, NoTrialFinishedError
-└── StorageError, DeviceBusyError, DeviceLockedError, TrialProcessError
+└── StorageError, DeviceBusyError, TrialProcessError
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ class AutofitError(Exception):
 
 
 class TuneError(AutofitError):
-    """A tune ended without a result.
-
-    Attributes:
-        tune: the record of the tune with the trials that ran; None if the tune had not begun.
+    """A tune ended without a result; `tune` is its record with the trials that ran, None if it had not begun.
 
     Example:
         >>> autofit.TuneError("no trial ran").tune is None
@@ -47,9 +44,7 @@ class TuneError(AutofitError):
 class UsageError(AutofitError):
     """An argument is wrong, or two arguments contradict each other.
 
-    Args:
-        problem: what is wrong and what is allowed.
-        key: dotted path of the wrong argument, shown before the problem; None for the call as a whole.
+    `problem` says what is wrong and what is allowed, `key` is the dotted path of the argument; None for the whole call.
 
     Example:
         >>> print(autofit.UsageError("-1 is not allowed", key="space.workers"))
@@ -66,12 +61,8 @@ class UsageError(AutofitError):
 class ConfigError(UsageError):
     """A YAML file cannot be read or contains something that is not allowed.
 
-    Args:
-        file: path of the file, as the user gave it.
-        line: number of the wrong line, starting at 1; None if the error has no line, as for an unreadable file.
-        column: number of the wrong column, starting at 1; None if the error has no column.
-        key: dotted path of the wrong key; None for the file as a whole.
-        problem: what is wrong and what is allowed.
+    `file` is its path as the user gave it. `line` and `column` start at 1; they are None if the error has no place, as for
+    an unreadable file. `key` is the dotted path of the wrong key; None for the file as a whole.
 
     Example:
         >>> print(autofit.ConfigError("tune.yaml", 12, 1, "max_trails", "unknown key"))
@@ -85,11 +76,7 @@ class ConfigError(UsageError):
 
 
 class UserCodeError(TuneError):
-    """The user's code raised an exception.
-
-    Args:
-        when: the activity that failed, such as "while building the model"; it completes "your code failed …".
-        traceback: the traceback of the user's code, without autofit's own frames.
+    """The user's code raised an exception; `traceback` is its own, without the frames of autofit.
 
     Example:
         >>> print(autofit.UserCodeError("while building the model", "NameError: name 'Dense' is not defined"))
@@ -99,62 +86,25 @@ class UserCodeError(TuneError):
     """
 
     def __init__(self, when: str, traceback: str) -> None:
-        self.when, self.traceback = when, traceback
+        self.traceback = traceback
         super().__init__(f"your code failed {when}:\n\n{traceback.rstrip()}")
 
 
 class DeviceBusyError(AutofitError):
-    """The calling process holds memory of the GPU, so trials cannot use it.
-
-    Args:
-        device: the GPU's name.
-        held_bytes: GPU memory that the process holds, in bytes; None if the driver does not report it.
+    """The device is in use: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
 
     Example:
-        >>> print(autofit.DeviceBusyError("GPU 0 (Tesla T4)", 13 * 2**30))
-        this process holds 13.0 GiB of the memory of GPU 0 (Tesla T4), so trials cannot use that memory...
+        >>> autofit.DeviceBusyError("another autofit is measuring on the GPU").exit_code
+        1
     """
-
-    def __init__(self, device: str, held_bytes: int | None) -> None:
-        self.device, self.held_bytes = device, held_bytes
-        much = f"{format_bytes(held_bytes)} of " if held_bytes else ""
-        super().__init__(
-            f"this process holds {much}the memory of {device}, so trials cannot use that memory. Call autofit before "
-            "this process uses the GPU (building a model uses it), or call autofit from a separate process. In a notebook, "
-            "restart the kernel and call autofit first"
-        )
-
-
-class DeviceLockedError(AutofitError):
-    """Another autofit is measuring on the device, and `wait` is false.
-
-    Args:
-        device: the device's name.
-        holder: a description of the process that is measuring.
-
-    Example:
-        >>> print(autofit.DeviceLockedError("GPU 0 (Tesla T4)", "process 4711"))
-        another autofit is measuring on the GPU 0 (Tesla T4) (process 4711)...
-    """
-
-    def __init__(self, device: str, holder: str) -> None:
-        self.device, self.holder = device, holder
-        super().__init__(
-            f"another autofit is measuring on the {device} ({holder}); two at the same time would falsify each other's "
-            "results. Wait for it (--wait, the default), end it, or choose another device"
-        )
 
 
 class NothingFitsError(TuneError):
     """Even the smallest batch needs more memory than the limit.
 
-    Args:
-        memory: the memory that is exceeded: "device" or "host".
-        batch_size: the smallest batch size of the space; None if `batch_size` is not a knob of the data.
-        needed_bytes: memory that this batch needs, in bytes.
-        limit_bytes: the limit of a trial, in bytes.
-        at_least: whether `needed_bytes` is a lower bound, because the batch also failed without the limit.
-        estimated: whether `needed_bytes` is an estimate, and no trial ran.
+    `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
+    not a knob of the data. `needed_bytes` is what this batch needs: a lower bound if `at_least`, because it also failed
+    without the limit of `limit_bytes`, and an estimate if no trial ran (`estimated`).
 
     Example:
         >>> print(autofit.NothingFitsError("host", 8, 9 * 2**30, 6 * 2**30, at_least=False))
@@ -205,10 +155,8 @@ class StorageError(AutofitError):
     """The storage of the trials cannot be opened, read or written.
 
     Example:
-        >>> autofit.tune(build_model, arrays, storage="sqlite:////proc/trials.db", progress=False)
-        Traceback (most recent call last):
-        ...
-        autofit.errors.StorageError: ...
+        >>> autofit.StorageError("database is locked").exit_code
+        2
     """
 
     exit_code: ClassVar[int] = 2

@@ -51,8 +51,7 @@ def measure(
 
     Raises:
         UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
+        DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         TrialProcessError: a process could not be started.
 

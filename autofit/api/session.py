@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from autofit import backends
 from autofit.api.requests import build_request, detect, refuse_unsupported
-from autofit.errors import DeviceLockedError, UsageError
+from autofit.errors import UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Notice
@@ -70,7 +70,7 @@ def run(
                 if (stored := look_up()[1]) is not None:
                     return stored
             if not settings.options.wait:
-                raise DeviceLockedError(placement.name, lock.holder())
+                raise lock.busy_error()
             with shown:
                 _wait_for(lock, placement.name, shown.show)
             machine, placement = detect(settings)  # again, because the other autofit's memory is free now

@@ -72,8 +72,7 @@ def sweep(
 
     Raises:
         UsageError: the matrix or an argument is wrong; nothing was trained.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
+        DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
         StorageError: the storage cannot be opened, or fails before a trial has run.
         TrialProcessError: no process for trials could be started.
         KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.

@@ -123,8 +123,7 @@ def tune(
 
     Raises:
         UsageError: an argument is wrong; nothing was trained.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-        DeviceLockedError: another autofit is measuring on the device, and the option `wait` is false.
+        DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         NothingFitsError: even the smallest batch needs more memory than the limit.
         NoTrialFinishedError: no trial finished, and the reason was not memory.

@@ -16,7 +16,7 @@ from autofit.cli.exit import reporting_errors
 from autofit.cli.findings import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import BATCH, known
 from autofit.cli.options import Json
-from autofit.errors import DeviceLockedError, UsageError
+from autofit.errors import UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity
@@ -101,7 +101,7 @@ def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
     machine, placement = requests.detect(TuneSettings())
     with DeviceLock(placement, "autofit verify") as lock:
         if not lock.acquire():
-            raise DeviceLockedError(placement.name, lock.holder())
+            raise lock.busy_error()
         # before our own work begins; these trials sleep most of the time, so that a few idle cores are enough for them
         if work := host.other_work(beside_idle_cores=False):
             yield warning("load", f"cannot measure now: {work}", _END_IT)

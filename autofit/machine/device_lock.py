@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from autofit.errors import DeviceBusyError
 from autofit.records.machine import Placement
 from autofit.records.units import printable
 
-_CPU = "cpu"  # one lock for all logical devices of the CPU
 _PERMISSIONS = 0o666  # each user of the machine may lock the same file
 _NOTE_CHARACTERS = 200  # read of a holder's note, because another user's program may have written it
 
@@ -29,76 +29,64 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
     """
 
     def __init__(self, placement: Placement, purpose: str) -> None:
-        names = sorted(gpu.uuid for gpu in placement.gpus) or [_CPU]  # every process locks in the same order
+        # every process locks in the same order; all logical devices of the CPU have one lock
+        names = sorted(gpu.uuid for gpu in placement.gpus) or ["cpu"]
         self._paths = [Path(tempfile.gettempdir()) / f"autofit-{name}.lock" for name in names]
-        self._purpose = purpose
+        self._device, self._purpose = placement.name, purpose
         self._awaited = self._paths[0]
-        self._files: dict[Path, int] = {}
+        self._files: list[int] = []
 
     def __exit__(self, *error: object) -> None:
         self.release()
 
     def acquire(self) -> bool:
         """Acquire all locks without waiting. If one is held, acquire none; return False. Without locking, return True."""
+        note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
         for path in self._paths:
+            if (file := _opened(path)) is None:
+                continue
+            self._files.append(file)
             try:
-                file = _locked(path)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._awaited = path
                 self.release()
                 return False
-            if file is not None:
-                self._files[path] = file
-                note = f"pid {os.getpid()}, {self._purpose}, since {time.strftime('%H:%M')}"
-                with contextlib.suppress(OSError):  # another user's file may be read-only
-                    os.ftruncate(file, 0)
-                    os.pwrite(file, note.encode(errors="replace"), 0)
+            except OSError:  # a file system without locks
+                continue
+            with contextlib.suppress(OSError):  # a full disk
+                os.ftruncate(file, 0)
+                os.pwrite(file, note.encode(errors="replace"), 0)
         return True
 
     def holder(self) -> str:
         """Describe the holder of the lock that could not be acquired."""
-        try:
-            with self._awaited.open(errors="replace") as file:
-                note = file.read(_NOTE_CHARACTERS)
-        except OSError:
-            note = ""
+        note = ""
+        with contextlib.suppress(OSError), self._awaited.open(errors="replace") as file:
+            note = file.read(_NOTE_CHARACTERS)
         return printable(note.partition("\n")[0]) or "another process"
 
+    def busy_error(self) -> DeviceBusyError:
+        """Return the error for a lock that could not be acquired and is not waited for."""
+        return DeviceBusyError(
+            f"another autofit is measuring on the {self._device} ({self.holder()}); two at the same time would falsify "
+            "each other's results. Wait for it (--wait, the default), end it, or choose another device"
+        )
+
     def release(self) -> None:
-        for path, file in self._files.items():
-            with contextlib.suppress(OSError):  # another user's file may not be removable
-                path.unlink()
-            os.close(file)
-        self._files.clear()
-
-
-def _locked(path: Path) -> int | None:
-    """Return a locked file; None if locking is unavailable. Raise BlockingIOError if another process holds the lock."""
-    while (file := _opened(path)) is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file).st_ino == path.stat().st_ino:
-                return file
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        except OSError:
-            os.close(file)
-            return None
-        os.close(file)
-        if path.exists():
-            raise BlockingIOError(f"{path} is locked")
-        # the holder has just removed the file: create a new one
-    return None
+        # The files stay: a process that has just opened a file that its holder then removes would lock what nobody finds.
+        while self._files:
+            os.close(self._files.pop())
 
 
 def _opened(path: Path) -> int | None:
     """Open a lock file, creating it if it does not exist, and return its descriptor; None if that is not allowed."""
-    for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
-        try:
+    # In a folder with the sticky bit, O_CREAT may be refused for a file of another user that exists (sysctl
+    # fs.protected_regular), so it comes second. If another process creates the file in between, the third opens it.
+    for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
+        with contextlib.suppress(OSError):
             file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _PERMISSIONS)
-        except OSError:
-            continue
-        if flags & os.O_CREAT:
-            os.fchmod(file, _PERMISSIONS)
-        return file
+            if flags & os.O_CREAT:
+                os.fchmod(file, _PERMISSIONS)
+            return file
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -19,8 +20,6 @@ from autofit.records.trial import BUSY_SHARE, Conditions
 _SHARED_MEMORY = "/dev/shm"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
-_UNLIMITED_BYTES = 2**60  # cgroup v1 writes "no limit" as a number just below 2**63
-_KIB = 1024
 _SAMPLE_SECONDS = 0.5  # long enough to average over the scheduler's time slices
 _LEAST_CORES = 0.1  # a message names only processes that use at least this many cores
 _NAMED_PROCESSES = 2  # the number of names that fit on a line
@@ -32,11 +31,14 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
     total, available = memory.total, memory.available
     for group in _cgroups("memory"):
         limit = _read_int(group / "memory.max") or _read_int(group / "memory.limit_in_bytes")
-        if limit is not None and limit < min(total, _UNLIMITED_BYTES):
+        if limit is not None and limit < total:  # version 1 writes "no limit" as a number just below 2**63
             used = _read_int(group / "memory.current") or _read_int(group / "memory.usage_in_bytes") or 0
-            total, available = limit, min(available, max(0, limit - used + _page_cache_bytes(group)))
-    cpu_lines = _read_lines(Path("/proc/cpuinfo"))
-    names = (line.partition(":")[2].strip() for line in cpu_lines if line.startswith("model name"))
+            stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
+            # the file cache, which the kernel frees under memory pressure
+            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
+            total, available = limit, min(available, max(0, limit - used + cached))
+    lines = _read_lines(Path("/proc/cpuinfo"))
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
@@ -156,16 +158,10 @@ def _cgroups(controller: str) -> list[Path]:
     return groups
 
 
-def _page_cache_bytes(group: Path) -> int:
-    """Return the size in bytes of a cgroup's file cache, which the kernel frees under memory pressure."""
-    stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
-    return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-
-
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:
     """Return the sizes, in bytes by name, from a file of /proc/PID with lines such as `Rss:  12 kB`."""
     lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
-    return {words[0][:-1]: int(words[1]) * _KIB for words in lines if words[-1:] == ["kB"] and len(words) == 3}
+    return {words[0][:-1]: int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"] and len(words) == 3}
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -182,29 +178,33 @@ def _read_int(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class CoreSeconds:
-    """Cumulative seconds of the cores that this process may use: idle seconds, and those that our own processes used."""
+    """Cumulative seconds of the cores that this process may use, by who used them."""
 
-    # All other seconds went to other work, or to the host of a virtual machine ("steal"). `idle` is None if the kernel
-    # counts nothing, as in some sandboxes (gVisor until June 2026): from zeros, other work would seem to use every core.
     at: float
-    idle: float | None
-    own: float
+    idle: float  # or waiting for storage
+    own: float  # used by our own processes
+    counted: float  # all that the kernel has counted; the rest went to other work, or to the host of a virtual machine
 
     @classmethod
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
         """Read the current counts; `tree` lists our processes other than this one."""
-        # with the children that have ended, such as worker processes that do not outlive an epoch
+        by_core = psutil.cpu_times(percpu=True)
+        usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
+        idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
+        # user, system, and both of the children that have ended, such as worker processes that do not outlive an epoch
         own = sum(os.times()[:4])
-        return cls(time.monotonic(), _idle_seconds(), own + sum(_used_seconds(p) for p in tree))
+        for process in tree:
+            with contextlib.suppress(psutil.Error):
+                own += sum(process.cpu_times()[:4])
+        return cls(time.monotonic(), idle, own, sum(map(sum, usable)))
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
-    """Return how many cores other processes used, and how many were idle, as averages between two readings."""
+    """Return how many cores other processes used, and how many were idle, on average; None if the counts did not grow."""
+    # in some sandboxes the kernel counts nothing (gVisor until June 2026): other work would seem to use every core
     seconds, cores = after.at - before.at, visible_cores()
-    if before.idle is None or after.idle is None:  # the kernel does not count
+    if seconds <= 0 or after.counted <= before.counted:
         return None
-    if seconds <= 0:
-        return 0.0, float(cores)
     idle = min(float(cores), max(0.0, (after.idle - before.idle) / seconds))
     own = max(0.0, (after.own - before.own) / seconds)
     return max(0.0, cores - idle - own), idle
@@ -215,32 +215,13 @@ def other_work(*, beside_idle_cores: bool = True) -> str | None:
     list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
     before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
-    used_and_idle, cores = other_and_idle_cores(before, CoreSeconds.read(())), visible_cores()
-    if used_and_idle is None or used_and_idle[0] < BUSY_SHARE * cores:
-        return None
+    (used, idle), cores = other_and_idle_cores(before, CoreSeconds.read(())) or (None, None), visible_cores()
     # work that leaves cores idle may count as low, because nothing waits for a core then
-    if not (beside_idle_cores or Conditions(cores, *used_and_idle).is_disturbed):
+    is_low = not (beside_idle_cores or Conditions(cores, used, idle).is_disturbed)
+    if used is None or used < BUSY_SHARE * cores or is_low:
         return None
     others = (process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid())
     shares = {process.pid: (process.info["cpu_percent"] or 0.0) / 100 for process in others}
     busiest = sorted((pid for pid in shares if shares[pid] >= _LEAST_CORES), key=lambda pid: -shares[pid])
     names = ", ".join(f"{process_name(pid)} {shares[pid]:.1f}" for pid in busiest[:_NAMED_PROCESSES])
-    return f"other work uses {used_and_idle[0]:.1f} of {cores} cores" + (f" ({names})" if names else "")
-
-
-def _idle_seconds() -> float | None:
-    """Return the seconds that the cores of this process have been idle or have waited for storage; None if not counted."""
-    by_core = psutil.cpu_times(percpu=True)
-    usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
-    if not any(map(sum, usable)):
-        return None
-    return sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
-
-
-def _used_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    children = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return float(times.user + times.system + children)
+    return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")

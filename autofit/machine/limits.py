@@ -19,23 +19,17 @@ AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"  # the message
 def resolve_limits(
     machine: Machine, device: Device | None, device_memory: str | int, host_memory: str | int, pool_bytes: int | None = None
 ) -> Limits:
-    """Convert memory amounts that are valid (see `validated`) into limits in bytes.
+    """Convert memory amounts that are valid (see `validated`) into limits in bytes; `device` is None for the CPU.
 
-    Args:
-        machine: a percentage in `host_memory` is a share of its RAM, or of the cgroup's limit if that is lower.
-        device: the GPU; None for the CPU.
-        device_memory: on a GPU, a percentage refers to the memory that is free now; on a CPU, only a size sets a limit.
-        host_memory: the limit is never more than the memory that is available now.
-        pool_bytes: the GPU memory that a program without a limit takes; None if unknown. A percentage in `device_memory`
-            gives at most this amount.
+    A percentage in `host_memory` is a share of the RAM, or of the cgroup's limit if that is lower; the limit is never more
+    than what is available now. A percentage in `device_memory` is a share of what is free on a GPU now, and at most
+    `pool_bytes`, which a program without a limit takes; None if unknown. On a CPU, only a size sets a limit.
     """
     host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:
-        raise UsageError(
-            f"{host_memory} is more than the {format_bytes(machine.memory_bytes)} that this machine allows; lower "
-            "host_memory",
-            key="host_memory",
-        )
+        total = format_bytes(machine.memory_bytes)
+        problem = f"{host_memory} is more than the {total} that this machine allows; lower host_memory"
+        raise UsageError(problem, key="host_memory")
     return Limits(_device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes))
 
 
@@ -44,22 +38,15 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
         return None if _is_percentage(amount) else int(_bytes_of(amount, 0))
     free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
+    remedy = "end the processes that hold the rest"
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
-        raise UsageError(
-            f"only {free} of {total} is free on {name}; end the processes that hold the rest, choose another GPU, or "
-            "write cpu",
-            key="device",
-        )
+        problem = f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu"
+        raise UsageError(problem, key="device")
     device_bytes = int(_bytes_of(amount, device.free_bytes))
     if device_bytes > device.free_bytes:
-        raise UsageError(
-            f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or end the processes that "
-            "hold the rest",
-            key="device_memory",
-        )
-    if pool_bytes is not None and _is_percentage(amount):
-        return max(1, min(device_bytes, pool_bytes))
-    return device_bytes
+        problem = f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or {remedy}"
+        raise UsageError(problem, key="device_memory")
+    return max(1, min(device_bytes, pool_bytes)) if pool_bytes is not None and _is_percentage(amount) else device_bytes
 
 
 def validated(amount: str | int) -> str | int:

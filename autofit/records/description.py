@@ -10,8 +10,8 @@ from autofit.records.bounds import Count, Positive, Ratio, Seconds
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
 
+# the part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory
 DATA_PART = "data"
-"""The part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory."""
 
 XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
@@ -37,17 +37,15 @@ class Footprint:
 
     @property
     def device_bytes(self) -> int:
-        """The estimated peak, in bytes."""
         return sum(self.device_bytes_by_part.values())
 
     @property
     def step_bytes(self) -> int:
-        """The estimated peak without the data, in bytes."""
+        """The estimated peak without the data."""
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
 
     @property
     def upper_bytes(self) -> float:
-        """The estimated peak with its error, in bytes."""
         return self.device_bytes + self.error_bytes(self.device_bytes)
 
     def error_bytes(self, estimated_bytes: float) -> float:
@@ -80,21 +78,12 @@ class GpuEstimate:
     largest_batch_size: int | None  # whose estimate, with its error, fits; None if not even the smallest fits
     seconds: Seconds
     problem: str  # why the memory could not be estimated
-
-    @property
-    def recomputes_from(self) -> int | None:
-        """The batch size from which on XLA computes values again: steps are slower there. None if no size shows it."""
-        return recomputes_from(self.footprints, self.total_bytes)
+    recomputes_from: int | None = None  # the batch size from which on XLA computes values again: steps are slower there
 
 
 @dataclass(frozen=True)
 class Description:
-    """The properties of a workload that are known before anything is trained.
-
-    `accumulates_by` says where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are
-    attributes of the model, and "build_model" means an argument of that function. It is empty if that function has no such
-    argument and the train step does not use the optimizer passed to `compile`.
-    """
+    """The properties of a workload that are known before anything is trained."""
 
     input_kind: str
     knobs: Mapping[str, str]  # each knob that the data takes, with its name in the factory or in `fit`
@@ -114,6 +103,9 @@ class Description:
     footprints: tuple[Footprint, ...] = ()  # by ascending batch size
     gpus: tuple[GpuEstimate, ...] = ()  # for those that were asked for by name
     estimate_problem: str | None = None  # the reason, if `footprints` is empty
+    # Where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are attributes of the model,
+    # "build_model" means an argument of that function. Empty if that function has no such argument and the train step does
+    # not use the optimizer passed to `compile`.
     accumulates_by: str = "optimizer"
     batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
     shapes: str = ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
@@ -156,34 +148,27 @@ class EstimateRow:
 
     @property
     def device_bytes(self) -> int:
-        """The total device memory, in bytes."""
         return sum(self.device_bytes_by_part.values())
 
     @property
     def host_bytes(self) -> int:
-        """The total host memory, in bytes."""
         return sum(self.host_bytes_by_part.values())
 
 
 @dataclass(frozen=True)
 class EstimateRecord:
-    """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained.
-
-    `largest_batch_size` is the largest batch size that is expected to fit the limits; None if not even one sample fits. If
-    GPUs were asked for by name, `gpus` has the estimates for them, and `rows` is empty.
-    """
+    """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained."""
 
     description: Description
     config: FitConfig
     limits: Limits
     machine: Machine
     device: str
-    rows: tuple[EstimateRow, ...]
-    largest_batch_size: int | None
+    rows: tuple[EstimateRow, ...]  # empty if GPUs were asked for by name
+    largest_batch_size: int | None  # that is expected to fit the limits; None if not even one sample fits
 
     @property
     def gpus(self) -> tuple[GpuEstimate, ...]:
-        """The estimates for GPUs that were asked for by name."""
         return self.description.gpus
 
     @property

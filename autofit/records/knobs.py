@@ -11,23 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROCESSES, THREADS = "num_workers", "num_threads"
-"""The parameters that set the worker processes of torch and grain, or the threads of grain."""
+PROCESSES, THREADS = "num_workers", "num_threads"  # parameters: worker processes of torch and grain, threads of grain
 
 
 @dataclass(frozen=True)
 class KnobRow:
-    """What is known of a knob beside its values in a config.
-
-    `values` are tried by default; those of batch size and workers follow from data and machine. `default` is Keras's.
-    """
+    """What is known of a knob beside its values in a config."""
 
     label: str
-    less: str
+    less: str  # the word for a smaller value
     more: str
     lowest: int
-    default: int | None
-    values: tuple[int, ...] = ()
+    default: int | None  # Keras's
+    values: tuple[int, ...] = ()  # tried by default; those of batch size and workers follow from data and machine
     parameters: tuple[str, ...] = ()  # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
     autotunes: bool = False  # whether -1 (tf.data.AUTOTUNE) is a value: tf.data then sets the number while it runs
     of_queue: bool = False  # whether it has an effect only with a queue
@@ -51,7 +47,5 @@ KNOBS: dict[str, KnobRow] = {
     "steps_per_execution": KnobRow("steps a call", "fewer", "more", 1, None, (1, 8, 32)),
 }
 
-DATA_KNOBS = tuple(knob for knob, row in KNOBS.items() if row.parameters)
-"""The knobs that the data takes."""
-
+DATA_KNOBS = tuple(knob for knob, row in KNOBS.items() if row.parameters)  # that the data takes
 STEPS_PER_EXECUTION = "steps_per_execution"  # the knob that is an attribute of the compiled model

@@ -20,6 +20,7 @@ class Device:
     held_by: tuple[str, ...] = ()  # the processes that hold memory of the device, for display
     driver: str = ""  # version of the driver
     compute_capability: tuple[int, int] | None = None  # the generation of a CUDA GPU, such as (8, 9)
+    problem: str = ""  # why autofit cannot use it: the driver's message if it does not report the memory
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,6 @@ class Placement:
 
     gpus: tuple[Device, ...] = ()
     count: Positive = 1  # of the GPUs, or of logical CPU devices
-
-    def __post_init__(self) -> None:
-        if self.gpus and self.count != len(self.gpus):  # a damaged file
-            raise ValueError("count is not the number of GPUs")
 
     @classmethod
     def on(cls, *gpus: Device) -> Placement:
@@ -49,7 +46,6 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """The name of the devices in reports."""
         if not self.gpus:
             return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
         return self.gpus[0].name if self.count == 1 else f"{self.count} x {self.gpus[0].name}"

@@ -29,7 +29,6 @@ class Outcome(Text):
 
     @property
     def is_oom(self) -> bool:
-        """Whether the trial ran out of device or host memory."""
         return self in (Outcome.DEVICE_OOM, Outcome.HOST_OOM)
 
 
@@ -50,13 +49,25 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """The activity of a trial's process. `label` is its text in messages; it also fits after the word "while"."""
+    """The activity of a trial's process. `label` is its text in messages; it also fits after the word "while".
+
+    The memory of a phase `counts`, unless the user's run never has it: the input pipeline alone. A phase that `is_first`
+    trains the first step with new shapes, which compiles the step and chooses algorithms; later steps run in one that
+    `trains`. The rate of a phase that `is_timed` is that of the trial.
+    """
 
     label: str
+    counts: bool
+    is_first: bool
+    trains: bool
+    is_timed: bool
+    validates: bool
 
-    def __new__(cls, value: str, label: str) -> Phase:
+    def __new__(cls, value: str, label: str, kind: str = "") -> Phase:
         phase = str.__new__(cls, value)
         phase._value_, phase.label = value, label
+        phase.counts, phase.is_first, phase.trains = kind != "alone", kind == "first", kind in ("trains", "timed")
+        phase.is_timed, phase.validates = kind == "timed", kind == "validates"
         return phase
 
     STARTING_SERVER = "starting_server", "starting the trial server"
@@ -68,42 +79,19 @@ class Phase(Text):
     BUILDING = "building", "building the model"
     SCANNING = "scanning", "scanning the batches"
     ESTIMATING = "estimating", "estimating memory"
-    FIRST_LONGEST = "first_longest", "running the first step on the longest batch"
-    LONGEST_BATCH = "longest_batch", "running the longest batch"
-    FIRST_STEP = "first_step", "running the first step"
-    COMPUTE_ALONE = "compute_alone", "timing the step alone"
-    INPUT_ALONE = "input_alone", "timing the input pipeline alone"
-    FIRST_EPOCH = "first_epoch", "training the first epoch"
-    EPOCHS = "epochs", "timing epochs"
+    FIRST_LONGEST = "first_longest", "running the first step on the longest batch", "first"
+    LONGEST_BATCH = "longest_batch", "running the longest batch", "trains"
+    FIRST_STEP = "first_step", "running the first step", "first"
+    COMPUTE_ALONE = "compute_alone", "timing the step alone", "trains"
+    INPUT_ALONE = "input_alone", "timing the input pipeline alone", "alone"
+    FIRST_EPOCH = "first_epoch", "training the first epoch", "trains"
+    EPOCHS = "epochs", "timing epochs", "timed"
     FILLING_QUEUE = "filling_queue", "filling the queue"
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
-    TRAINING = "training", "training"
-    INFERENCE = "inference", "running inference"
-    FIRST_VALIDATION = "first_validation", "running the first validation step"
-    VALIDATION = "validation", "validating"
-
-    @property
-    def counts(self) -> bool:
-        """Whether the memory of this phase counts; the user's run never runs the input pipeline alone."""
-        return self is not Phase.INPUT_ALONE
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this phase trains the first step with new shapes, which compiles the step and chooses algorithms."""
-        return self in (Phase.FIRST_STEP, Phase.FIRST_LONGEST)
-
-    @property
-    def validates(self) -> bool:
-        return self in (Phase.FIRST_VALIDATION, Phase.VALIDATION)
-
-    @property
-    def trains(self) -> bool:
-        """Whether steps after the first one run in this phase."""
-        return self.is_timed or self in (Phase.LONGEST_BATCH, Phase.COMPUTE_ALONE, Phase.FIRST_EPOCH)
-
-    @property
-    def is_timed(self) -> bool:
-        return self in (Phase.EPOCHS, Phase.TRAINING, Phase.INFERENCE)
+    TRAINING = "training", "training", "timed"
+    INFERENCE = "inference", "running inference", "timed"
+    FIRST_VALIDATION = "first_validation", "running the first validation step", "validates"
+    VALIDATION = "validation", "validating", "validates"
 
 
 class FailureKind(Text):

@@ -41,7 +41,6 @@ class Cell:
 
     @property
     def outcome(self) -> CellOutcome:
-        """How the tune of this cell ended; WAITING if it has not ended yet."""
         if isinstance(self.tune, TuneRecord):
             return CellOutcome.OK
         if self.tune is None:
@@ -50,7 +49,6 @@ class Cell:
 
     @property
     def result(self) -> TuneRecord | None:
-        """The record of the tune; None if it has no result."""
         return self.tune if isinstance(self.tune, TuneRecord) else None
 
     @property
@@ -79,5 +77,4 @@ class SweepRecord:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of all cells, in order of their first appearance."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))

@@ -12,21 +12,18 @@ from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import counted
 
 AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
-
+# The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
+# was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured; see
+# tests/trial/test_autotune.py).
 AUTOTUNE_BATCHES = 8
-"""The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
-was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured; see
-tests/trial/test_autotune.py)."""
 
 FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
 INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which training counts as limited by its input
 
+# names of the two constraints of a trial: each is the peak divided by the limit, minus one; it is met at 0 or below
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
-"""Names of the two constraints of a trial. Each is the peak divided by the limit, minus one; it is met at 0 or below."""
 
-BUSY_SHARE = 0.1
-"""The share of the cores above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)."""
-
+BUSY_SHARE = 0.1  # of the cores, above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)
 _IDLE_SHARE = 0.25  # share of the cores: if at least this share is idle, no process waits for a core
 _RATE_NOISE_FLOOR = 0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
 _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate without an interval
@@ -54,11 +51,8 @@ class FitConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping of knobs to values; other keys are ignored. 0 and 1 may stand for false and true."""
-        given = {knob: values[knob] for knob in KNOBS if knob in values}
-        if given.get("use_multiprocessing") is not None:
-            given["use_multiprocessing"] = bool(given["use_multiprocessing"])
-        return cls(**given)
+        """Make a config from a mapping of knobs to values; other keys are ignored."""
+        return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
 
     def values(self) -> dict[str, Any]:
         """Return the knobs that are not None, with their values."""
@@ -66,12 +60,10 @@ class FitConfig:
 
     @property
     def has_queue(self) -> bool:
-        """Whether there is a queue between the workers and the train step.
-
-        Keras makes a queue for more than one worker thread, or for any worker process. Without a queue, `workers` 0 and 1
-        have the same effect, and `max_queue_size` has none (Keras 3.15, `PyDatasetAdapter`). Data that takes
-        `max_queue_size` but not `workers` has a queue, and so has tf.data with AUTOTUNE.
-        """
+        """Whether there is a queue between the workers and the train step."""
+        # Keras makes a queue for more than one worker thread, or for any worker process. Without a queue, `workers` 0 and 1
+        # have the same effect, and `max_queue_size` has none (Keras 3.15, `PyDatasetAdapter`). Data that takes
+        # `max_queue_size` but not `workers` has a queue, and so has tf.data with AUTOTUNE.
         if AUTOTUNE in (self.workers, self.max_queue_size):
             return True
         if self.workers is None:
@@ -80,7 +72,7 @@ class FitConfig:
 
     @property
     def queue_batches(self) -> int:
-        """The number of batches in a full queue; 0 if there is no queue."""
+        """The number of batches in a full queue."""
         if not self.has_queue:
             return 0
         if self.prefetch_factor is not None:
@@ -120,8 +112,8 @@ def value_in_words(value: int) -> str:
     return "auto" if value == AUTOTUNE else str(value)
 
 
+# of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
 KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
-"""The defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,6 @@ class Limits:
     host_bytes: Positive
 
     def allow(self, device_bytes: int, host_bytes: int) -> bool:
-        """Return whether both sizes are within the limits."""
         return host_bytes <= self.host_bytes and (self.device_bytes is None or device_bytes <= self.device_bytes)
 
 
@@ -163,8 +154,7 @@ class Conditions:
     cores: Positive  # that this process may use
     other_cores: Ratio | None = None  # the number of them that other processes used, with the host of a virtual machine
     idle_cores: Ratio | None = None  # the number that no process used
-    clock_mhz: Count | None = None  # of a GPU's multiprocessors
-    throttles: tuple[str, ...] = ()  # the reasons why the clock was not higher
+    throttles: tuple[str, ...] = ()  # the reasons why a GPU's clock was not higher
 
     @property
     def is_disturbed(self) -> bool:
@@ -175,7 +165,6 @@ class Conditions:
 
     @property
     def other_work(self) -> str:
-        """A description of the work of other processes."""
         return f"other processes used {self.other_cores or 0:.1f} of {self.cores} cores"
 
 
@@ -183,25 +172,16 @@ class Conditions:
 class Measurement:
     """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
 
-    `seconds` is the duration of the trial. `samples_per_second` is the end-to-end rate of `fit`: that of epochs of
-    `epoch_samples`, each of which takes `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If
-    the gap was not read, it is None, `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or ""
-    if the trial was not asked for it. `validation_seconds` is what a validation on all held-out samples takes in addition.
-    `compute_samples_per_second` is the rate of the same step on one cached batch, and `input_samples_per_second` that of
-    the input pipeline alone. `spread`, `compute_spread` and `input_spread` are the half-widths of the 95% confidence
-    intervals of these rates, relative to them. `compute_is_read` and `input_is_read` tell whether the rates of step and
-    pipeline alone are readings of this trial; they are not if an earlier trial read them, or if they were read below the
-    steady rate, to which they are then raised. `blocks` are the readings of the steady rate: the ends of blocks of steps,
-    each in seconds and in calls of the train function since the first counted one.
+    `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of which takes
+    `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If the gap was not read, it is None,
+    `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or "" if the trial was not asked for it.
+    Spreads are the half-widths of the 95% confidence intervals of rates, relative to them.
 
-    Peaks are None if they cannot be read. The peaks by phase include the phase in which the input pipeline runs alone; the
-    total peaks do not. `driver_peak_bytes` is the highest use that the driver reported for the trial's processes, including
-    the GPU's context and libraries. `allocator_fallbacks` is the number of algorithms that the backend gave up because
-    their workspace did not fit, plus the number of times that torch's allocator released cached memory to find space.
-    `queued_batches` is the number of batches that were ready or in progress when the queue was full.
+    The rates of step and pipeline alone are no readings of this trial if an earlier trial read them, or if they were read
+    below the steady rate, to which they are then raised (`compute_is_read`, `input_is_read`).
 
-    `started_at` is in seconds since 1970 (UTC). `phase_seconds` is the time spent in each phase. `conditions` are the
-    conditions under which the rate was timed.
+    Peaks are None if they cannot be read. Those by phase include the phase in which the input pipeline runs alone; the
+    total peaks do not.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -211,14 +191,14 @@ class Measurement:
 
     outcome: Outcome
     evidence: Evidence
-    seconds: Seconds = 0.0
+    seconds: Seconds = 0.0  # the duration of the trial
     samples_per_second: Rate | None = None
     spread: Ratio | None = None
     step_seconds: Seconds | None = None
     steps: Count = 0
-    compute_samples_per_second: Rate | None = None
+    compute_samples_per_second: Rate | None = None  # of the same step on one cached batch
     compute_spread: Ratio | None = None
-    input_samples_per_second: Rate | None = None
+    input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
     compute_is_read: bool = True
     input_is_read: bool = True
@@ -226,19 +206,20 @@ class Measurement:
     host_peak_bytes: Count | None = None
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
-    driver_peak_bytes: Count | None = None
+    driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
+    # algorithms that the backend gave up because their workspace did not fit, plus the number of times that torch's
+    # allocator released cached memory to find space
     allocator_fallbacks: Count = 0
-    queued_batches: int | None = None
-    started_at: Seconds | None = None
+    queued_batches: int | None = None  # that were ready or in progress when the queue was full
+    started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
-    conditions: Conditions | None = None
+    conditions: Conditions | None = None  # while the rate was timed
     traceback: str | None = None
-    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None
     epoch_gap_unread: str = ""
-    validation_seconds: Seconds | None = None
+    validation_seconds: Seconds | None = None  # that a validation on all held-out samples takes in addition
 
     @property
     def epoch_seconds(self) -> float | None:
@@ -252,33 +233,15 @@ class Measurement:
         """Whether the trial was still making progress when its time was over."""
         return self.outcome is Outcome.TIMEOUT and not self.evidence.hung
 
-    @property
-    def rate_noise(self) -> float:
-        """The relative standard deviation of `samples_per_second`: half of `spread`, but at least that between runs."""
-        return _noise_of(self.spread)
 
-    @property
-    def compute_noise(self) -> float:
-        """As `rate_noise`, of `compute_samples_per_second`."""
-        return _noise_of(self.compute_spread)
-
-    @property
-    def input_noise(self) -> float:
-        """As `rate_noise`, of `input_samples_per_second`."""
-        return _noise_of(self.input_spread)
-
-
-def _noise_of(spread: float | None) -> float:
+def noise_of(spread: float | None) -> float:
+    """Return the relative standard deviation of a rate: half of its spread, but at least that between runs."""
     return _USUAL_RATE_NOISE if spread is None else max(_RATE_NOISE_FLOOR, spread / 2)
 
 
 @dataclass(frozen=True)
 class Trial:
     """A `FitConfig` that ran in its own process, with its measurement.
-
-    `why` is the reason why the search chose it. `number` is the trial's number among the stored trials of a tune, starting
-    at 0; it is None for a run that is stored only in the list of the runs after the search. `validation_batch_size` is the
-    batch size of the validation data; None if it is that of the config.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -288,13 +251,12 @@ class Trial:
 
     config: FitConfig
     measurement: Measurement
-    why: str = ""
+    why: str = ""  # the search chose it
     stage: Stage = Stage.SEARCH
-    number: int | None = None
-    validation_batch_size: Positive | None = None
+    number: int | None = None  # among the stored trials of a tune, from 0; None for a run after the search
+    validation_batch_size: Positive | None = None  # that of the config if None
 
     def fits(self, limits: Limits) -> bool:
-        """Return whether the trial finished within `limits`."""
         m = self.measurement
         return m.outcome is Outcome.OK and limits.allow(m.device_peak_bytes or 0, m.host_peak_bytes or 0)
 
@@ -306,31 +268,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """Everything that a trial's process needs to know.
-
-    A measuring trial does not time the step alone if `compute_samples_per_second` is given, nor the pipeline alone if
-    `input_samples_per_second` is given, and reports the spreads that are given with these. A confirming trial needs both to
-    discount the batches that were in the queue before, which would inflate the rate. If it does not validate, the memory
-    with a full queue is known, and it waits until the queue is full only if the input is clearly faster than the step.
-    """
+    """Everything that a trial's process needs to know."""
 
     role: Role
     config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
     limits: Limits
     deadline_seconds: float
     measure_seconds: float = 3.0  # longest for the end-to-end rate; a confirming trial takes all of it
-    batch_sizes: tuple[
-        int, ...
-    ] = ()  # whose memory a describing trial estimates, or the first two if XLA compiles the step
+    # whose memory a describing trial estimates, or the first two if XLA compiles the step
+    batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
     rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
+    # A measuring trial does not time step or pipeline alone if their rates are given, and reports the spreads given with
+    # them. A confirming trial needs both to discount the batches that were in the queue before, which would inflate the
+    # rate.
     compute_samples_per_second: float | None = None
     compute_spread: float | None = None
     input_samples_per_second: float | None = None
     input_spread: float | None = None
     effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients
-    validates: bool = True  # only a confirming trial
+    # Only a confirming trial. If it does not, the memory with a full queue is known, and it waits until the queue is full
+    # only if the input is clearly faster than the step.
+    validates: bool = True
     validation_batch_size: int | None = None  # that of the config if None
     longest_epoch_seconds: float = 0.0  # of steady training for which the gap between epochs is read
     epoch_samples: int | None = None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets

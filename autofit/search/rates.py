@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import FitConfig, Trial, noise_of
 from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
@@ -251,7 +251,8 @@ class Rates:
         self.is_read = np.isfinite(values)
         self.values, (kind, self.trial) = values[self.is_read], np.nonzero(self.is_read)
         self.is_fit = kind == 2
-        variances = np.square([[m.compute_noise, m.input_noise, m.rate_noise] for m in measured]).T
+        spreads = [(m.compute_spread, m.input_spread, m.spread) for m in measured]
+        variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
         of_law = np.square(_LAW_NOISE) + (np.square(_ALONE_NOISE) if context.on_cpu else 0.0)
         self.own_noise, self.run_noise = np.diag((variances + of_law[:, None])[self.is_read]), _RUN_NOISE[context.on_cpu]
         # a first fit shows how much runs differ, and which trials the step alone bounds: the residual of fit is small there

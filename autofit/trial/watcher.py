@@ -173,7 +173,7 @@ class Watcher:
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
         if self.phase.is_timed:
-            self.timed.read_device(device)
+            self.timed.throttles |= gpus.throttles(device)
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
@@ -203,8 +203,7 @@ class _TimedConditions:
     def __init__(self) -> None:
         self._before: host.CoreSeconds | None = None
         self._seconds = self._counted_seconds = self._other = self._idle = 0.0
-        self._clocks: list[int] = []
-        self._throttles: set[str] = set()
+        self.throttles: frozenset[str] = frozenset()
 
     def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
         """Read the load of the cores; the time since the last reading counts if `is_timed`."""
@@ -217,24 +216,16 @@ class _TimedConditions:
                 self._other += cores[0] * seconds
                 self._idle += cores[1] * seconds
 
-    def read_device(self, device: Device) -> None:
-        with gpus.opened():
-            clock = gpus.clock_mhz(device)
-            self._clocks += [] if clock is None else [clock]
-            self._throttles |= gpus.throttles(device)
-
     def conditions(self) -> Conditions | None:
         """Return the means so far; None if the rate was not timed."""
         if not self._seconds:
             return None
-        clock = round(sum(self._clocks) / len(self._clocks)) if self._clocks else None
         counted = self._counted_seconds
         return Conditions(
             cores=host.visible_cores(),
             other_cores=self._other / counted if counted else None,
             idle_cores=self._idle / counted if counted else None,
-            clock_mhz=clock,
-            throttles=tuple(sorted(self._throttles)),
+            throttles=tuple(sorted(self.throttles)),
         )
 
 

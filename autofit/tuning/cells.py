@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autofit.errors import AutofitError, DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError, TuneError
+from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError
 from autofit.records.result import TuneRecord
 from autofit.records.sweep import Cell
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
-HOST_ERRORS = (DeviceBusyError, DeviceLockedError, StorageError, TrialProcessError)
+HOST_ERRORS = (DeviceBusyError, StorageError, TrialProcessError)
 """Errors of a host rather than of a cell: every other cell would fail on that host as well."""
 
 

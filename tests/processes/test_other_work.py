@@ -50,10 +50,10 @@ def test_busy_processes_are_named(spinning):
 
 def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     monkeypatch.setattr(host, "visible_cores", lambda: 4)
-    before = host.CoreSeconds(100.0, 50.0, 10.0)
-    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 53.0, 13.0)) == (1.0, 1.5)
-    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 60.0, 19.0)) == (0.0, 4.0)  # counted a little later
-    assert host.other_and_idle_cores(before, before) == (0.0, 4.0)
+    before = host.CoreSeconds(100.0, 50.0, 10.0, 90.0)
+    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 53.0, 13.0, 98.0)) == (1.0, 1.5)
+    assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 60.0, 19.0, 98.0)) == (0.0, 4.0)  # counted later
+    assert host.other_and_idle_cores(before, before) is None
 
 
 def test_work_beside_idle_cores_may_be_left_out(monkeypatch):
@@ -65,9 +65,10 @@ def test_work_beside_idle_cores_may_be_left_out(monkeypatch):
     assert host.other_work(beside_idle_cores=False).startswith("other work uses 3.5 of 4 cores")
 
 
-def test_a_kernel_that_counts_nothing_does_not_show_other_work(monkeypatch):
-    zeros = [type(times)(*(0.0 for _ in times)) for times in psutil.cpu_times(percpu=True)]
-    monkeypatch.setattr(host.psutil, "cpu_times", lambda percpu: zeros)
+@pytest.mark.parametrize("factor", [0.0, 1.0])  # zeros, and counts that stand still
+def test_a_kernel_that_counts_nothing_does_not_show_other_work(monkeypatch, factor):
+    still = [type(times)(*(factor * seconds for seconds in times)) for times in psutil.cpu_times(percpu=True)]
+    monkeypatch.setattr(host.psutil, "cpu_times", lambda percpu: still)
     assert cores_between([]) is None
     assert host.other_work() is None
     timed = watcher._TimedConditions()

@@ -37,7 +37,8 @@ def estimate(
             problem = first_line(error)
         largest = max((size for size in found if found[size].upper_bytes <= usable), default=None)
         by_size, seconds = tuple(found[size] for size in sorted(found)), time.monotonic() - began
-        yield GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem)
+        slower_from = recomputes_from(by_size, total)
+        yield GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem, slower_from)
 
 
 def _sizes(

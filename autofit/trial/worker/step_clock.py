@@ -49,7 +49,6 @@ class SteadyRate:
     spread: float
     step_seconds: float
     steps: int
-    blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
@@ -76,9 +75,7 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
             blocks.append((end, done))
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
-    read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read)
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps))
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autofit.api import session
-from autofit.errors import DeviceLockedError, StorageError, UsageError
+from autofit.errors import DeviceBusyError, StorageError, UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import Device, Placement
@@ -50,7 +50,7 @@ def test_a_stored_result_does_not_wait_for_the_device(detections):
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"), [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceLockedError)]
+    ("error", "raised"), [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceBusyError)]
 )
 def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_reported(error, raised):
     def known(request, emit):
