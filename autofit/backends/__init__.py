@@ -40,7 +40,6 @@ def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
 
 
 def _made(name: str, key: str | None) -> Backend:
-    """Create a backend; `key` is the argument that names it, or None if Keras's configuration names it."""
     if name not in _BACKENDS:
         how = "" if key else "; set KERAS_BACKEND to one of them"
         raise UsageError(

@@ -1,10 +1,6 @@
 """GPUs that need not be there: found by name, and described to XLA, which compiles for them without a driver or CUDA.
 
-`gpus.yaml` has what XLA must know of each.
-
-The packages are those of the extra `gpus`: JAX, its CUDA plugin, and NVIDIA's ptxas. The memory that XLA assigns to a
-program compiled in this way was 1 to 4 % below that of a program on the GPU itself (measured by others: ResNet-18). It does
-not contain the workspaces of cuDNN, nor what the compiler tries in the first step.
+`gpus.yaml` has what XLA must know of each. The packages are those of the extra `gpus`: JAX, its CUDA plugin, and ptxas.
 """
 
 from __future__ import annotations
@@ -24,6 +20,10 @@ from autofit.records.description import Footprint
 from autofit.records.distribution import install_command
 from autofit.records.machine import Device
 
+# The memory that XLA assigns to a program compiled in this way was 1 to 4 % below that of a program on the GPU itself
+# (measured by others: ResNet-18). It does not contain the workspaces of cuDNN, nor what the compiler tries in the first
+# step.
+
 # method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
 _COUNTED = ("tensors counted on the CPU", 0.2, 0)  # 1.02 to 1.34 for 90% of the models (measured: as below)
@@ -33,10 +33,7 @@ _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
 def find(names: Iterable[str]) -> tuple[Device, ...]:
-    """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for an unknown name.
-
-    Names may be those of nvidia-smi; case, spaces, dashes, "NVIDIA", "Tesla" and "GeForce" do not matter.
-    """
+    """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for an unknown name."""
     known: dict[str, Device] = {}
     for name, row in _table()["models"].items():
         gpu = Device(0, name, "", row["memory"], row["memory"], compute_capability=(row["major"], row["minor"]))
@@ -56,7 +53,7 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _key(name: str) -> str:
+def _key(name: str) -> str:  # names may be those of nvidia-smi
     return re.sub(r"\b(nvidia|tesla|geforce)\b|[^a-z0-9]", "", name.lower())
 
 

@@ -1,18 +1,18 @@
-"""Patterns that detect exhausted memory in errors, and in the logs of XLA's allocator and CUDA's libraries.
-
-A failed GPU allocation does not always raise an out-of-memory error: errors have other types if memory is missing for a
-copy to the GPU, for cuDNN's choice of an algorithm, or for a library's own buffers. Conversely, a log line about exhausted
-memory does not always mean a failure: the allocator may repeat a request to the driver with a smaller size, and autotuning
-may choose another algorithm.
-"""
+"""Patterns that detect exhausted memory in errors, and in the logs of XLA's allocator and CUDA's libraries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+# A failed GPU allocation does not always raise an out-of-memory error: errors have other types if memory is missing for a
+# copy to the GPU, for cuDNN's choice of an algorithm, or for a library's own buffers. Conversely, a log line about
+# exhausted memory does not always mean a failure: the allocator may repeat a request to the driver with a smaller size, and
+# autotuning may choose another algorithm.
+
 _NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # logged by NCCL if the buffers for exchanging gradients do not fit
 _NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
+# the text of an error that reports a failed allocation on a device
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
     r"|out of memory trying to (?:allocate|instantiate command buffer)|out of memory allocating"
@@ -20,24 +20,22 @@ FAILED_ALLOCATION = re.compile(
     rf"|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|{_NCCL}",
     re.IGNORECASE,
 )
-"""Matches the text of an error that reports a failed allocation on a device."""
 
+# errors of TensorFlow or JAX about host memory; TensorFlow quotes Python's error
 HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
-"""Matches an error of TensorFlow or JAX about host memory; TensorFlow quotes Python's error."""
 
+# errors about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size
 _ON_CHIP = r"(?:shared|tensor) memory (?:size )?limit|out of resource: (?:shared|tensor) memory|register spill"
 ON_CHIP = re.compile(_ON_CHIP, re.IGNORECASE)
-"""Matches an error about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size."""
 
-# the patterns of `Backend` for XLA and CUDA's libraries
+# the patterns of `Backend` for XLA and CUDA's libraries; first failed operations and fatal errors, not lines of autotuning
+# or of the driver, after which training goes on
 OOM_LINES = re.compile(
     rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than|(?i:{_ON_CHIP}))).*?"
     r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
     r"|OP_REQUIRES failed.*(?:RESOURCE_EXHAUSTED|Resource exhausted)"
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
-"""Failed operations and fatal errors; not autotuning or the driver, because training goes on after their lines."""
-
 SHORTAGE_LINES = re.compile(
     rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )

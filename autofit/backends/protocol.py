@@ -1,13 +1,14 @@
-"""The interface between a trial's process and a Keras backend, and Keras's configuration file."""
+"""The interface between a trial's process and a Keras backend, what its estimates share, and Keras's configuration file."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,17 +44,14 @@ class TrainStep:
 class StepEstimator(Protocol):
     """Estimates the device memory of a train step."""
 
-    optimizer_bytes: int
-    """Size of the variables that the step uses in addition to the model's own, in bytes."""
-    uses_model_optimizer: bool
-    """Whether the step uses the optimizer that was passed to `compile`."""
+    optimizer_bytes: int  # of the variables that the step uses in addition to the model's own
+    uses_model_optimizer: bool  # whether the step uses the optimizer that was passed to `compile`
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield an estimate of the step's device memory for each batch size as soon as it is known.
+        """Yield an estimate of the step's device memory for each batch size as soon as it is known, quick ones first.
 
-        If there is a quick method and a more accurate one, the quick estimates come first. A method that compiles the step
-        covers only the first two sizes, or all of them if `compile_all` is true. Any exception means that the memory cannot
-        be estimated for this model.
+        A method that compiles the step covers only the first two sizes, or all of them if `compile_all` is true. Any
+        exception means that the memory cannot be estimated for this model.
         """
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
@@ -63,51 +61,45 @@ class StepEstimator(Protocol):
 class Backend(ABC):
     """A Keras backend, as a trial's process uses it. Importing the module of a subclass must not load the backend."""
 
-    name: ClassVar[str]
-    """The name of the backend in Keras, which is also the name of its module and of its distribution."""
+    name: ClassVar[str]  # in Keras; also that of its module and of its distribution
+    # log lines about a failed allocation that ends the training; messages quote the group `report`
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
-    """Matches a log line about a failed allocation that ends the training; messages quote the group `report`."""
+    # log lines about too little device memory, even if training goes on; messages quote the group `report`
     shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
-    """Matches a log line about too little device memory, even if training goes on; messages quote the group `report`."""
+    # log lines about a slower algorithm that is chosen because little memory is left below the limit
     fallback_lines: re.Pattern[str] = exhaustion.FALLBACK_LINES
-    """Matches a log line about a slower algorithm that is chosen because little memory is left below the limit."""
+    # errors that may be due to too little device memory; they are if a log line matches `shortage_lines`
     suspects: re.Pattern[str] = exhaustion.SUSPECTS
-    """Matches an error that may be due to too little device memory; it is if a log line matches `shortage_lines`."""
+    # the error of a library that found no memory outside the pool, and the log line about a pool that could not grow to its
+    # limit: a lower limit helps in both cases
     outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
-    """Matches the error of a library that found no memory outside the pool, and the log line about a pool that could not
-    grow to its limit. A lower limit helps in both cases."""
+    # environment variables, beside KERAS_BACKEND, that affect a step's speed or memory, and prefixes of others
     switches: frozenset[str] = frozenset()
-    """The environment variables, other than `KERAS_BACKEND`, that affect a step's speed or memory."""
     switch_prefixes: tuple[str, ...] = ()
-    """Prefixes of further environment variables that affect a step's speed or memory."""
-    cache_variables: frozenset[str] = frozenset()
-    """The variables with such a prefix that affect neither, because they only configure a cache of compiled code."""
-    limits_cpu = False
-    """Whether the backend counts and limits the memory of steps on a CPU; if not, only the limit of host memory applies."""
-    steps_are_async = True
-    """Whether `fit` dispatches steps asynchronously when no batch callback is set."""
-    steps_ahead = 0
-    """The number of steps that may wait behind the running one on a CPU, each of which holds its batch."""
-    uses_tfdata = False
-    """Whether Keras turns every input into a `tf.data.Dataset`."""
-    distribution = ""
-    """The class that trains one model on several devices of a host by splitting each batch; empty if there is none."""
+    cache_variables: frozenset[str] = frozenset()  # with such a prefix, but they only configure a cache of compiled code
+    limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
+    steps_are_async = True  # whether `fit` dispatches steps asynchronously when no batch callback is set
+    steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
+    packages: tuple[str, ...] = ("keras", "numpy")  # others whose versions affect a step's speed and memory
+    alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
+    fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
+    uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
+    distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
 
     @property
-    def _library(self) -> Any:
-        """The backend's module, imported on first use: it is heavy and must not be loaded in the parent process."""
+    def _library(self) -> Any:  # heavy: must not be loaded in the parent process
         return import_module(self.name)
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the environment variables that make the backend use these devices; set them before it is imported.
 
-        GPUs are selected by UUID, because it does not depend on CUDA's order. All logging is on, because logs report OOMs.
         The processes of a tune share compiled code in the folder `cache`.
         """
         variables = {
             "KERAS_BACKEND": self.name,
+            # by UUID, which does not depend on CUDA's order
             "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
-            "TF_CPP_MIN_LOG_LEVEL": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "0",  # logs report OOMs
         }
         if len(placement.gpus) > 1:
             variables["NCCL_DEBUG"] = os.environ.get("NCCL_DEBUG", "WARN")  # logs NCCL's failures
@@ -130,7 +122,10 @@ class Backend(ABC):
 
     def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
         """Return messages about settings that make trials on this device under this limit unreliable."""
-        return ()
+        return () if device is None else tuple(self._problems(device, limit_bytes))
+
+    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+        return iter(())
 
     def pool_bytes(self, device: Device | None) -> int | None:
         """Return the free device memory that a program without a limit takes, in bytes; None if unknown."""
@@ -158,23 +153,12 @@ class Backend(ABC):
         """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
         return None
 
-    def takes_turns(self, device: Device | None) -> bool:
-        """Return whether steps and batches alternate when the input has no queue."""
-        return False
-
     def decide_as_on_gpu(self) -> None:  # noqa: B027  # nothing to change by default
         """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that are not there."""
 
-    def process_problem(self, device: Device | None) -> str | None:
-        """Return a sentence that says why trials must not use Keras's worker processes; None if they may."""
-        return None
-
     @abstractmethod
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator of a train step's memory; building it creates all variables that the step uses.
-
-        Any exception means that the model's code fails for the batch.
-        """
+        """Return an estimator, which creates all variables that the step uses; raise if the model fails for the batch."""
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Return the memory that an exception or one of its causes reports as exhausted, or None."""
@@ -184,16 +168,12 @@ class Backend(ABC):
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         """Return the memory that an exception itself reports as exhausted; a type that the user defines never counts."""
 
-    def distributions(self) -> tuple[str, ...]:
-        """Return the names of the installed packages whose versions affect a step's speed and memory."""
-        return (self.name, "keras", "numpy")
-
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
         with_prefix = {name for name in os.environ if name.startswith(self.switch_prefixes)}
         switches = self.switches | (with_prefix - self.cache_variables)
         return {
-            **{name: version(name) for name in self.distributions()},
+            **{name: version(name) for name in (self.name, *self.packages)},
             **{name: value for name, value in os.environ.items() if name in switches},
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -203,6 +183,25 @@ class Backend(ABC):
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
         return {name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")}
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Return the optimizer passed to `compile` and those that are attributes of the model, each once."""
+    listed = [getattr(model, "optimizer", None), *vars(model).values()]
+    return list({id(value): value for value in listed if hasattr(value, "apply_gradients")}.values())
+
+
+def bytes_of_variables(variables: Iterable[Any]) -> int:
+    """Return the total size of Keras variables, in bytes."""
+    import keras  # heavy: must stay out of the parent
+    import numpy as np  # Keras registers bfloat16 with NumPy
+
+    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
+
+
+def bytes_of_optimizers(model: Any) -> int:
+    """Return the total size of the variables of a model's optimizers, in bytes."""
+    return bytes_of_variables(variable for optimizer in optimizers_of(model) for variable in optimizer.variables)
 
 
 def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:

@@ -168,7 +168,7 @@ def _same_twice(bench: Bench) -> str:
 
 def _host_memory(bench: Bench) -> str:
     """An array that is shared with two worker processes counts once."""
-    has_processes = bench.backend.process_problem(bench.gpu) is None
+    has_processes = bench.gpu is None or not bench.backend.fork_problem_on_gpu
     config = FitConfig(BATCH, 2, 2, use_multiprocessing=has_processes)
     without, with_array = (
         bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0 for size in (0, _HELD_BYTES)

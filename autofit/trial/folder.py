@@ -1,9 +1,4 @@
-"""The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials.
-
-The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these were
-also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its holder
-ends, and systemd-tmpfiles does not touch a locked folder.
-"""
+"""The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials."""
 
 from __future__ import annotations
 
@@ -17,29 +12,30 @@ from pathlib import Path
 
 from autofit.errors import TrialProcessError
 
+# The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
+# were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
+# holder ends, and systemd-tmpfiles does not touch a locked folder.
+
 _PREFIX = "autofit-tune-"
 
 
 class TuneFolder:
-    """Creates a new folder, and removes the folders that earlier launchers left behind.
-
-    `temporary` holds the temporary files of the user's code, and those that TensorFlow and XLA leave behind. `compiled`
-    holds compiled programs, which all processes of the tune share.
-    """
+    """Creates a new folder, and removes the folders that earlier launchers left behind."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.gettempdir())
         with self.explained_errors():
             _remove_left(self.path)
             self.path, self._lock = _locked_folder()
-            self.temporary, self.compiled = self.path / "tmp", self.path / "compiled"
+            self.temporary = self.path / "tmp"  # files of the user's code, and those that TensorFlow and XLA leave behind
+            self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
             self.temporary.mkdir()
             self.compiled.mkdir()
 
-    def clear(self, *kept: str) -> None:
-        """Remove all files except those named in `kept`; keep the subfolders."""
+    def clear(self, exception: str) -> None:
+        """Remove all files except the one of this name; keep the subfolders."""
         for path in self.path.iterdir():
-            if path.is_file() and path.name not in kept:
+            if path.is_file() and path.name != exception:
                 path.unlink()
 
     def remove(self) -> None:
@@ -64,8 +60,7 @@ class TuneFolder:
 
 
 def _locked_folder() -> tuple[Path, int]:
-    """Create and lock a folder; try again if another launcher removed it before it was locked."""
-    while True:
+    while True:  # another launcher may remove a folder before it is locked
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
@@ -76,7 +71,6 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def _remove_left(parent: Path) -> None:
-    """Remove this user's folders that no launcher has locked."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -23,8 +23,8 @@ from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
-from autofit.trial.server_connection import SERVER_LOG, ServerConnection
-from autofit.trial.watcher import Patience, StopReason, Watcher, end_tree, has_ended
+from autofit.trial.server import SERVER_LOG, ServerConnection
+from autofit.trial.watcher import HangDetector, StopReason, Watcher, end_tree, has_ended
 from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.workload import Workload
@@ -48,11 +48,10 @@ class Launcher(Protocol):
 
 
 class ProcessLauncher:
-    """Runs each trial in its own process.
+    """Runs each trial in its own process: a "fork" of a warm server, or a "plain" new interpreter.
 
-    `launch` is "fork" (a fork of a warm server), "plain" (a new interpreter), or "auto": "fork" on Linux, and "plain" on
-    other systems, where forking is unsafe. If `placement` is None, trials run on the CPU as a single device. If `backend`
-    is None, the backend that the workload names is used.
+    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe. If `placement` is None, trials run
+    on the CPU as a single device. If `backend` is None, the backend that the workload names is used.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class ProcessLauncher:
         if self._placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
-        self._trial_count, self._patience = 0, Patience()
+        self._trial_count, self._hangs = 0, HangDetector()
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
@@ -87,7 +86,7 @@ class ProcessLauncher:
     def change(self, workload: Workload) -> None:
         """Switch to another workload; the server stays warm."""
         self._folder.clear(SERVER_LOG)
-        self._workload, self._patience = workload, Patience()
+        self._workload, self._hangs = workload, HangDetector()
         if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
@@ -119,8 +118,9 @@ class ProcessLauncher:
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
         server, pipe = self._start(Task(spec, self._placement), log_path)
-        patience = self._patience.seconds(spec)
-        watcher = Watcher(server.pid, spec.limits.host_bytes, spec.deadline_seconds, self._placement.gpus, patience)
+        most_idle_seconds = self._hangs.most_idle_seconds(spec)
+        limits = spec.limits.host_bytes, spec.deadline_seconds
+        watcher = Watcher(server.pid, *limits, self._placement.gpus, most_idle_seconds)
         try:
             exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
             watcher.read_shared_memory()
@@ -132,7 +132,7 @@ class ProcessLauncher:
             pipe.finish()
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
-            self._patience.learn(spec, watcher.pauses.longest)
+            self._hangs.learn(spec, watcher.pauses.longest)
         if messages.failure is None and (stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED):
             # the user's code may have failed before the trial hung or lost its connection
             messages = replace(messages, failure=saved_user_error(self._folder.path))
@@ -158,7 +158,6 @@ class ProcessLauncher:
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
     ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
-        """Follow a trial until it ends and yield its phases; return its exit code and why the watcher stopped it."""
         stopped: StopReason | None = None
         stopped_at = math.inf
         while not server.lost:

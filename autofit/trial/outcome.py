@@ -1,8 +1,4 @@
-"""Decide the outcome of a trial from its exit status, messages, log and memory readings.
-
-The exit status alone is misleading: a failed allocation can end in an exception, SIGSEGV or an abort, and SIGKILL may come
-from the watcher, the kernel's OOM killer or a person.
-"""
+"""Decide the outcome of a trial from its exit status, messages, log and memory readings."""
 
 from __future__ import annotations
 
@@ -71,10 +67,9 @@ def cap_log(path: Path) -> None:
 
 
 def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
-    """Decide the outcome of a trial and its reason from all the evidence.
-
-    On a CPU without a device limit, the backend's allocator uses host memory, so an OOM of the allocator is a host OOM.
-    """
+    """Decide the outcome of a trial and its reason from all the evidence."""
+    # The exit status alone is misleading: a failed allocation can end in an exception, SIGSEGV or an abort, and SIGKILL may
+    # come from the watcher, the kernel's OOM killer or a person.
     watcher, measured, failure = end.watcher, end.messages.measurement, end.messages.failure
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
@@ -82,7 +77,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     if outcome is Outcome.ERROR and shortage and failure and backend.suspects.search(failure.traceback or reason):
         outcome, reason = Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
-        outcome = Outcome.HOST_OOM
+        outcome = Outcome.HOST_OOM  # without a device limit, the backend's allocator on a CPU uses host memory
     texts = [end.log] if failure is None else [end.log, failure.traceback or failure.reason]
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
     evidence = Evidence(

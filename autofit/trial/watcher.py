@@ -1,19 +1,7 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
-The sum of the proportional set sizes (PSS) of the tree counts each page once, shared or not. The trial server belongs to
-the tree because it shares the pages of the imported backend. Pages that only the server has written do not count: the
-user's own process has no second copy of them. PSS counts only a share of the pages that outside processes also map, such as
-a backend's libraries that the driver has imported. So file pages of the server count in full, and so do file pages that
-only other processes of the tree map.
-
-Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus the growth
-of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the limit, and
-periodically otherwise. Peaks between two readings are not lost: if the highest RSS of a process has risen since the last
-reading, its PSS is taken to have been higher by the difference between its highest and its present RSS.
-
-A trial hangs if its processes use no CPU time and read no bytes for longer than expected. The expected pause is learned
-from the trials that finished: data that waits for a network or a lock also pauses, and for longer if batches are larger.
-Until a first trial has finished, only the deadline ends a hanging trial.
+Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, shared or not. A trial hangs
+if its processes use no CPU time and read no bytes for longer than expected.
 """
 
 from __future__ import annotations
@@ -43,7 +31,7 @@ _RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (Ten
 _DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
 _IDLE_CPU_SECONDS = 0.1  # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
 _LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
-_PATIENCE_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
+_HANG_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
 _GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
@@ -59,7 +47,7 @@ class StopReason(Text):
 class Watcher:
     """Watches the process tree of the trial server while one trial runs.
 
-    `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `patience_seconds`, the trial
+    `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `most_idle_seconds`, the trial
     counts as hung. A trial that reaches the deadline counts as hung after a pause of half of that. Where an allocator may
     retry, both pauses may take ten seconds more.
     """
@@ -70,12 +58,12 @@ class Watcher:
         host_limit_bytes: int,
         deadline_seconds: float,
         gpus_used: Sequence[Device] = (),
-        patience_seconds: float = math.inf,
+        most_idle_seconds: float = math.inf,
     ) -> None:
         self._root = psutil.Process(server_pid)
         self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
-        self.pauses, self._patience, self.pause_seconds = Pauses(), patience_seconds, 0.0
+        self.pauses, self._most_idle_seconds, self.pause_seconds = Pauses(), most_idle_seconds, 0.0
         self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
         with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
             self._memory[server_pid] = ProcessMemory.of(self._root)
@@ -91,8 +79,7 @@ class Watcher:
         self.timed = _TimedConditions()
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
-        self.driver_peak_bytes: int | None = None
-        """The tree's highest memory use on any one GPU, as the GPU's driver reported it; None without a report."""
+        self.driver_peak_bytes: int | None = None  # of the tree on any one GPU, if the GPU's driver reports it
 
     @property
     def peak_bytes(self) -> int:
@@ -130,6 +117,9 @@ class Watcher:
                 self._read_device(gpu, used_before)
             self._device_due = now + _DEVICE_SECONDS
         self.read_shared_memory()
+        # Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus
+        # the growth of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the
+        # limit, and periodically otherwise.
         if self.last_bytes <= self._limit:  # otherwise the phase that has just ended exceeded the limit
             growth_bytes = self._growth_bytes()
             has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
@@ -143,14 +133,21 @@ class Watcher:
         if self.last_bytes > self._limit:
             return StopReason.HOST_LIMIT
         hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)
-        if hanging_seconds > self._patience:
+        if hanging_seconds > self._most_idle_seconds:
             return StopReason.HANG
         if now >= self._deadline:
-            return StopReason.HANG if hanging_seconds > self._patience / 2 else StopReason.DEADLINE
+            return StopReason.HANG if hanging_seconds > self._most_idle_seconds / 2 else StopReason.DEADLINE
         return None
 
     def _read(self, since: Phase) -> None:
-        """Read the memory of all processes; the time since the last reading was in the phase `since`, which may be over."""
+        # The trial server belongs to the tree because it shares the pages of the imported backend. Pages that only the
+        # server has written do not count: the user's own process has no second copy of them. PSS counts only a share of
+        # the pages that outside processes also map, such as a backend's libraries that the driver has imported. So file
+        # pages of the server count in full, and so do file pages that only other processes of the tree map.
+        #
+        # Peaks between two readings are not lost: if the highest RSS of a process has risen since the last reading, its
+        # PSS is assumed to have been higher by the difference between its highest and its present RSS. They count for
+        # `since`, the phase at the last reading, which may have ended.
         total, unseen, files_in_part, files = self.reserved_bytes, 0, 0, 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
@@ -187,8 +184,7 @@ class Watcher:
             with contextlib.suppress(psutil.Error):
                 process.kill()
 
-    def _growth_bytes(self) -> int:
-        """Return the growth of RSS since the last reading, in bytes: an upper bound of the growth of ΣPSS."""
+    def _growth_bytes(self) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
         growth_bytes = 0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
@@ -234,7 +230,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self.longest = 0.0
-        self._taken: dict[int, tuple[float, int]] = {}
+        self._readings: dict[int, tuple[float, int]] = {}  # CPU seconds and bytes of each process
         self._cpu_seconds = 0.0
         self._began, self._read_at = 0.0, -math.inf
 
@@ -242,13 +238,13 @@ class Pauses:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
         bytes_read = 0
         for process in tree:
-            cpu_before, bytes_before = self._taken.get(process.pid, (0.0, 0))
+            cpu_before, bytes_before = self._readings.get(process.pid, (0.0, 0))
             try:
                 times, size = process.cpu_times(), host.bytes_read(process) or 0
             except psutil.Error:
                 continue
             cpu = times.user + times.system
-            self._taken[process.pid] = cpu, size
+            self._readings[process.pid] = cpu, size
             self._cpu_seconds += max(0.0, cpu - cpu_before)
             bytes_read += max(0, size - bytes_before)
         if self._cpu_seconds >= _IDLE_CPU_SECONDS or bytes_read or now - self._read_at > _GAP_SECONDS:
@@ -258,8 +254,11 @@ class Pauses:
         return now - self._began
 
 
-class Patience:
-    """Learns from finished trials how long a trial may pause."""
+class HangDetector:
+    """Learns from finished trials how long a trial may pause before it counts as hung."""
+
+    # Data that waits for a network or a lock also pauses, and for longer if batches are larger. Until a first trial has
+    # finished, only the deadline ends a hanging trial.
 
     def __init__(self) -> None:
         self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
@@ -267,11 +266,11 @@ class Patience:
     def learn(self, spec: TrialSpec, longest_pause: float) -> None:
         self._pauses.append((longest_pause, spec.config.batch_size or 1))
 
-    def seconds(self, spec: TrialSpec) -> float:
+    def most_idle_seconds(self, spec: TrialSpec) -> float:
         """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished."""
         batch = spec.config.batch_size or 1
         longest = max((seconds * max(1.0, batch / finished) for seconds, finished in self._pauses), default=math.inf)
-        return max(_LEAST_HANG_SECONDS, _PATIENCE_RATIO * longest)
+        return max(_LEAST_HANG_SECONDS, _HANG_RATIO * longest)
 
 
 def has_ended(pid: int) -> bool:

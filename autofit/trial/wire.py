@@ -46,9 +46,7 @@ class Message:
     measurement: Measurement | None = None  # what the trial's process can read; the driver adds its own readings
     failure: Failure | None = None
     gpus: tuple[GpuEstimate, ...] = ()
-    reserved_bytes: int | None = (
-        None  # of host memory, which the user's own run uses and this trial does not: count as used
-    )
+    reserved_bytes: int | None = None  # host memory that the user's own run uses and this trial does not: counts as used
 
     def then(self, later: Message) -> Message:
         """Join this message with a later one: keep the latest value of each field, and all estimates."""

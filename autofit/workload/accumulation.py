@@ -8,17 +8,14 @@ from typing import Any
 
 from autofit.errors import UsageError
 
+# the argument of Keras's optimizers; a `build_model` with a parameter of this name receives it
 NAME = "gradient_accumulation_steps"
-"""The argument of Keras's optimizers. A `build_model` with a parameter of this name receives it."""
-
 BUILD_MODEL = "build_model"  # the value that `place_of` returns if `build_model` has a parameter for the accumulation steps
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
     """Return the number of batches per update of the weights; 1 without accumulation."""
-    if effective_batch_size is None or not batch_size:
-        return 1
-    return max(1, round(effective_batch_size / batch_size))
+    return max(1, round(effective_batch_size / batch_size)) if effective_batch_size and batch_size else 1
 
 
 def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
@@ -27,11 +24,11 @@ def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -
     return {NAME: steps} if steps > 1 else {}
 
 
-def is_argument_of(build_model: Callable[..., Any], name: str = NAME) -> bool:
-    """Return whether `build_model` has a parameter of this name; by default, that for the accumulation steps."""
+def is_argument_of(function: Callable[..., Any], name: str = NAME) -> bool:
+    """Return whether a function has a parameter of this name; by default, that for the accumulation steps."""
     try:
-        return name in inspect.signature(build_model).parameters
-    except ValueError:  # some builtins have no signature
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
 
 
@@ -46,9 +43,8 @@ def accumulate(model: Any, steps: int) -> None:
     """Make the optimizer of a compiled model accumulate gradients over `steps` batches."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if not hasattr(optimizer, NAME):
-        raise UsageError(
-            f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3", key="effective_batch_size"
-        )
+        problem = f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
+        raise UsageError(problem, key="effective_batch_size")
     if optimizer.built:
         raise UsageError(
             "build_model returns a model whose optimizer is already built, so autofit cannot change its accumulation. "

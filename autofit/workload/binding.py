@@ -15,10 +15,9 @@ from autofit.workload.workload import Workload
 
 
 def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
-    """Check the arguments of every function of a workload; `resolve` returns the function for an argument of `tune`.
+    """Check the arguments of each function that `resolve` returns for an argument of `tune`; return the knobs of the data.
 
-    Returns:
-        For `data` and, if given, `validation`: the knobs that it takes, each with the name of its parameter or attribute.
+    These are, for `data` and a given `validation`, the knobs that it takes with the names of its parameters or attributes.
     """
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
@@ -32,8 +31,7 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
         if callable(source):
             _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
     for name in MADE:
-        maker = workload.fit_kwargs.get(name)
-        if is_made(maker):
+        if is_made(maker := workload.fit_kwargs.get(name)):
             function = resolve(f"fit_kwargs.{name}", maker)
             given = {FOLDER: ""} if name == CALLBACKS and takes_folder(function) else {}
             _bind(name, function, given, f"fit_kwargs.{name}")
@@ -42,10 +40,8 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
 
 def resolve_reference(key: str, part: Any) -> Any:
     """Return the function that a reference names; anything else is returned unchanged."""
-    if not isinstance(part, Reference):
-        return part
     try:
-        return part.resolve()
+        return part.resolve() if isinstance(part, Reference) else part
     except UsageError as error:
         raise UsageError(str(error), key=key) from None
 

@@ -1,24 +1,22 @@
-"""The callbacks of `fit`: which of them run in trials.
-
-    a list ──────────────────> those of Keras in `_RUN_IN_TRIALS` run, the names of the others are kept for the notice
-    def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
-    def callbacks() ─────────> not called
-
-A trial trains on the user's machine, under the user's account. A callback of the user that runs there may overwrite the
-weights of a week, or open a run in a tracker for each trial, and no sandbox can prevent that: files are written by C
-libraries, and trackers write to sockets. So a trial runs none of the user's own code after a batch or an epoch, unless
-the user writes the function with a parameter `folder` for it.
-"""
+"""The callbacks of `fit`: which of them run in trials."""
+#     a list ──────────────────> those of Keras in `_RUN_IN_TRIALS` run, the names of the others are kept for the notice
+#     def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
+#     def callbacks() ─────────> not called
+#
+# A trial trains on the user's machine, under the user's account. A callback of the user that runs there may overwrite the
+# weights of a week, or open a run in a tracker for each trial, and no sandbox can prevent that: files are written by C
+# libraries, and trackers write to sockets. So a trial runs none of the user's own code after a batch or an epoch, unless
+# the user writes the function with a parameter `folder` for it.
 
 from __future__ import annotations
 
 import ast
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autofit.workload.accumulation import is_argument_of
 from autofit.workload.reference import Reference
 
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
@@ -42,12 +40,8 @@ class TrialCallbacks:
     def of_objects(cls, given: Any) -> TrialCallbacks:
         """Divide a list of callbacks, or a single one, by their classes; none of them runs here."""
         callbacks = list(given) if isinstance(given, list | tuple) else [given]
-        left_out = (callback for callback in callbacks if not _runs(callback))
-        return cls(
-            tuple(callback for callback in callbacks if _runs(callback)),
-            tuple(dict.fromkeys(type(callback).__name__ for callback in left_out)),
-            _of_batches(callbacks),
-        )
+        left_out = _names(callback for callback in callbacks if not _runs(callback))
+        return cls(tuple(filter(_runs, callbacks)), left_out, _of_batches(callbacks))
 
     @classmethod
     def of_function(cls, function: Callable[..., Any], folder: Path) -> TrialCallbacks:
@@ -83,19 +77,19 @@ def takes_folder(function: Any) -> bool:
         nodes = ast.parse(function.path.read_bytes()).body
         named = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == function.name]
         return any(each.arg == FOLDER for taken in named for each in (*taken.args, *taken.kwonlyargs))
-    try:
-        return FOLDER in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
+    return is_argument_of(function, FOLDER)
 
 
 def _runs(callback: Any) -> bool:
     return _is_of_keras(type(callback)) and type(callback).__name__ in _RUN_IN_TRIALS
 
 
-def _of_batches(callbacks: Any) -> tuple[str, ...]:
-    own = (callback for callback in callbacks if any(_is_own(callback, hook) for hook in _HOOKS))
-    return tuple(dict.fromkeys(type(callback).__name__ for callback in own))
+def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
+    return _names(callback for callback in callbacks if any(_is_own(callback, hook) for hook in _HOOKS))
+
+
+def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(type(callback).__name__ for callback in callbacks))
 
 
 def _is_own(callback: Any, hook: str) -> bool:

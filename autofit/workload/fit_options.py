@@ -1,11 +1,9 @@
-"""Arguments of `fit` other than data and knobs: those that the user may give, and their use in trials and the snippet.
-
-    given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
-                                      └──> snippet: all of them, with steps scaled to the chosen batch size
-
-Class weights may be given as a function that returns them; each process that needs them calls it. So may callbacks;
-`callbacks` decides which of them run in trials.
-"""
+"""Arguments of `fit` other than data and knobs: those that the user may give, and their use in trials and the snippet."""
+#     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
+#                                       └──> snippet: all of them, with steps scaled to the chosen batch size
+#
+# Class weights may be given as a function that returns them; each process that needs them calls it. So may callbacks;
+# `callbacks` decides which of them run in trials.
 
 from __future__ import annotations
 
@@ -79,10 +77,8 @@ def of_inference(call: str, options: Mapping[str, Any]) -> None:
     """Raise UsageError if an argument of `fit` is given that `call`, `predict` or `evaluate`, does not take."""
     for name in options:
         if name not in _OF_INFERENCE:
-            raise UsageError(
-                f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it",
-                key=f"fit_kwargs.{name}",
-            )
+            problem = f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it"
+            raise UsageError(problem, key=f"fit_kwargs.{name}")
 
 
 def is_made(value: Any) -> bool:
@@ -114,10 +110,9 @@ def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int 
 def rendered(
     options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
 ) -> dict[str, Any]:
-    """Return the user's arguments for the call that trains with the chosen batch size.
+    """Return the user's arguments for the chosen batch size: `steps_per_epoch`, `written_for` another, keeps its samples.
 
-    `steps_per_epoch`, which the user wrote for the batch size `written_for`, is scaled so that an epoch keeps its number of
-    samples. `validation_steps` is scaled too if `scale_validation` is set: the batch size then applies to validation data.
+    With `scale_validation`, the batch size applies to validation data, and `validation_steps` is scaled, too.
     """
     if not chosen or not written_for:
         return dict(options)

@@ -1,17 +1,15 @@
-"""Import the user's modules without running the training that they contain.
-
-A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in each,
-and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that train, that
-take long or that write files raise an error which names the line. The models of other libraries are not concerned.
-"""
+"""Import the user's modules without running the training that they contain."""
+# A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in
+# each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
+# train, that take long or that write files raise an error which names the line. Models of other libraries are no concern.
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import inspect
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.workload.own_modules import is_own
 
 _REFUSED = {
     "fit": "trains",
@@ -28,11 +27,6 @@ _REFUSED = {
     "save_weights": "saves weights",
     "export": "exports a model",
 }
-_NOT_USERS = (  # files whose frames are not the user's code
-    *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-    str(Path(__file__).parents[1]),
-    "<frozen",
-)
 
 
 @contextlib.contextmanager
@@ -45,8 +39,7 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
             yield
     except SystemExit as error:
         frames = traceback.extract_tb(error.__traceback__)
-        users = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
-        where = users[-1] if users else frames[-1]
+        *_, where = frames[-1], *(each for each in frames if Path(each.filename).is_file() and is_own(Path(each.filename)))
         raise _error(where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})") from None
     finally:
         sys.argv = own_argv
@@ -57,7 +50,7 @@ class _Guard(MetaPathFinder):
 
     def __init__(self) -> None:
         self._model: Any = None
-        self._methods: dict[str, Any] = {}  # those that the class defines itself; it inherits the others
+        self._methods: dict[str, Any] = {}  # None for those that the class inherits
 
     def __enter__(self) -> None:
         if "keras" in sys.modules:
@@ -68,42 +61,35 @@ class _Guard(MetaPathFinder):
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
-        for name in _REFUSED if self._model is not None else ():
-            if name in self._methods:
-                setattr(self._model, name, self._methods[name])
-            else:
+        for name, method in self._methods.items():
+            if method is None:
                 delattr(self._model, name)
+            else:
+                setattr(self._model, name, method)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != "keras":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        loader: Any = None if spec is None else spec.loader
-        if loader is not None:
-            execute = loader.exec_module
-
-            def execute_and_replace(module: Any) -> None:
-                execute(module)
-                self._replace()
-
-            loader.exec_module = execute_and_replace
+        spec: Any = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = functools.partial(self._execute, spec.loader.exec_module)
         return spec
+
+    def _execute(self, execute: Callable[[Any], None], module: Any) -> None:
+        execute(module)
+        self._replace()
 
     def _replace(self) -> None:
         self._model = getattr(sys.modules["keras"], "Model", None)
         for name, does in _REFUSED.items() if self._model is not None else ():
-            if name in vars(self._model):
-                self._methods[name] = vars(self._model)[name]
-            setattr(self._model, name, _refusing(does))
+            self._methods[name] = vars(self._model).get(name)
+            setattr(self._model, name, staticmethod(functools.partial(_refuse, does)))
 
 
-def _refusing(does: str) -> Callable[..., None]:
-    def refuse(*_: Any, **__: Any) -> None:
-        caller = inspect.stack(0)[1]
-        raise _error(caller.filename, caller.lineno, does)
-
-    return refuse
+def _refuse(does: str, *_: Any, **__: Any) -> None:
+    caller = inspect.stack(0)[1]
+    raise _error(caller.filename, caller.lineno, does)
 
 
 def _error(file: str, line: int, does: str) -> UsageError:

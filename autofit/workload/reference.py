@@ -41,9 +41,8 @@ class Reference:
         """Check that the function exists, without importing anything."""
         module, _, name = self.text.rpartition(":")
         if not module or not name.isidentifier():
-            raise UsageError(
-                f"{self.text!r} does not name a function; write path/to/file.py:function or package.module:function"
-            )
+            problem = "does not name a function; write path/to/file.py:function or package.module:function"
+            raise UsageError(f"{self.text!r} {problem}")
         if self.path is None:
             return
         if not self.path.is_file():
@@ -54,10 +53,8 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
         defined = {node.name for node in module_tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         # of a name that is assigned or imported, only importing the file shows whether it is a function
-        nodes = list(ast.walk(module_tree))
-        bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        bound |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-        if not {name, "*"} & (defined | bound):
+        others = [node for node in ast.walk(module_tree) if isinstance(node, ast.Name | ast.alias)]
+        if not {name, "*"} & (defined | {getattr(node, key, None) for node in others for key in ("id", "name", "asname")}):
             near = f"; it defines {', '.join(sorted(defined))}" if defined else ""
             raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
 

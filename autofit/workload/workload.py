@@ -1,9 +1,7 @@
-"""The user's model and data, in a form that can be sent to another process.
-
-Functions named in a YAML file are sent as references. Functions from Python are sent by cloudpickle, which also supports
-those of `__main__` and of notebooks. Large NumPy arrays, including those inside other objects, are written once per tune to
-`.npy` files, which each trial maps into memory.
-"""
+"""The user's model and data, in a form that can be sent to another process."""
+# Functions named in a YAML file are sent as references. Functions from Python are sent by cloudpickle, which also supports
+# those of `__main__` and of notebooks. Large NumPy arrays, including those inside other objects, are written once per tune
+# to `.npy` files, which each trial maps into memory.
 
 from __future__ import annotations
 
@@ -107,31 +105,25 @@ class Workload:
             if self.validation is not None:
                 raise UsageError(f"{self.call} does not validate; remove validation", key="validation")
 
-    def _argv(self) -> list[str]:
-        """The arguments that the user's modules see in a trial: this program's, or the file that a YAML file names."""
-        build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
-        return [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
-
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
+        build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
+        argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
+        kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
         with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
-            pickle.dump((list(sys.path), self._argv(), replace(self.program, custom_objects={})), file)
-            kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
+            pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
 
 _FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
+# the arguments of a tune that are part of the workload, each with its type, default and description
 ARGUMENTS = {name: field for name, field in _FIELDS.items() if name != "program"}
-"""The arguments of a tune that are part of the workload, each with its type, default and description."""
 
 
 def load(folder: Path) -> Workload:
-    """Read a saved workload, with its arrays mapped into memory.
-
-    This first sets the module search path to that of the process that saved the workload, and applies its settings
-    (see `program`). Raises UsageError as `importing` does.
-    """
+    """Read a saved workload, with its arrays mapped into memory; raise UsageError as `importing` does."""
     with open(folder / _PICKLE_FILE, "rb") as file:
+        # the user's modules need the search path and the settings of the process that saved the workload
         path, sys.argv[:], program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         program.apply()  # for the modules that the next line imports

@@ -149,7 +149,7 @@ def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypa
     ],
 )
 def test_a_pause_is_a_hang_where_nothing_is_retried(monkeypatch, phase, pause, seconds_left, reason):
-    watcher = Watcher(os.getpid(), 2**40, seconds_left, patience_seconds=6.0)
+    watcher = Watcher(os.getpid(), 2**40, seconds_left, most_idle_seconds=6.0)
     monkeypatch.setattr(watcher.pauses, "read", lambda tree, now: pause)
     watcher.enter(phase)
     assert watcher.poll() is reason

@@ -22,7 +22,7 @@ def ahead(workers, queue, processes):
     '''Batches made beyond those trained on, when the consumer stands still.'''
     knobs = dict(workers=workers, max_queue_size=queue, use_multiprocessing=processes)
     made, found = multiprocessing.Value("q", 0), []
-    window = proxy_class()(w.Cases(8, length=1000), 1000, 40, print, made, **knobs)
+    window = proxy_class()(w.Cases(8, length=1000), 1000, 40, print, made, None, **knobs)
     def stall(batch, logs):
         if batch == 3:
             wait_until_full(lambda: made.value, 0.1)

@@ -19,7 +19,7 @@ from autofit.errors import TrialProcessError
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial import launcher as launcher_module
-from autofit.trial import server_connection
+from autofit.trial import server as server_module
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
@@ -234,7 +234,7 @@ def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypa
 
 
 def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
-    monkeypatch.setattr(server_connection, "_STILL_SECONDS", 2.0)
+    monkeypatch.setattr(server_module, "_STILL_SECONDS", 2.0)
     with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
         threading.Timer(0.5, lambda: launcher._server.pid and os.kill(launcher._server.pid, signal.SIGSTOP)).start()
         with pytest.raises(TrialProcessError):

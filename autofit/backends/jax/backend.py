@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,8 @@ def variables_for_cpu_devices(count: int) -> dict[str, str]:
 
 
 def cuda_bytes(number: int) -> int | None:
-    """Return the total memory of the visible GPU with this number in bytes, as CUDA reports it; None without CUDA.
-
-    JAX takes a share of this total, which is smaller than the driver's by up to 3%. The call initializes CUDA.
-    """
+    """Return the total memory of the visible GPU with this number in bytes, as CUDA reports it; None without CUDA."""
+    # JAX takes a share of this total, which is smaller than the driver's by up to 3%; the call initializes CUDA
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -51,19 +49,6 @@ def cuda_bytes(number: int) -> int | None:
     device, total = ctypes.c_int(), ctypes.c_size_t()
     failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), number)
     return None if failed or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) else total.value
-
-
-def _programs(device: Any) -> list[Any]:
-    """Return XLA's memory statistics of all compiled programs; none if this version of JAX does not report them."""
-    with contextlib.suppress(Exception):
-        return [program.get_compiled_memory_stats() for program in device.client.live_executables()]
-    return []
-
-
-def _needed_bytes(program: Any, in_use: int) -> int:
-    """Return the device memory, in bytes, while a program runs and the arrays of `in_use` bytes live."""
-    arguments, temporaries = absent_gpu.compiled_bytes(program)
-    return in_use + BATCHES_ON_GPU * max(0, arguments - in_use) + temporaries
 
 
 class Jax(Backend):
@@ -75,6 +60,11 @@ class Jax(Backend):
     cache_variables = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
     distribution = "DataParallel"
+    fork_problem_on_gpu = (
+        "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
+        "(keras-team/keras issue 20619). Use threads"
+    )
+    packages = (*Backend.packages, "jaxlib")
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
@@ -92,7 +82,7 @@ class Jax(Backend):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of each GPU's memory that JAX's allocator may take; JAX reads it at its first operation."""
+        # JAX reads the share of each GPU's memory that its allocator may take at its first operation
         if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
@@ -111,26 +101,19 @@ class Jax(Backend):
         keras.distribution.set_distribution(keras.distribution.DataParallel())  # stays set after the block
         return contextlib.nullcontext()
 
-    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        if device is None:
-            return ()
-        problems = []
+    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
         allocator = os.environ.get(_ALLOCATOR, "").lower()
         if allocator in ("platform", "cuda_async"):
-            problems.append(
-                f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-            )
+            yield f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
         default = self.pool_bytes(device)
         if limit_bytes is not None and default is not None and limit_bytes > default:
-            problems.append(
+            yield (
                 f"the limit of {format_bytes(limit_bytes)} is more than JAX takes of {device.name} by default (about "
                 f"{format_bytes(default)}): a config that fits in a trial may run out of memory in your run. Set "
                 f"{_FRACTION}={limit_bytes / device.total_bytes:.2f} there as well"
             )
-        return tuple(problems)
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the GPU memory in bytes that JAX takes: the share that the user has set, or JAX's default share."""
         if device is None:
             return None
         written = os.environ.get(_FRACTION) or os.environ.get(_OLD_FRACTION)
@@ -141,8 +124,7 @@ class Jax(Backend):
         return min(device.free_bytes, round(fraction * device.total_bytes))
 
     def has_started(self) -> bool:
-        """Return whether the first operation has created JAX's clients; False if that cannot be read."""
-        bridge = sys.modules.get("jax._src.xla_bridge")
+        bridge = sys.modules.get("jax._src.xla_bridge")  # the first operation creates JAX's clients
         return bool(getattr(bridge, "_backends", None))
 
     def start(self) -> None:
@@ -150,8 +132,7 @@ class Jax(Backend):
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak of the largest program, in bytes; None on a CPU, because JAX does not count there."""
-        if not placement.gpus:
+        if not placement.gpus:  # JAX does not count there
             return None
         devices = self._library.local_devices()[: placement.count]
         counts = [device.memory_stats() for device in devices]
@@ -161,18 +142,15 @@ class Jax(Backend):
         # tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
         # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
         peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
-        return min(peak, max((_needed_bytes(memory, in_use) for memory in _programs(devices[0])), default=peak))
+        programs: list[Any] = []
+        with contextlib.suppress(Exception):  # this version of JAX may not report them
+            programs = [program.get_compiled_memory_stats() for program in devices[0].client.live_executables()]
+        sizes = map(absent_gpu.compiled_bytes, programs)
+        needed = (in_use + BATCHES_ON_GPU * max(0, arguments - in_use) + temporaries for arguments, temporaries in sizes)
+        return min(peak, max(needed, default=peak))
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)
-
-    def process_problem(self, device: Device | None) -> str | None:
-        if device is None:
-            return None
-        return (
-            "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
-            "(keras-team/keras issue 20619). Use threads"
-        )
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         from autofit.backends.jax.step_footprint import StepFootprint  # loads Keras and JAX: must stay out of the parent
@@ -180,7 +158,6 @@ class Jax(Backend):
         return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify an error of JAX's runtime, or of a `tf.data` pipeline: pipelines use host memory."""
         message = exhaustion.message_of(error)
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):
@@ -188,7 +165,4 @@ class Jax(Backend):
             is_exhausted = "RESOURCE_EXHAUSTED" in message and not exhaustion.ON_CHIP.search(message)
             if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
-        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
-
-    def distributions(self) -> tuple[str, ...]:
-        return (*super().distributions(), "jaxlib")
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None  # of a `tf.data` pipeline

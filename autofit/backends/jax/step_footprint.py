@@ -11,9 +11,9 @@ import keras
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from autofit.backends import absent_gpu, variables
+from autofit.backends import absent_gpu
 from autofit.backends.jax.backend import BATCHES_ON_GPU
-from autofit.backends.protocol import TrainStep
+from autofit.backends.protocol import TrainStep, bytes_of_optimizers
 from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
@@ -35,7 +35,7 @@ class StepFootprint:
         self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
         self._model._symbolic_build(data_batch=step.batch)
         self._lowered(self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE)
-        self.optimizer_bytes = variables.bytes_of_optimizers(self._model)
+        self.optimizer_bytes = bytes_of_optimizers(self._model)
         self.uses_model_optimizer = True  # Keras passes no other optimizer's state to the step
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
@@ -73,7 +73,7 @@ class StepFootprint:
         return step.lower(self._state(sharding), batch)
 
     def _state(self, sharding: Any = None) -> Any:
-        """Return the shapes of the step's arguments other than the batch."""
+        # the shapes of the step's arguments other than the batch
         state = self._model._get_jax_state(
             trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +13,20 @@ from typing import Any
 
 from autofit.backends import exhaustion
 from autofit.backends.protocol import TENSORFLOW, Backend, StepEstimator, TrainStep, unseen_gpus
-from autofit.backends.tensorflow import gpu
+from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+from autofit.records.units import format_bytes
 
 _MIB = 2**20
 _ONEDNN_LEAST_BYTES = 256 * 2**10  # the smallest buffer that oneDNN's allocator requests from BFC (mkl_cpu_allocator.h)
+_CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
+# memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
+_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
+_SMALL_BYTES, _SMALL_RESERVE_MIB = 2 * 2**30, 225
+_TF_FLAGS, _XLA_FLAGS = "TF_XLA_FLAGS", "XLA_FLAGS"
+_FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
+_CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 _BFC_SWITCH, _THREADS = "TF_CPU_ALLOCATOR_USE_BFC", "TF_NUM_INTEROP_THREADS"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
@@ -44,15 +52,14 @@ class TensorFlow(Backend):
         variables = super().environment(placement, cache)
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
-        return {**variables, **gpu.cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
+        return {**variables, **cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
-        """Return a function that fetches an output: unlike `fit`, `predict` does not wait for its steps on a GPU."""
+        # unlike `fit`, `predict` does not wait for its steps on a GPU: fetching an output does
         first = next((tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")), None)
         return None if first is None else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Configure a logical device of `limit_bytes` on each GPU, or cap the allocator of all devices of the CPU."""
         tf = self._library
         if not placement.gpus:
             # one built for GPUs other than NVIDIA's may see its GPUs even if the environment variables hide them
@@ -75,31 +82,48 @@ class TensorFlow(Backend):
         if len(seen) < placement.count:
             raise unseen_gpus("TensorFlow", placement, extra="gpu")
         for device in seen[: placement.count]:
-            gpu.hold(import_module(_CONTEXT).context(), device, limit_bytes)
+            enforce_limit(import_module(_CONTEXT).context(), device, limit_bytes)
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return the scope of a strategy that uses all visible GPUs or, without any, all logical devices of the CPU."""
+        # uses all visible GPUs or, without any, all logical devices of the CPU
         scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
 
-    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        if device is None:
-            return ()
-        return tuple(filter(None, (gpu.allocator_problem(os.environ), gpu.pool_problem(device, limit_bytes))))
+    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+        allocator = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
+        if allocator in ("cuda_malloc", "cuda_malloc_async"):
+            is_counted = allocator == "cuda_malloc_async"
+            effect = "a peak above the limit is noticed only afterwards" if is_counted else "peaks are not counted"
+            yield (
+                f"TF_GPU_ALLOCATOR={allocator} is set: the limit of device memory is not enforced, and {effect}. "
+                "Unset this variable"
+            )
+        default = self.pool_bytes(device)
+        if limit_bytes is not None and default is not None and limit_bytes > default:
+            yield (
+                f"the limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {device.name} by default "
+                f"(about {format_bytes(default)}; it leaves the rest to its libraries); a config that fits in a trial may "
+                "run out of memory in your run. Set the same limit in your program: "
+                f'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
+                f"[tf.config.LogicalDeviceConfiguration(memory_limit={limit_bytes // _MIB})])"
+            )
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        return None if device is None else gpu.default_pool_bytes(device)
+        if device is None or device.compute_capability is None:
+            return None
+        free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]
+        by_generation = next(mib for generation, mib in _RESERVES_MIB.items() if major >= generation)
+        return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
 
     def has_started(self) -> bool:
-        """Return whether the first operation has created TensorFlow's context; False if that cannot be read."""
+        # the first operation creates TensorFlow's context
         return getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the allocator's peak in bytes; None for the CPU's default allocator without oneDNN: it does not count."""
         read = self._library.config.experimental.get_memory_info
         try:
             return max(int(read(name)["peak"]) for name in _with_allocators(placement))
-        except ValueError:
+        except ValueError:  # the CPU's default allocator without oneDNN does not count
             return None
 
     def reset_peak(self, placement: Placement) -> None:
@@ -107,7 +131,7 @@ class TensorFlow(Backend):
             self._library.config.experimental.reset_memory_stats(name)
 
     def decide_as_on_gpu(self) -> None:
-        """Let `jit_compile="auto"` turn XLA on, as it does on a GPU if all layers allow it."""
+        # there, `jit_compile="auto"` turns XLA on if all layers allow it; Keras has no public function that decides it
         trainer = import_module("keras.src.trainers.trainer")
         trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
 
@@ -157,6 +181,72 @@ def uses_onednn() -> bool | None:
         return None
 
 
-def _with_allocators(placement: Placement) -> list[str]:
-    """Return TensorFlow's names of the devices that have an allocator; the logical devices of a CPU share one."""
+def _with_allocators(placement: Placement) -> list[str]:  # the logical devices of a CPU share one
     return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
+
+
+def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
+    """Return the environment variables that turn on the caches; settings `present` in the user's environment are kept."""
+    # A tune starts about twenty processes, and each would compile the same steps again. XLA therefore caches compiled
+    # programs and chosen kernels in the tune's folder. CUDA has its own cache, which all programs share: for GPUs of
+    # compute capability 9.0 and newer, CUDA compiles some of TensorFlow's kernels, which take more space than this cache
+    # has by default.
+    variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
+    major, minor = (int(part) if part.isdigit() else 0 for part in (*version.split("."), "0")[:2])
+    if (major, minor) < _FIRST_VERSION:
+        return variables
+    for name, flag in (
+        (_TF_FLAGS, f"--tf_xla_persistent_cache_directory={folder}"),
+        (_XLA_FLAGS, f"--xla_gpu_per_fusion_autotune_cache_dir={folder}"),
+    ):
+        flags = present.get(name, "")
+        if flag.partition("=")[0] not in flags:
+            variables[name] = f"{flags} {flag}".strip()
+    return variables
+
+
+def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
+    """Set the limit of a `PhysicalDevice`, in whole MiB, and keep user code, which is loaded later, from changing it."""
+    # A limit must hold whatever the user's code configures. TensorFlow itself does not ensure that: if a GPU has a limit, a
+    # call that turns on memory growth raises an error, although TensorFlow's guide contains this call; a later limit
+    # replaces an earlier one; and a program that hides the GPU trains on the CPU without a message. All public functions
+    # for these settings call methods of one context object, which are replaced here.
+    from tensorflow.config import LogicalDeviceConfiguration  # heavy: must stay out of the parent
+
+    limit = max(1, limit_bytes // _MIB)
+    context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit)])
+    set_growth, set_logical = context.set_memory_growth, context.set_logical_device_configuration
+    set_visible = context.set_visible_devices
+
+    def set_memory_growth(dev: Any, enable: bool) -> None:
+        if dev != gpu:  # ignored for the limited GPU: growth changes when memory is taken, not how much
+            set_growth(dev, enable)
+
+    def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
+        if dev != gpu:
+            set_logical(dev, virtual_devices)
+            return
+        if len(virtual_devices) > 1:
+            raise UsageError(
+                f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one. Remove the "
+                "split"
+            )
+        wanted = min((int(each.memory_limit or limit) for each in virtual_devices), default=limit)
+        if wanted < limit:  # the search must know a lower limit; a higher one has no effect
+            raise UsageError(
+                f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), less than "
+                f"autofit's limit of {format_bytes(limit * _MIB)}; set device_memory: {wanted}MiB",
+                key="device_memory",
+            )
+
+    def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
+        visible = devices if isinstance(devices, list) else [devices]
+        if device_type in (None, "GPU") and gpu not in visible:
+            raise UsageError(
+                "your code hides the GPU from TensorFlow (set_visible_devices); leave it visible, or set device: cpu",
+                key="device",
+            )
+        set_visible(devices, device_type)
+
+    for changed in (set_memory_growth, set_logical_device_configuration, set_visible_devices):
+        setattr(context, changed.__name__, changed)

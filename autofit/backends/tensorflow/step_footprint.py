@@ -17,10 +17,9 @@ import keras
 import tensorflow as tf
 
 from autofit.backends import absent_gpu
-from autofit.backends.protocol import TrainStep
+from autofit.backends.protocol import TrainStep, bytes_of_variables, optimizers_of
 from autofit.backends.tensorflow import step_program
 from autofit.backends.tensorflow.step_program import Setting
-from autofit.backends.variables import bytes_of, optimizers_of
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.machine import Device
 
@@ -45,13 +44,12 @@ _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 class StepFootprint:
     """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph.
 
-    The step is traced once and scaled to any batch size. The traced batch size is a multiple of a prime number that divides
-    no dimension of a sample or a weight. A dimension that is a multiple of the traced batch size is
-    therefore a number of samples.
-
-    Creating an estimator builds the model. TensorFlow runs `threads` operations at the same time. If `onednn` is true,
-    it uses oneDNN's kernels on the CPU. `least_bytes` is the smallest buffer that the allocator counts.
+    `threads` and `onednn` are as in `Setting`; `least_bytes` is the smallest buffer that the allocator counts.
     """
+
+    # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
+    # a prime number that divides no dimension of a sample or a weight. A dimension that is a multiple of the traced batch
+    # size is therefore a number of samples.
 
     def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2, least_bytes: int = 1) -> None:
         self._step, self._model, self._batch = step, step.model, step.batch
@@ -64,8 +62,8 @@ class StepFootprint:
         of_optimizers = [variable for key, variable in used.items() if key not in of_model]
         # sizes in bytes; the model's variables count even if the step does not use them
         self._variables = {
-            "weights": [bytes_of([variable]) for variable in of_model.values()],
-            "optimizer": [bytes_of([variable]) for variable in of_optimizers],
+            "weights": [bytes_of_variables([variable]) for variable in of_model.values()],
+            "optimizer": [bytes_of_variables([variable]) for variable in of_optimizers],
         }
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
@@ -83,7 +81,7 @@ class StepFootprint:
         )
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield the peak of the walk for each size, then XLA's totals if XLA compiles the step; see `StepEstimator`."""
+        # the peak of the walk for each size, then XLA's totals if XLA compiles the step
         for size in sorted(batch_sizes):
             yield self._walked(replace(self._setting, batch_size=size))
         if self._model.jit_compile:
@@ -117,7 +115,7 @@ class StepFootprint:
         return self._footprint(setting, of_step, *method, factor=_CHUNK_FACTOR)
 
     def _footprint(self, setting: Setting, of_step: Mapping[str, int], *method: Any, factor: float = 1.0) -> Footprint:
-        """Return the estimate for what a step holds, with what outlives it: data, variables and the input."""
+        # what a step holds, with what outlives it: data, variables and the input
         inputs = _batch_bytes(self._batch, setting.batch_size) * (_BATCHES_ON_CPU if setting.on_cpu else 1)
         outlives = {**self._variables, "input_batch": inputs}
         held = {part: sum(size for size in sizes if size >= setting.least_bytes) for part, sizes in outlives.items()}
@@ -158,10 +156,7 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """Return the total size in bytes of all buffers of the train step compiled by XLA, including the variables.
-
-    Return None if XLA cannot compile the step, or if its flags, which it reads once per process, were set too late.
-    """
+    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
     reports = _reports()  # of memory usage: XLA writes one for each compilation if its flags request it
     try:
         _compiler_ir(model, batch, batch_size, "optimized_hlo")
@@ -169,11 +164,11 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
         return None
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
     shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
+    # none if its flags, which XLA reads once a process, were set too late
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
 def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
-    """Return the train step at a stage of XLA's compilation, as text."""
     specs = _batch_specs(batch, batch_size)
 
     def step(*leaves: Any) -> Any:
@@ -198,7 +193,7 @@ def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
 
 
 def _batch_specs(batch: Any, batch_size: int | None) -> Any:
-    """Return the TensorSpecs of a batch; if `batch_size` is None, the arrays keep their first dimension."""
+    # if there is no `batch_size`, the arrays keep their first dimension
 
     def spec(leaf: Any) -> Any:
         if leaf is None:

@@ -3,9 +3,7 @@
     graph ─> operations: calls inlined, a loop is one ─> executor: threads and a stack of what is ready ─> highest sum of
                                                                                                           live buffers
 
-Steps on small batches, as on torch, cannot replace this: TensorFlow reports only the highest peak of a step, and as the
-batch grows, the peak moves from one operation to another. A line through the peaks of two real trials is off by 16 % in the
-median and 79 % at the 90th percentile; this walk by 5 and 17 % (measured: tests/benchmarks/memory-parts.txt).
+A line through the peaks of two real steps cannot replace it.
 """
 
 from __future__ import annotations
@@ -20,8 +18,12 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import cond_v2, while_v2
 
-from autofit.backends.tensorflow import executor, kernels
-from autofit.backends.tensorflow.executor import Buffer, Operation
+from autofit.backends.tensorflow import execution
+from autofit.backends.tensorflow.execution import Buffer, Operation
+
+# Steps on small batches, as on torch, cannot replace this: TensorFlow reports only the highest peak of a step, and as the
+# batch grows, the peak moves from one operation to another. A line through the peaks of two real trials is off by 16 % in
+# the median and 79 % at the 90th percentile; this walk by 5 and 17 % (measured: tests/benchmarks/memory-parts.txt).
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -71,7 +73,7 @@ class Setting:
 
 
 def peak(graph: Any, setting: Setting) -> Mapping[str, int]:
-    """Return what a step holds at its peak beside variables and input: the bytes of each part."""
+    """Return the bytes of each part of what a step holds at its peak, without variables and input."""
     program = _Program(setting)
     program.read(graph)
     return program.peak(graph.outputs)
@@ -105,13 +107,13 @@ class _Program:
 
     def peak(self, results: Sequence[Any]) -> Mapping[str, int]:
         kept = [buffer for buffer, _ in self._made(results) if buffer is not None]
-        return executor.peak(self.operations, kept, self.setting.threads)
+        return execution.peak(self.operations, kept, self.setting.threads)
 
     def _append(self, op: Any, prefix: str, given: Sequence[_Made]) -> None:
         number, makes = len(self.operations), []
         for tensor in op.outputs:
             buffer = None
-            if op.type in kernels.VIEWS and given:
+            if op.type in execution.VIEWS and given:
                 buffer, _ = given[tensor.value_index if len(given) == len(op.outputs) else 0]
             elif op.type not in _BORROWED:
                 size = self._list_bytes(tensor) if tensor.dtype == tf.variant else self.setting.tensor_bytes(tensor)
@@ -122,8 +124,8 @@ class _Program:
         before = [*(numbers for _, numbers in given), *(self._numbers.get(c, ()) for c in op.control_inputs)]
         after = {number for numbers in before for number in numbers}
         # the kernels that only need a shape do not keep the tensor alive
-        reads = [] if op.type in kernels.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
-        reuses = reads if op.type in kernels.OVERWRITES and not self.setting.is_eager else []
+        reads = [] if op.type in execution.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
+        reuses = reads if op.type in execution.OVERWRITES and not self.setting.is_eager else []
         self._numbers[op] = (number,)
         self.operations.append(Operation(reads, makes, after, reuses, self._workspace(op), self._seconds(op)))
 
@@ -140,8 +142,8 @@ class _Program:
         if not self.setting.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return 0
         count, item_bytes = len(op.inputs), op.outputs[0].dtype.size
-        onednn = self.setting.onednn and op.outputs[0].dtype.name in kernels.ONEDNN_TYPES
-        sizes = kernels.workspace_bytes(op.type, shapes[:count], shapes[count:], item_bytes, onednn=onednn)
+        onednn = self.setting.onednn and op.outputs[0].dtype.name in execution.ONEDNN_TYPES
+        sizes = execution.workspace_bytes(op.type, shapes[:count], shapes[count:], item_bytes, onednn=onednn)
         return sum(map(self.setting.counted, sizes))
 
     def _list_bytes(self, listed: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,11 @@ class Torch(Backend):
     )
     switch_prefixes = ("TORCH_", "TORCHINDUCTOR_")
     cache_variables = frozenset({_CACHE})
+    alternates_on_cpu = True  # a step occupies the training thread there
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the variables that select the GPU or the CPU, and that share the code that torch compiles.
-
-        KERAS_TORCH_DEVICE is set because Keras otherwise asks torch whether CUDA is available, and a process that is forked
-        after that call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
-        """
+        # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that is forked after that
+        # call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
         variables = super().environment(placement, cache)
         variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # a tf.data pipeline would otherwise take the GPU's memory
@@ -54,7 +52,6 @@ class Torch(Backend):
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Set the share of a GPU's memory, as CUDA reports it, that torch's caching allocator may take."""
         if placement.device is None:
             return
         torch = self._library
@@ -64,23 +61,17 @@ class Torch(Backend):
             total_bytes = torch.cuda.get_device_properties(0).total_memory  # less than the driver's, by up to 3%
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
-    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Report environment variables that turn off the allocator that enforces the limit, or Keras's use of the GPU."""
-        if device is None:
-            return ()
-        problems = []
+    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
         if os.environ.get(_NO_CACHING, "0") not in ("", "0"):
-            problems.append(f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable")
+            yield f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable"
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
-            problems.append(
+            yield (
                 f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {device.name}. Unset "
                 "this variable, or set device: cpu"
             )
-        return tuple(problems)
 
     def has_started(self) -> bool:
-        """Return whether torch uses a GPU; False on a CPU, on which torch has nothing to start."""
-        torch = sys.modules.get("torch")
+        torch = sys.modules.get("torch")  # on a CPU, it has nothing to start
         return torch is not None and bool(torch.cuda.is_initialized())
 
     def start(self) -> None:
@@ -88,31 +79,26 @@ class Torch(Backend):
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the peak memory of the tensors in bytes, without the allocator's cache; None on a CPU."""
+        # of the tensors, without the allocator's cache
         return None if placement.device is None else int(self._library.cuda.max_memory_allocated())
 
     def reset_peak(self, placement: Placement) -> None:
         self._library.cuda.reset_peak_memory_stats()
 
     def retries(self, placement: Placement) -> int:
-        """Return how often the allocator emptied its cache, or failed where cuDNN had another algorithm."""
         if placement.device is None:
             return 0
-        counts = self._library.cuda.memory_stats()
+        counts = self._library.cuda.memory_stats()  # also of failures after which cuDNN had another algorithm
         return int(counts.get("num_alloc_retries", 0)) + int(counts.get("num_ooms", 0))
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
-        """Return a function that waits for the GPU; None on a CPU, on which a step has ended when it returns."""
         cuda = self._library.cuda
-        if not cuda.is_initialized():
+        if not cuda.is_initialized():  # on a CPU, a step has ended when it returns
             return None
         ended = cuda.Event(blocking=True)  # a wait without it occupies a core
         ended.record()
         wait: Callable[[], None] = ended.synchronize
         return wait
-
-    def takes_turns(self, device: Device | None) -> bool:
-        return device is None  # a step occupies the training thread there
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         from autofit.backends.torch.step_footprint import StepFootprint  # heavy: must stay out of the parent
@@ -120,7 +106,6 @@ class Torch(Backend):
         return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        """Classify an error of torch, or of a `tf.data` pipeline: pipelines use host memory."""
         torch = self._library
         if isinstance(error, torch.OutOfMemoryError):
             return FailureKind.DEVICE_OOM
@@ -132,4 +117,4 @@ class Torch(Backend):
                 return FailureKind.DEVICE_OOM
             if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
                 return FailureKind.DEVICE_OOM  # torch drops the out-of-memory error of each algorithm of cuDNN
-        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None  # of a `tf.data` pipeline

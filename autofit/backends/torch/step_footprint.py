@@ -12,8 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autofit.backends import absent_gpu, variables
-from autofit.backends.protocol import TrainStep
+from autofit.backends import absent_gpu
+from autofit.backends.protocol import TrainStep, bytes_of_optimizers, bytes_of_variables
 from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
@@ -73,11 +73,11 @@ class StepFootprint:
         else:
             sizes = list(_SMALL_SIZES) if step.multiple_of == 1 else [step.multiple_of, 2 * step.multiple_of]
         self._runs = [(size, self.step_bytes(step.batch, size)) for size in sizes]
-        self.optimizer_bytes = variables.bytes_of_optimizers(model)
+        self.optimizer_bytes = bytes_of_optimizers(model)
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Extrapolate the bytes held after each operation and yield the highest for each size; see `StepEstimator`."""
+        # the bytes held after each operation are extrapolated, and the highest counts
         (first, low), (last, high) = self._runs[0], self._runs[-1]
         if len(low) != len(high):  # the operations differ between the two sizes
             low, high = [max(low)], [max(high)]
@@ -86,7 +86,7 @@ class StepFootprint:
             grown = rise * (size - first) / (last - first) if last > first else 0.0
             counted = max(0, round(float((start + grown).max())))
             parts = {
-                "weights": variables.bytes_of([*self._model.variables, *self._model.metrics_variables]),
+                "weights": bytes_of_variables([*self._model.variables, *self._model.metrics_variables]),
                 "optimizer": self.optimizer_bytes,
                 "temporaries": counted,
             }

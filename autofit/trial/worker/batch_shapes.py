@@ -1,17 +1,17 @@
-"""Batches whose shape depends on more than the batch size; loads Keras.
+"""Batches that stand for an epoch: the longest and the shortest, and an input that repeats a few; loads Keras.
 
 Batches may differ in shape, as in padded text: the longest determines the memory that an epoch needs. The describing
 trial finds the longest and the shortest batch and saves them in the workload's folder. Every other trial trains on both,
-resized to its batch size.
-
-Some workloads accept batches of only one size. Their batch size cannot be tuned.
+resized to its batch size. An input that repeats batches costs almost nothing, so that only the step takes time.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from autofit.trial.worker.build import open_training
-from autofit.trial.worker.job import TrialContext
+from autofit import backends
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
-from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.workload import Workload
 
 _FILE = "lengths.pickle"
 _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same shape count as uniform
@@ -93,57 +90,59 @@ def sample_bytes(batch: Any) -> float:
     return float(sum(bytes_of(leaf) / max(1, length_of(leaf)) for leaf in leaves(batch)))
 
 
-@dataclass(frozen=True)
-class OneSize:
-    """The only batch size that a workload accepts, with the reason and the remedy."""
-
-    samples: int
-    reason: str
-
-
-def one_size_of_data(context: TrialContext, loaded: Workload, data: FitInput) -> OneSize | None:
-    """Return the size of batches that ignore `batch_size`; None if they follow it."""
-    asked = context.spec.config.batch_size
-    lengths = [length_of(leaf) for leaf in leaves(data.batch())]
-    if asked is None or asked in lengths or data.kind == "arrays":
-        return None
-    fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
-    try:
-        again = [length_of(leaf) for leaf in leaves(open_training(context.sized(fewer), loaded).batch())]
-    except Exception:  # data that cannot make such small batches does follow the knob
-        return None
-    if again != lengths or fewer in lengths:
-        return None
-    return OneSize(
-        data.batch_samples,
-        f"the data makes batches of {data.batch_samples} samples for any batch_size. "
-        "Use the argument batch_size in the function that makes the data, or fix batch_size in data_kwargs",
-    )
+def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+    """Return an input of `length` batches: those of `opening` once, then `batches` repeated in this order."""
+    # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
+    # elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras takes the batches of a
+    # PyDataset one by one.
+    if backends.current().uses_tfdata:
+        return _tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
+    return _Batches(batches, length, opening)
 
 
-def input_shapes(model: Any) -> list[tuple[int | None, ...]]:
-    """Return the shapes of a model's inputs; empty for a model that is not built yet or declares no inputs."""
-    inputs = getattr(model, "inputs", None) if model.built else None
-    return [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs or [])]
+class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
+        super().__init__(workers=1)
+        self._batches, self._length, self._opening = batches, length, opening
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        after = index - len(self._opening)
+        batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
+        return batch if isinstance(batch, tuple | dict) else (batch,)  # as Keras passes a batch that has only x
 
 
-def one_size_of_model(model: Any) -> OneSize | None:
-    """Return the batch size that a model's inputs fix; None if they fix none."""
-    sizes = {shape[0] for shape in input_shapes(model)}
-    size = sizes.pop() if len(sizes) == 1 else None
-    if size is None:
-        return None
-    return OneSize(
-        int(size),
-        f"the model accepts only batches of {size} samples. "
-        "Remove batch_size from its Input, or fix batch_size in data_kwargs",
-    )
+def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+    import tensorflow as tf  # not installed for other backends
 
+    def tensor_of(leaf: Any) -> Any:
+        if not hasattr(leaf, "tocoo"):  # Keras converts sparse matrices of SciPy
+            return leaf
+        entries = leaf.tocoo()
+        indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
+        return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))
 
-def one_size_of_step(samples: int) -> OneSize:
-    """Return the only batch size for which the train step can be traced."""
-    return OneSize(
-        samples,
-        f"the train step accepts only batches of {samples} samples. "
-        "Take the batch size from the data in train_step (ops.shape(x)[0]), or fix batch_size in data_kwargs",
-    )
+    def first_row(leaf: Any) -> Any:
+        if isinstance(leaf, tf.SparseTensor):
+            return tf.sparse.slice(leaf, [0] * leaf.shape.rank, [1, *leaf.shape[1:]])
+        return leaf[:1] if len(leaf.shape) > 0 else leaf
+
+    # Dimensions that differ between the batches have the static size None. So does the first dimension, as in a dataset
+    # that ends in a partial batch, unless the data has batches of a fixed size: a step traced for another form may fail.
+    tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
+    first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
+    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec fits all of them
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
+        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+        options = tf.data.Options()
+        # the default optimizations copy the batches into a graph
+        options.experimental_optimization.apply_default_optimizations = False
+        return ahead.concatenate(cycle).take(length).with_options(options)
+    spec = joined.element_spec
+    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
+    return tf.data.Dataset.from_generator(
+        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
+    ).take(length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -14,26 +14,36 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
+from autofit.trial.worker.fit_call import FitCall
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import set_dtype_policy
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
-from autofit.workload.inputs import tfdata_caches
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import is_model, is_pydataset
+from autofit.workload.inputs.tfdata import reserved
 from autofit.workload.workload import Workload
 
 BATCH_SIZE = "batch_size"
 
 
-def build_model(context: TrialContext, loaded: Workload) -> Any:
-    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation.
+@dataclass(frozen=True)
+class Bench:
+    """The model and the data of a trial, and how `fit` is called on them; `held_out` is the validation data."""
 
-    A parameter `batch_size` of `build_model` gets the tried batch size, as models with a fixed batch need.
-    """
+    context: TrialContext
+    loaded: Workload
+    model: Any
+    data: FitInput
+    held_out: FitInput | None
+    call: FitCall
+
+
+def build_model(context: TrialContext, loaded: Workload) -> Any:
+    """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
     context.enter(Phase.BUILDING)
     build, kwargs = resolve_reference("build_model", loaded.build_model), dict(loaded.model_kwargs)
     steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
@@ -43,13 +53,13 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
         set_dtype_policy(loaded.dtype_policy)
-    spreads = loaded.distribution is not None and context.placement.count > 1
-    with backends.current().distributing(context.placement) if spreads else contextlib.nullcontext():
+    is_distributed = loaded.distribution is not None and context.placement.count > 1
+    with backends.current().distributing(context.placement) if is_distributed else contextlib.nullcontext():
         model = build(**kwargs)
     compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
     if not isinstance(model, keras.Model):
-        found = "model of tf_keras (Keras 2)" if is_model(model) else type(model).__name__
-        raise UsageError(f"build_model returned a {found}; it must return a {compiled}keras.Model of Keras 3")
+        returned = "model of tf_keras (Keras 2)" if is_model(model) else type(model).__name__
+        raise UsageError(f"build_model returned a {returned}; it must return a {compiled}keras.Model of Keras 3")
     if compiled and not model.compiled:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
     if steps > 1 and not accumulation.is_argument_of(build):
@@ -79,15 +89,7 @@ def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     validation = resolve_reference("validation", loaded.validation)
     if is_pydataset(validation):
         config = replace(config, batch_size=None)
-    opened = open_input(validation, loaded.validation_kwargs, config, context.report_error)
-    _reserve(context)
-    return opened
-
-
-def _reserve(context: TrialContext) -> None:
-    """Tell the driver how much memory the caches of the data take in the user's own run, in addition to this trial's."""
-    if tfdata_caches.reserved.bytes:
-        context.send(Message(reserved_bytes=tfdata_caches.reserved.bytes))
+    return _opened(context, validation, loaded.validation_kwargs, config)
 
 
 def open_training(context: TrialContext, loaded: Workload) -> FitInput:
@@ -98,8 +100,7 @@ def open_training(context: TrialContext, loaded: Workload) -> FitInput:
 
 def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
     data = resolve_reference("data", loaded.data)
-    opened = open_input(data, loaded.data_kwargs, config, context.report_error)
-    _reserve(context)
+    opened = _opened(context, data, loaded.data_kwargs, config)
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()
     share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
@@ -111,3 +112,10 @@ def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tu
             key=f"fit_kwargs.{VALIDATION_SPLIT}",
         )
     return opened.split(share)
+
+
+def _opened(context: TrialContext, data: Any, kwargs: Mapping[str, Any], config: FitConfig) -> FitInput:
+    opened = open_input(data, kwargs, config, context.report_error)
+    if reserved.bytes:  # what the data's caches take in the user's own run, in addition to this trial's
+        context.send(Message(reserved_bytes=reserved.bytes))
+    return opened

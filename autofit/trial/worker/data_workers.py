@@ -1,13 +1,4 @@
-"""Check the worker processes of the user's data: whether they can be forked, and whether one has died.
-
-Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The check makes the first
-batch twice in this process and once in each of two forks. If the batches of this process differ and those of the forks do
-not, all workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not survive a
-fork, such as TensorFlow operations.
-
-A `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever. So a trial's process
-reports the death of a worker at once, and ends.
-"""
+"""Check the worker processes of the user's data: whether they can be forked, and whether one has died."""
 
 from __future__ import annotations
 
@@ -47,6 +38,10 @@ FAILS = (
 
 def problem_of(make: Callable[[], Any]) -> str | None:
     """Return why forked workers cannot be used (`SAME_NUMBERS` or `FAILS`); None if they make the first batch correctly."""
+    # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The first batch is made
+    # twice in this process and once in each of two forks. If the batches of this process differ and those of the forks do
+    # not, all workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not
+    # survive a fork, such as TensorFlow operations.
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
@@ -60,7 +55,6 @@ def problem_of(make: Callable[[], Any]) -> str | None:
 
 
 def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
-    """Return the digest of a batch made in a fork, or raise `ChildProcessError`, which says how the fork failed."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sending.send(_digest(make())), daemon=False)
@@ -100,6 +94,7 @@ def of_loader(error: BaseException) -> Failure | None:
 
 def end_with_worker(context: TrialContext) -> None:
     """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends."""
+    # a `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever
     own_pid = os.getpid()
     join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death
 

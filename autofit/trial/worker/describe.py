@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import keras
+
 from autofit import backends
-from autofit.backends import absent_gpu, variables
+from autofit.backends.protocol import bytes_of_variables
 from autofit.errors import UsageError
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Placement
@@ -24,21 +26,31 @@ from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.build import build_model, open_training, open_validation, takes_batch_size
+from autofit.trial.worker.build import Bench, build_model, open_training, open_validation, takes_batch_size
 from autofit.trial.worker.fit_call import FitCall
-from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.keras_versions import Distribution, distribution_of, model_defaults, without_tensorflow
+from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.keras_versions import distribution_of, model_defaults, without_tensorflow
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
-from autofit.workload.inputs import tfdata_caches
+from autofit.workload.inputs import tfdata
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
-from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.workload import Workload
 
+_BY_DATA = (
+    "the data makes batches of {} samples for any batch_size. Use the argument batch_size in the function that makes the "
+    "data, or fix batch_size in data_kwargs"
+)
+_BY_MODEL = (
+    "the model accepts only batches of {} samples. Remove batch_size from its Input, or fix batch_size in data_kwargs"
+)
+_BY_STEP = (
+    "the train step accepts only batches of {} samples. Take the batch size from the data in train_step (ops.shape(x)[0]), "
+    "or fix batch_size in data_kwargs"
+)
 _BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data are worth a notice
 _ONE_ESTIMATE = "memory is estimated from batch size {}: build_model makes a model for each batch size"
@@ -47,62 +59,62 @@ _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
     """Build the model, read the batches and trace the train step."""
-    taken, factory = bind_all(loaded, resolve_reference), resolve_reference("data", loaded.data)
-    names, validation_knobs = taken["data"], taken.get("validation", {})
-    written = as_written(context.spec.config, factory, names)
+    named = bind_all(loaded, resolve_reference)
+    factory, build = resolve_reference("data", loaded.data), resolve_reference("build_model", loaded.build_model)
+    written = as_written(context.spec.config, factory, named["data"])
     if written.batch_size is not None:
         written = replace(written, batch_size=context.placement.shared(written.batch_size))
     context = replace(context, spec=replace(context.spec, config=written))
     backend = backends.current()
+    # The order matters. What a pipeline holds on a CPU is read from the peak of the allocator, which counts the model's
+    # variables, too. So the training data is opened before there is a model, and its peak is read at once. The validation
+    # data is opened after the model, as in other trials, and holds what it adds to the bytes in use.
     _begin_peak()
     data = open_training(context, loaded)
     # a tf.data pipeline has made its tensors and buffers by the time of its first batch
     data_tensors = _tensors_of(
         context, data, lambda: (backend.peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
     )
-    knobs = data.knobs(names)
+    knobs = data.knobs(named["data"])
     forks = "use_multiprocessing" in knobs or (data.kind == TorchLoader.kind and "workers" in knobs)  # grain spawns
     fork_problem = _fork_problem(context, data) if forks else None
-    one_size = batch_shapes.one_size_of_data(context, loaded, data) if "batch_size" in knobs else None
+    fixed_size, fixed_by = _size_of_data(context, loaded, data) if "batch_size" in knobs else None, _BY_DATA
     if context.spec.gpus:
         backend.decide_as_on_gpu()
     model = build_model(context, loaded)
-    notices_of_model = _notices_of_model(model, context.placement)
+    notice_of_model = _notice_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
-    tensors_held_out = _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
+    data_tensors += _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
     call = FitCall(context, loaded)
-    model_takes_batch = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
-    if one_size is None and "batch_size" in knobs:
-        one_size = batch_shapes.one_size_of_model(model)
-        if one_size is not None and model_takes_batch and one_size.samples == context.spec.config.batch_size:
-            one_size = None  # another size has a model of its own
-        elif one_size is not None and one_size.samples != data.batch_samples:
-            data = open_training(context.sized(one_size.samples), loaded)
-    shapes: batch_shapes.BatchShapes | None = None
-    input_shapes = batch_shapes.input_shapes(model)
-    if not input_shapes or any(None in shape[1:] for shape in input_shapes):
-        context.enter(Phase.SCANNING)
-        shapes = call_reported(context.report_error, batch_shapes.scan, data.look())
-    if shapes is not None:
-        shapes.save(context.folder)
+    model_takes_batch = takes_batch_size(build, loaded.model_kwargs)
+    if fixed_size is None and "batch_size" in knobs:
+        fixed_size, fixed_by = _size_of_model(model), _BY_MODEL
+        if model_takes_batch and fixed_size == context.spec.config.batch_size:
+            fixed_size = None  # another size has a model of its own
+        elif fixed_size is not None and fixed_size != data.batch_samples:
+            data = open_training(context.sized(fixed_size), loaded)
+    shapes = _scanned(context, model, data)
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
-    traced = TracedWorkload(context, loaded, call, model, data, batch, data_tensors + tensors_held_out)
-    if one_size is None and "batch_size" in knobs and not model_takes_batch:
-        one_size = traced.one_size
-    is_estimated_for_all = one_size is None and "batch_size" in knobs and traced.one_size is None
+    traced = TracedWorkload(Bench(context, loaded, model, data, held_out, call), batch, data_tensors)
+    if fixed_size is None and "batch_size" in knobs and not model_takes_batch:
+        fixed_size, fixed_by = traced.one_size, _BY_STEP
+    is_estimated_for_all = fixed_size is None and "batch_size" in knobs and traced.one_size is None
     notices = (
-        *([] if fork_problem is None else [fork_problem]),
+        fork_problem,
         *backend.problems(context.placement.device, context.spec.limits.device_bytes),
-        *_notices(context, call.method.name, data, shapes, sum(data_tensors + tensors_held_out)),
-        *tfdata_caches.notices(),
-        *notices_of_model,
-        *([_ONE_ESTIMATE.format(data.batch_samples)] if model_takes_batch and traced.one_size is not None else []),
-        *([] if (left_out := call.callbacks.notice()) is None else [left_out]),
+        *_notices(context, call.method.name, data, shapes, sum(data_tensors)),
+        *tfdata.cache_notices(),
+        notice_of_model,
+        _ONE_ESTIMATE.format(data.batch_samples) if model_takes_batch and traced.one_size is not None else None,
+        call.callbacks.notice(),
     )
+    of_loader = data.has_processes and not backend.steps_are_async
+    alternates = of_loader or (backend.alternates_on_cpu and not context.placement.gpus)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     optimizer = getattr(model, "optimizer", None)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
+    validation_knobs = named.get("validation", {})
     description = Description(
         input_kind=data.kind,
         knobs=knobs,
@@ -112,7 +124,7 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
         shapes="" if shapes is None else str(shapes),
         parameter_count=sum(math.prod(v.shape) for v in model.variables),
-        parameter_bytes=variables.bytes_of(model.variables),
+        parameter_bytes=bytes_of_variables(model.variables),
         optimizer_bytes=traced.optimizer_bytes(),
         jit_compile=bool(model.jit_compile),
         batch_parts=data.part_count,
@@ -122,45 +134,66 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
         model_takes_batch=model_takes_batch,
         accumulates_by=traced.accumulates_by(),
-        notices=notices,
+        notices=tuple(filter(None, notices)),
         batch_callbacks=call.callbacks.of_batches,
         left_out_callbacks=call.callbacks.left_out,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
-        fixed_batch_size=None if one_size is None else one_size.samples,
-        fixed_batch_size_reason="" if one_size is None else one_size.reason,
+        fixed_batch_size=fixed_size,
+        fixed_batch_size_reason="" if fixed_size is None else fixed_by.format(fixed_size),
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
-        takes_turns=data.kind != TfData.kind
-        and (backend.takes_turns(context.placement.device) or (data.has_processes and not backend.steps_are_async)),
+        takes_turns=data.kind != tfdata.TfData.kind and alternates,
         steps_ahead=0 if context.placement.device else backend.steps_ahead,
         versions={"backend": backend.name, **backend.versions()},
     )
     context.send(Message(description=description))
     sizes = context.spec.batch_sizes if is_estimated_for_all else (data.batch_samples,)
-    _send_estimates(context, traced, sizes, description.sample_count)
+    for message in traced.estimates(sizes, description.sample_count):
+        context.send(message)
 
 
-def _send_estimates(context: TrialContext, traced: TracedWorkload, sizes: Sequence[int], samples: int | None) -> None:
-    """Send the estimates of memory, on this device or on GPUs asked for by name, and what prevented them."""
-    problem = traced.problem
+def _size_of_data(context: TrialContext, loaded: Workload, data: FitInput) -> int | None:
+    asked = context.spec.config.batch_size
+    lengths = [length_of(leaf) for leaf in leaves(data.batch())]
+    if asked is None or asked in lengths or data.kind == "arrays":
+        return None
+    fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
-        if context.spec.gpus:
-            for estimate in traced.on_gpus(absent_gpu.find(context.spec.gpus), sizes, samples):
-                context.send(Message(gpus=(estimate,)))
-        else:
-            for footprint in traced.footprints(sizes):
-                context.send(Message(footprints=(footprint,)))
-    except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
-        problem = first_line(error)
-    context.send(Message(estimate_problem=problem or ""))
+        again = [length_of(leaf) for leaf in leaves(open_training(context.sized(fewer), loaded).batch())]
+    except Exception:  # data that cannot make such small batches does follow the knob
+        return None
+    return data.batch_samples if again == lengths and fewer not in lengths else None
+
+
+def _input_shapes(model: Any) -> list[tuple[int | None, ...]]:
+    # none for a model that is not built yet or declares no inputs
+    inputs = getattr(model, "inputs", None) if model.built else None
+    return [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs or [])]
+
+
+def _size_of_model(model: Any) -> int | None:
+    sizes = {shape[0] for shape in _input_shapes(model)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _scanned(context: TrialContext, model: Any, data: FitInput) -> batch_shapes.BatchShapes | None:
+    """Find and save the longest and the shortest batch; return None if the model or the batches have a single shape."""
+    input_shapes = _input_shapes(model)
+    if input_shapes and not any(None in shape[1:] for shape in input_shapes):
+        return None
+    context.enter(Phase.SCANNING)
+    shapes: batch_shapes.BatchShapes | None = call_reported(context.report_error, batch_shapes.scan, data.user_batches())
+    if shapes is not None:
+        shapes.save(context.folder)
+    return shapes
 
 
 def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Callable[[], int]) -> list[int]:
     """Return the bytes of each tensor that the data holds on the training device in addition to its batches."""
     # `fit` copies arrays to tensors on this device. The tensors and buffers of a tf.data pipeline are in host memory, so
     # they count only on a CPU. Its allocator counts their total; this is returned as pieces and a remainder.
-    if data is None or data.kind != TfData.kind:
+    if data is None or data.kind != tfdata.TfData.kind:
         return [] if data is None else list(data.array_bytes().tensors)
     pieces, rest = divmod(max(0, pipeline_bytes()), _PIECE_BYTES) if context.placement.device is None else (0, 0)
     return [_PIECE_BYTES] * pieces + [rest] * (rest > 0)
@@ -178,7 +211,6 @@ def _begin_peak() -> int:
 def _notices(
     context: TrialContext, method: str, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
 ) -> Iterator[str]:
-    """Yield notices about the data; `copied_bytes` is the size of the tensors that `method` makes from arrays."""
     if method == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
@@ -201,42 +233,37 @@ def _notices(
         )
 
 
-def _notices_of_model(model: Any, placement: Placement) -> list[str]:
-    found = distribution_of(model) or Distribution("", 1)
-    wanted = Distribution(backends.current().distribution, placement.count)
-    if wanted.count == found.count == 1:
-        one = f"the model is distributed by {found.name}, but on one device: to tune for two, set device: 2x gpu"
-        return [one] if found.name else []
-    if found != wanted:
-        by = f" by {found.name}" if found.name else ""
+def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there is nothing to say
+    (name, count), needed = distribution_of(model) or ("", 1), backends.current().distribution
+    if placement.count == count == 1:
+        return name and f"the model is distributed by {name}, but on one device: to tune for two, set device: 2x gpu"
+    if (name, count) != (needed, placement.count):
+        by = f" by {name}" if name else ""
         raise UsageError(
-            f"this tune uses {counted(wanted.count, 'device')}, but the model that build_model returned trains on "
-            f"{found.count}{by}. Build it under a {wanted.name} of {wanted.count}, or set distribution: data_parallel",
+            f"this tune uses {counted(placement.count, 'device')}, but the model that build_model returned trains on "
+            f"{count}{by}. Build it under a {needed} of {placement.count}, or set distribution: data_parallel",
             key="device",
         )
-    return [
-        f"{wanted.count} devices share each batch: batch sizes are global, and multiples of {wanted.count}. In your run, "
+    return (
+        f"{count} devices share each batch: batch sizes are global, and multiples of {count}. In your run, "
         "leave out a last batch that is not"
-    ]
+    )
 
 
 def _defaults(data: FitInput, factory: Any, knobs: Mapping[str, str]) -> dict[str, int]:
-    """Return the default of each knob of the factory: the one in its signature, or else the value in the opened data."""
     own = {knob: name for knob, name in knobs.items() if knob not in data.fit_knobs}
-    arrived = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
-    written = defaults_of(factory, own, autotunes=data.autotunes)
-    return {**arrived, **written, **({"use_multiprocessing": True} if data.has_processes else {})}
+    applied = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
+    in_signature = defaults_of(factory, own, autotunes=data.autotunes)
+    return {**applied, **in_signature, **({"use_multiprocessing": True} if data.has_processes else {})}
 
 
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
-    """Return why forked workers cannot make the data, or None; the test runs with the backend's threads, as in training."""
     context.enter(Phase.FORKING)
     backend = backends.current()
-    hangs = None if data.has_processes else backend.process_problem(context.placement.device)  # applies to Keras's own pool
-    if hangs is not None:
-        return hangs
-    backend.start()
-    problem = data_workers.problem_of(lambda: next(data.look()))
+    if context.placement.gpus and not data.has_processes and backend.fork_problem_on_gpu:  # applies to Keras's own pool
+        return backend.fork_problem_on_gpu
+    backend.start()  # its threads are there in training, too
+    problem = data_workers.problem_of(lambda: next(data.user_batches()))
     return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
 
 

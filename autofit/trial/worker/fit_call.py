@@ -22,7 +22,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_call import CALLS, PREDICT
+from autofit.trial.worker.keras_versions import CALLS, is_own
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
 from autofit.workload.callbacks import TrialCallbacks
@@ -42,7 +42,7 @@ class Run:
     at_end: Callable[[], None] = lambda: None  # called after each step from then on
 
 
-class _Enough(Exception):  # noqa: N818  # not an error
+class _TimedEnough(Exception):  # noqa: N818  # not an error
     """Ends a call of `fit` at once."""
 
 
@@ -50,14 +50,13 @@ class FitCall:
     """Calls `fit`, or another `call`, of a model with the user's arguments."""
 
     def __init__(self, context: TrialContext, loaded: Workload) -> None:
-        self.method = CALLS[loaded.call]
+        self._context, self.method = context, CALLS[loaded.call]
         self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
         self.validation_batch_seconds: float | None = None  # of the last validation, without its first call
 
     def run(
         self,
-        context: TrialContext,
         model: Any,
         arguments: Mapping[str, Any],
         runs: Sequence[Run],
@@ -65,24 +64,20 @@ class FitCall:
         ends_by_itself: bool = True,
         with_callbacks: bool = True,
     ) -> None:
-        """Train until the last clock is done; the first of `runs` starts with the call.
-
-        If `ends_by_itself`, epochs end with the data, the last with the last clock. Otherwise the run is interrupted and
-        leaves workers behind.
-        """
+        """Train until the last clock is done; interrupt the run then, unless it `ends_by_itself` with the data."""
         gc.collect()  # otherwise batches that the previous run held would count for this one
-        context.enter(runs[0].first or runs[0].phase)
+        self._context.enter(runs[0].first or runs[0].phase)
         if not runs[0].phase.counts:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
-        driver = self._driver(context, model, runs, ends_by_itself=ends_by_itself)
+        driver = self._driver(model, runs, ends_by_itself=ends_by_itself)
         callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
         given = {"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks}
         repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
         for repeat in range(repeats):
             if repeat:
                 gc.collect()  # the tensors of the call before
-            with contextlib.suppress(_Enough):
-                getattr(model, self.method.name)(**self.method.taken(given))
+            with contextlib.suppress(_TimedEnough):
+                getattr(model, self.method.name)(**self.method.accepted(given))
             if runs[-1].clock.done:
                 break
         if not runs[0].clock.steps_done:
@@ -92,15 +87,15 @@ class FitCall:
                 f"super().{self.method.name}(..., callbacks=callbacks)"
             )
 
-    def _driver(self, context: TrialContext, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
-        """Make the callback that drives the clocks and reports the phases."""
+    def _driver(self, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
         # A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
         # asynchronously, a batch callback would make it wait for each step, so the train function reports each call
         # instead. The callback never reads its own `model`: on JAX, that would synchronize the model's state.
-        call, backend, method, execution = self, backends.current(), self.method, model.steps_per_execution
+        call, context, method, execution = self, self._context, self.method, model.steps_per_execution
+        backend = backends.current()
         # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
         # them, unless the user's code may read them.
-        drops_outputs = method is PREDICT and not self.callbacks.run and not method.is_own(model)
+        drops_outputs = method.name == fit_options.PREDICT and not self.callbacks.run and not is_own(model, method.name)
         dropped = keras.ops.ones((1,)) if drops_outputs else None
 
         class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
@@ -111,11 +106,11 @@ class FitCall:
                 self._validation: Phase | None = None
                 self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0
 
-            def step_ended(self, over: Callable[[], None] | None) -> None:
+            def step_ended(self, wait_for_end: Callable[[], None] | None) -> None:
                 clock, steps = self._run.clock, self.params.get("steps") or 0
                 batches = min(execution, steps - self._batches) if self._batches < steps else execution
                 self._batches += batches
-                clock.step_ended(over, batches / execution)
+                clock.step_ended(wait_for_end, batches / execution)
                 if self._run.first is not None and clock.steps_done == 1:
                     context.enter(self._run.phase)
                 if clock.done:
@@ -168,7 +163,7 @@ class FitCall:
                 self.step_ended(backend.end_of(outputs))
                 if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
                     self.on_train_end()
-                    raise _Enough
+                    raise _TimedEnough
                 return made if dropped is None else (dropped, *state) if state else dropped
 
         class InferenceDriver(CallDriver):

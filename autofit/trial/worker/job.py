@@ -10,13 +10,12 @@ import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Placement
-from autofit.records.states import FailureKind, Outcome, Phase
-from autofit.records.trial import Evidence, Measurement, TrialSpec
+from autofit.records.states import FailureKind, Phase
+from autofit.records.trial import TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 UNCONNECTED = os.EX_PROTOCOL
@@ -44,7 +43,7 @@ class DevicePeaks:
             self._phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak of the phases that count and the present one, in bytes; None if none was counted."""
+        """Return the highest peak so far of the phases that count, in bytes; None if none was counted."""
         self._record()
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
         # In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
@@ -74,7 +73,7 @@ class TrialContext:
     peaks: DevicePeaks
 
     def scratch_folder(self) -> Path:
-        """Return an empty folder for what the user's callbacks write; the next trial removes it."""
+        """Return an empty folder for what the user's callbacks write."""
         folder = self.folder / _SCRATCH
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -101,13 +100,6 @@ class TrialContext:
         )
         self.report_error(ConnectionError(problem))
         os._exit(UNCONNECTED)
-
-    def send_measurement(self, **readings: Any) -> None:
-        peak, by_phase = self.peaks.highest(), self.peaks.by_phase
-        measured = Measurement(
-            Outcome.OK, Evidence("finished"), device_peak_bytes=peak, device_peak_bytes_by_phase=by_phase, **readings
-        )
-        self.send(Message(measurement=measured))
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""

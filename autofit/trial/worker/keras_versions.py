@@ -1,10 +1,14 @@
-"""What a trial reads from models, and sets in Keras, in all versions of Keras 3. Loads Keras."""
+"""How Keras runs `fit`, `predict` and `evaluate`, and what a trial reads from models and sets, in all versions of Keras 3.
+
+Loads Keras.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +16,44 @@ import keras
 
 from autofit.errors import UsageError
 from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.trial.worker.keras_call import KerasCall
+from autofit.records.states import Phase
 
 _STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
+
+
+@dataclass(frozen=True)
+class KerasCall:
+    """A method of `keras.Model` that runs a step on each batch."""
+
+    name: str
+    hook: str  # callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …
+    function: str  # compiled; it runs the model's `step`
+    step: str
+    stop: str  # an attribute of the model: the method ends after a step if it is true
+    phase: Phase = Phase.INFERENCE
+
+    @property
+    def trains(self) -> bool:
+        return self.phase is Phase.TRAINING
+
+    def accepted(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments of `fit` as this method takes them, without those that it does not take."""
+        takes = inspect.signature(getattr(keras.Model, self.name)).parameters
+        if not self.trains and "steps_per_epoch" in given:
+            given = {**given, "steps": given["steps_per_epoch"]}
+        return {name: value for name, value in given.items() if name in takes}
+
+
+CALLS = {
+    "fit": KerasCall("fit", "train", "train_function", "train_step", "stop_training", Phase.TRAINING),
+    "predict": KerasCall("predict", "predict", "predict_function", "predict_step", "stop_predicting"),
+    "evaluate": KerasCall("evaluate", "test", "test_function", "test_step", "stop_evaluating"),
+}
+
+
+def is_own(model: Any, method: str) -> bool:
+    """Return whether a model's method is not Keras's, as in keras-hub, whose `fit` preprocesses the data."""
+    return method in vars(model) or getattr(type(model), method) is not getattr(keras.Model, method)
 
 
 @contextlib.contextmanager
@@ -46,45 +85,36 @@ def build_variables(model: Any, batch: Any) -> None:
     # user's own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
     if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
         return
-    if any(name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name) for name in _STEP_METHODS):
-        return
-    with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
-        model._symbolic_build(data_batch=batch)
+    if not any(is_own(model, method) for method in _STEP_METHODS):
+        with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
+            model._symbolic_build(data_batch=batch)
 
 
 def model_defaults(model: Any, method: KerasCall) -> dict[str, int]:
     """Return the model's own `steps_per_execution`; nothing if it cannot be set for it."""
     # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
-    names = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
-    is_own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in names)
-    return {} if is_own or keras.backend.backend() == "torch" else {STEPS_PER_EXECUTION: model.steps_per_execution}
+    functions = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
+    ignores = keras.backend.backend() == "torch" or any(is_own(model, function) for function in functions)
+    return {} if ignores else {STEPS_PER_EXECUTION: model.steps_per_execution}
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """How a model is distributed: the name of the class that distributes it, and the number of devices."""
-
-    name: str
-    count: int
-
-
-def distribution_of(model: Any) -> Distribution | None:
-    """Return how a model is distributed; None for a model on one device."""
+def distribution_of(model: Any) -> tuple[str, int] | None:
+    """Return the name of the class that distributes a model, and the number of devices; None for one that is not."""
     strategy = getattr(model, "distribute_strategy", None)  # TensorFlow only
     if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
-        return Distribution(type(strategy).__name__, int(strategy.num_replicas_in_sync))
+        return type(strategy).__name__, int(strategy.num_replicas_in_sync)
     layout = keras.distribution.distribution()
-    return None if layout is None else Distribution(type(layout).__name__, int(layout.device_mesh.devices.size))
+    return None if layout is None else (type(layout).__name__, int(layout.device_mesh.devices.size))
 
 
 @contextlib.contextmanager
 def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
     """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself."""
-    if not call.is_own(model):
-        yield idle_model(steps)
+    if not is_own(model, call.name):
+        yield _idle_model(steps)
         return
     given, had_step = vars(model).get(call.step), call.step in vars(model)
-    setattr(model, call.step, getattr(idle_model(), call.step))
+    setattr(model, call.step, getattr(_idle_model(), call.step))
     setattr(model, call.function, None)
     try:
         yield model
@@ -96,8 +126,7 @@ def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
         setattr(model, call.function, None)
 
 
-def idle_model(steps: int = 1) -> Any:
-    """Make a compiled model whose steps do nothing; a call of its train function runs this number of `steps`."""
+def _idle_model(steps: int = 1) -> Any:
     loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
     is_stateless = keras.backend.backend() == "jax"
 

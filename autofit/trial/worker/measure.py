@@ -13,23 +13,23 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from autofit import backends
-from autofit.records.states import Phase
-from autofit.records.trial import INPUT_BOUND_RATIO
-from autofit.trial.worker import batch_shapes, epochs, repeated_batches
-from autofit.trial.worker.build import build_model, open_training, open_validation
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
+from autofit.trial.wire import Message
+from autofit.trial.worker import batch_shapes, epochs
+from autofit.trial.worker.build import Bench, build_model, open_training, open_validation
 from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.fit_call import FitCall, Run
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle
+from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, is_own
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of
-from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.workload import Workload
 
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
@@ -50,77 +50,60 @@ _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the
 _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
 
 
-@dataclass(frozen=True)
-class Bench:
-    """The model and the data of a trial, and how `fit` is called on them; `held_out` is the validation data."""
-
-    context: TrialContext
-    model: Any
-    data: FitInput
-    held_out: FitInput | None
-    call: FitCall
-
-    @classmethod
-    def of(cls, context: TrialContext, loaded: Workload) -> Bench:
-        """Build the model and open the data, including validation data, because the user's run holds that as well."""
-        model, data = build_model(context, loaded), open_training(context, loaded)
-        call = FitCall(context, loaded)
-        if call.method.trains:
-            build_variables(model, data.batch())
-        return cls(context, model, data, open_validation(context, loaded), call)
-
-    @property
-    def step_samples(self) -> int:
-        """The number of samples in one call of the train function."""
-        return self.data.batch_samples * int(self.model.steps_per_execution)
-
-
 def measure(context: TrialContext, loaded: Workload) -> None:
-    """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running.
-
-    For data that `fit` copies, measure the input rate last, so that leftovers do not count as training memory. If
-    `fit` copies the validation data, also validate for one step: in the user's run, these copies stay in memory.
-    """
-    bench = Bench.of(context, loaded)
-    _train_on_longest(bench)
+    """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running."""
+    bench = _opened(context, loaded)
     spec = context.spec
     measured_before = spec.compute_samples_per_second
-    step = _known(measured_before, spec.compute_spread) or _compute_rate(bench)
-    inputs = _known(spec.input_samples_per_second, spec.input_spread)
+    step = SteadyRate.read_before(measured_before, spec.compute_spread) or _compute_rate(bench)
+    inputs = SteadyRate.read_before(spec.input_samples_per_second, spec.input_spread)
+    # the pipeline alone comes last for data that `fit` copies, so that what it leaves does not count as training memory
     if inputs is None and not bench.data.one_fit:
         inputs = _input_rate(bench)
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
+    # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
     timed = _train(bench, rates, validation_steps=int(validates), is_traced=not measured_before, to_beat=spec.rate_to_beat)
     _send(bench, *timed, step, inputs or _input_rate(bench))
 
 
-def _known(samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
-    """Return a rate that an earlier trial read, with the spread of that reading."""
-    spread = math.inf if spread is None else spread
-    return None if samples_per_second is None else SteadyRate(samples_per_second, spread, 0.0, 0)
-
-
 def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
-    bench = Bench.of(context, loaded)
+    bench = _opened(context, loaded)
     validates = context.spec.validates and bench.call.method.trains
-    _train_on_longest(bench)
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
     steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
     _send(bench, *_train(bench, rates, validation_steps=steps if validates else 0, is_traced=False, enough_spread=0.0))
 
 
+def _opened(context: TrialContext, loaded: Workload) -> Bench:
+    model, data = build_model(context, loaded), open_training(context, loaded)
+    call = FitCall(context, loaded)
+    if call.method.trains:
+        build_variables(model, data.batch())
+    held_out = open_validation(context, loaded)  # the user's run holds it as well
+    bench = Bench(context, loaded, model, data, held_out, call)
+    shapes = batch_shapes.load(context.folder)
+    if shapes is not None:
+        samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
+        steps = max(_LONGEST_STEPS, model.steps_per_execution)
+        run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
+        call.run(model, _repeating(bench, shapes.resized(samples), steps), [run], with_callbacks=False)
+    return bench
+
+
+def _step_samples(bench: Bench) -> int:  # in one call of the train function
+    return bench.data.batch_samples * int(bench.model.steps_per_execution)
+
+
 def _train(
     bench: Bench, rates: tuple[float, float], *, validation_steps: int, is_traced: bool, **ends: Any
 ) -> tuple[StepClock, Epochs | str]:
-    """Time epochs if they are to be read, then steady training; return its clock, and the epochs or why there are none.
-
-    If there are `validation_steps`, first train a short epoch and validate. Epochs that end with the data are a separate
-    call of `fit`, so that their workers end. Arrays, which `fit` may copy, are all given to one call, as in the user's own
-    run, and a few of them to another one for gaps. A first step that must still be traced and compiled is a separate phase.
-    `rates` and `ends` are as in `_fit_clock`.
-    """
+    """Time epochs if they are to be read, then steady training; return its clock, and the epochs or why there are none."""
+    # If there are validation steps, first train a short epoch and validate. Epochs that end with the data are a separate
+    # call of `fit`, so that their workers end. Arrays, which `fit` may copy, are all given to one call, as in the user's
+    # own run, and a few of them to another one for gaps. A first step that must still be traced and compiled is a separate
+    # phase.
     data, call, execution = bench.data, bench.call, bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
     trains, validation = call.method.trains, dict[str, Any]()
@@ -130,56 +113,34 @@ def _train(
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
     is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
-    short_clock = StepClock(bench.step_samples, math.inf, warm_up=0, steps=math.ceil(steps / execution))
+    short_clock = StepClock(_step_samples(bench), math.inf, warm_up=0, steps=math.ceil(steps / execution))
     short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
-    apart, together = [] if timed is None else [Run(timed, Phase.EPOCHS)], short
+    separate, together = [] if timed is None else [Run(timed, Phase.EPOCHS)], short
     if not at_once:
-        apart, together = [*short, *apart], []
+        separate, together = [*short, *separate], []
     elif is_whole:
-        apart, together = [], [*short, *apart]
+        separate, together = [], [*short, *separate]
     first = None if is_traced else Phase.FIRST_STEP
-    if apart:
+    if separate:
         arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
-        apart[0] = replace(apart[0], first=first)
-        call.run(bench.context, bench.model, {**arguments, **({} if at_once else validation)}, apart)
+        separate[0] = replace(separate[0], first=first)
+        call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate)
         first = None
-    clock = _fit_clock(bench, rates=rates, is_compiled=is_traced or bool(apart or together), is_brief=is_whole, **ends)
+    clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
     runs = [*together, Run(clock, call.method.phase, is_abandoned=trains and not data.one_fit)]
     runs[0] = replace(runs[0], first=first)
     arguments = {**data.fit_arguments(epochs.MOST_STEPS), **(validation if at_once else {})}
     if at_once:
         arguments["epochs"] += len(together)  # the first of these runs is cut short, whatever its epoch has left
-    call.run(bench.context, bench.model, arguments, runs, ends_by_itself=False)
+    call.run(bench.model, arguments, runs, ends_by_itself=False)
     return clock, planned
 
 
-def _train_on_longest(bench: Bench) -> None:
-    """Train a few steps on the longest and the shortest batch, if batches differ in shape."""
-    shapes = batch_shapes.load(bench.context.folder)
-    if shapes is None:
-        return
-    samples = bench.context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
-    steps = max(_LONGEST_STEPS, bench.model.steps_per_execution)
-    arguments = _repeating(bench, shapes.resized(samples), steps)
-    run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
-    bench.call.run(bench.context, bench.model, arguments, [run], with_callbacks=False)
-
-
-def _fit_clock(
-    bench: Bench,
-    *,
-    rates: tuple[float, float],
-    is_compiled: bool,
-    is_brief: bool,
-    enough_spread: float = 0.02,
-    to_beat: float | None = None,
-) -> StepClock:
-    """Make a clock for steady training, and fill the queue once during the run, so that its memory can be read.
-
-    A pipeline that is clearly faster than the steps, according to `rates` (input and compute alone, in samples per second),
-    fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills it after
-    them; the steps that consume what was ready or begun before are not counted. If `is_brief`, the rate is timed for less.
-    """
+def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, is_brief: bool, **ends: Any) -> StepClock:
+    """Make a clock for steady training; `rates` are those of input and compute alone, `ends` say when it may end."""
+    # The queue is filled once during the run, so that its memory can be read. A pipeline that is clearly faster than the
+    # steps fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills
+    # it after them; the steps that consume what was ready or begun before are not counted.
     context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
     ready = _ready_batches(bench, queue)
@@ -202,23 +163,19 @@ def _fit_clock(
     steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
-        bench.step_samples,
+        _step_samples(bench),
         min(_BRIEF_SECONDS, context.spec.measure_seconds) if is_brief else context.spec.measure_seconds,
         warm_up=max(fewest_calls, math.ceil(steps / execution)),
-        warm_up_seconds=_warm_up_seconds(context),
+        warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
         stall=None if not queue else fill if fills_first else drain,
         closing=None if not queue or fills_first or not context.spec.validates else fill,
-        enough_spread=enough_spread,
-        to_beat=to_beat,
+        **ends,
     )
     return clock
 
 
 def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
-    """Return a function of the batches consumed from now on, which returns the number that is ready.
-
-    If batches made cannot be counted, these are as many as the workers could make, but at most `most`.
-    """
+    """Return a function of the batches consumed from now on, which returns the number that is ready, or may be."""
     data, began, made_before = bench.data, time.perf_counter(), bench.data.batches_made() or 0
     workers = data.applied.worker_count(os.cpu_count() or 1)
 
@@ -226,52 +183,42 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
         made = data.batches_made()
         if made is not None:
             return max(0, made - made_before - consumed)
+        # they cannot be counted: what the workers could make meanwhile
         return min(most, math.ceil(workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)))
 
     return ready
 
 
-def _warm_up_seconds(context: TrialContext) -> float:
-    return 0.0 if context.placement.device is None else _GPU_WARM_UP_SECONDS
-
-
 def _compute_rate(bench: Bench) -> SteadyRate:
-    """Time the step alone, on one repeated batch, or on several if batches differ in shape."""
-    warm_up_seconds = _warm_up_seconds(bench.context)
+    context, data = bench.context, bench.data
     ahead = math.ceil(_STEPS_AHEAD / bench.model.steps_per_execution)
-    clock = StepClock(bench.step_samples, _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=ahead)
-    shapes = batch_shapes.load(bench.context.folder)
-    data = bench.data
-    batches = [data.batch()] if shapes is None else list(itertools.islice(data.look(), _VARIED_BATCHES))
+    warm_up_seconds = _GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0
+    clock = StepClock(_step_samples(bench), _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=ahead)
+    shapes = batch_shapes.load(context.folder)
+    batches = [data.batch()] if shapes is None else list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
     arguments = _repeating(bench, batches, epochs.MOST_STEPS, opening)
     run = Run(clock, Phase.COMPUTE_ALONE, first=Phase.FIRST_STEP)
-    bench.call.run(bench.context, bench.model, arguments, [run], ends_by_itself=False)
+    bench.call.run(bench.model, arguments, [run], ends_by_itself=False)
     return clock.rate()
 
 
 def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
-    """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order.
-
-    A model with a `fit` of its own gets arrays if it is given arrays.
-    """
-    if bench.call.method.is_own(bench.model) and bench.data.kind == Arrays.kind:
-        return bench.data.pipeline_arguments(length)
-    data = repeated_batches.of(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
+    """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
+    if is_own(bench.model, bench.call.method.name) and bench.data.kind == Arrays.kind:
+        return bench.data.pipeline_arguments(length)  # such a method may accept nothing but arrays
+    data = batch_shapes.repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
     return {"x": data, "shuffle": False}
 
 
 def _input_rate(bench: Bench) -> SteadyRate:
-    """Time the pipeline alone: `fit` with a model whose step does nothing. The run leaves no workers.
-
-    Batches that were ready when the step had been traced are not counted, nor are those in progress then. After the last
-    step that counts, batches are still in progress, so that the workers are busy to the end.
-    """
+    # The pipeline runs alone if the model's step does nothing. The run leaves no workers. Batches that were ready when the
+    # step had been traced are not counted, nor are those in progress then. After the last step that counts, batches are
+    # still in progress, so that the workers are busy to the end.
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
     ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
-
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
     rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
     ends_by_itself = data.leaves_workers
@@ -294,7 +241,6 @@ def _input_rate(bench: Bench) -> SteadyRate:
         timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
         calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
         bench.call.run(
-            bench.context,
             model,
             data.pipeline_arguments(calls * execution if ends_by_itself else epochs.MOST_STEPS),
             [Run(clock, Phase.INPUT_ALONE, at_end=functools.partial(data.end_pipeline, one_sample=one_sample))],
@@ -306,43 +252,38 @@ def _input_rate(bench: Bench) -> SteadyRate:
 
 
 def _send(
-    bench: Bench,
-    clock: StepClock,
-    planned: Epochs | str,
-    step: SteadyRate | None = None,
-    inputs: SteadyRate | None = None,
+    bench: Bench, clock: StepClock, planned: Epochs | str, step: SteadyRate | None = None, inputs: SteadyRate | None = None
 ) -> None:
-    """Send the measurement; raise a rate of step or pipeline alone that is below the rate of both together."""
     context, rate = bench.context, clock.rate()
     step_rate, step_is_read = ceiling(step, rate)
     input_rate, input_is_read = ceiling(inputs, rate)
-    steady = {"samples_per_second": rate.samples_per_second, "spread": _finite(rate.spread)}
-    of_epochs = planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
-    context.send_measurement(
-        **{**steady, **of_epochs},
+    readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.finite_spread}
+    readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
+    measured = Measurement(
+        Outcome.OK,
+        Evidence("finished"),
+        **readings,
+        device_peak_bytes=context.peaks.highest(),
+        device_peak_bytes_by_phase=context.peaks.by_phase,
         steady_samples_per_second=rate.samples_per_second,
         step_seconds=rate.step_seconds,
         steps=rate.steps,
         compute_samples_per_second=step_rate,
-        compute_spread=None if step is None else _finite(step.spread),
+        compute_spread=None if step is None else step.finite_spread,
         input_samples_per_second=input_rate,
-        input_spread=None if inputs is None else _finite(inputs.spread),
+        input_spread=None if inputs is None else inputs.finite_spread,
         compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
         input_is_read=input_is_read and context.spec.input_samples_per_second is None,
         queued_batches=clock.queued,
         validation_seconds=_validation_seconds(bench),
         allocator_fallbacks=backends.current().retries(context.placement),
     )
+    context.send(Message(measurement=measured))
 
 
 def _validation_seconds(bench: Bench) -> float | None:
-    """Return what a validation takes, from its seconds a batch; None if they or the number of batches are unknown."""
     seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
     samples = None if held_out is None else held_out.sample_count()
     if held_out is None or samples is None or seconds is None or fit_options.VALIDATION_STEPS in bench.call.options:
         return None
     return seconds * math.ceil(samples / held_out.batch_samples)
-
-
-def _finite(spread: float) -> float | None:
-    return spread if math.isfinite(spread) else None

@@ -5,14 +5,7 @@ A run of `fit` as the clock sees it (x: not counted):
     step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ……… done
     x        x             x                                 x                   counted
 
-Where the pipeline may be slower than the steps, the queue fills after the steady part, if its memory is to be read: only
-what was ready after the warm-up then has to be consumed first.
-
-The end of an epoch is not counted: the workers have no batches left to make, so the steps have the whole machine. The
-end-to-end rate is therefore measured in a run that is interrupted.
-
-If `fit` dispatches steps asynchronously, a thread waits for some of them and records when they end. `fit` itself does not
-wait, as in the user's own run: JAX has up to 32 steps in flight, each with its batch. This module loads no backend.
+This module loads no backend.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ _QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or 
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
-_CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory beside it
+_CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory in addition to it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 
@@ -50,6 +43,17 @@ class SteadyRate:
     step_seconds: float
     steps: int
 
+    @classmethod
+    def read_before(cls, samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
+        """Return a rate that an earlier trial read; None if none did."""
+        spread = math.inf if spread is None else spread
+        return None if samples_per_second is None else cls(samples_per_second, spread, 0.0, 0)
+
+    @property
+    def finite_spread(self) -> float | None:
+        """The spread; None if it was not read."""
+        return self.spread if math.isfinite(self.spread) else None
+
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
     """Return the samples per second of step or pipeline alone, at least those of both together, and if they were read."""
@@ -61,10 +65,8 @@ def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | Non
 
 
 def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> SteadyRate:
-    """Compute the rate; `ends` holds times in seconds, each with the number of whole steps that had ended by then.
-
-    The first time starts the window. The spread is that of blocks of steps of at least 0.15 s, not of single steps.
-    """
+    """Compute the rate; `ends` holds times in seconds, each with the number of whole steps that had ended by then."""
+    # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s, not of single steps
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
     blocks, rates = [ends[0]], []
@@ -79,13 +81,11 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
-    """Return how many steps it takes to drain a queue that holds batches for `queued` steps and is filled meanwhile.
-
-    It is at least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. If
-    steps wait for the pipeline, those for which batches are `begun` do not count either: such batches were made beside the
-    tracing of the step, which takes longer (measured: on JAX, two of them lowered the rate of a sleeping pipeline by 2 %).
-    Both rates are in samples per second.
-    """
+    """Return how many steps it takes to drain a queue that holds batches for `queued` steps and is filled meanwhile."""
+    # It is at least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. If
+    # steps wait for the pipeline, those for which batches are `begun` do not count either: such batches were made during
+    # the tracing of the step, which takes longer (measured: on JAX, two of them lowered the rate of a sleeping pipeline by
+    # 2 %).
     made_a_step = input_rate / compute_rate  # batches added to the queue for each batch that is taken out
     return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step))) + begun
 
@@ -93,6 +93,12 @@ def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: flo
 @dataclass(eq=False)
 class StepClock:
     """Records the end of each step, and decides when the rate is precise enough."""
+
+    # Where the pipeline may be slower than the steps, the queue fills after the steady part, if its memory is to be read:
+    # only what was ready after the warm-up then has to be consumed first.
+    #
+    # The end of an epoch is not counted: the workers have no batches left to make, so the steps have the whole machine. The
+    # end-to-end rate is therefore measured in a run that is interrupted.
 
     batch_samples: int  # per step
     measure_seconds: float  # longest steady part; the run ends earlier once the spread is small enough
@@ -121,10 +127,10 @@ class StepClock:
         self._last_step: int | None = None
         self.done = False
 
-    def step_ended(self, over: Callable[[], None] | None = None, share: float = 1.0) -> None:
+    def step_ended(self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
 
-        `over` waits until the step has ended; None if it has already ended. `share` is the share of `batch_samples` in it.
+        `wait_for_end` is None if the step has already ended. `share` is the share of `batch_samples` in it.
         """
         self.steps_done += 1
         self._done += share
@@ -133,20 +139,20 @@ class StepClock:
             return
         is_last = self.steps is not None and self.steps_done >= self.warm_up + self.steps
         if self.steps_done == 1:
-            _wait(over)
+            _wait(wait_for_end)
             self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
             self._warm_steps = self.steps_done
-            _wait(over)
+            _wait(wait_for_end)
             if self.stall is not None:
                 self.stall()
         counted = -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
         if counted >= 0 and counted % self.round_steps == 0:
-            self._note_end(over, at_once=is_last)
+            self._note_end(wait_for_end, at_once=is_last)
         if self._is_precise() if self.steps is None else is_last:
             self._last_step = self.steps_done
             if self.closing is not None:
-                _wait(over)
+                _wait(wait_for_end)
                 self.closing()
                 self._last_step += _CLOSING_STEPS
             self.done = self.steps_done >= self._last_step
@@ -158,14 +164,16 @@ class StepClock:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
         return steady_rate(self._ends[:], self.batch_samples)
 
-    def _note_end(self, over: Callable[[], None] | None, *, at_once: bool) -> None:
-        """Record when a step ends, at once or from another thread, for at least one step in each block."""
-        if over is None or at_once:
+    def _note_end(self, wait_for_end: Callable[[], None] | None, *, at_once: bool) -> None:
+        # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in each block, and records
+        # when they end. `fit` itself does not wait, as in the user's own run: JAX has up to 32 steps in flight, each with
+        # its batch.
+        if wait_for_end is None or at_once:
             for noted in self._awaited:
                 noted.result()
-            self._add_end(self._done, over)
+            self._add_end(self._done, wait_for_end)
         elif self.most_ahead is not None:
-            self._ahead.append((self._done, over))
+            self._ahead.append((self._done, wait_for_end))
             if len(self._ahead) > self.most_ahead:
                 self._add_end(*self._ahead.popleft())
         elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
@@ -173,10 +181,10 @@ class StepClock:
             # the first steps are recorded more often: many slow steps may be dispatched before the first of them ends
             since_first = self.steps_done - (self._warm_steps or 0)
             self._next_awaited = self.steps_done + max(1, since_first)
-            self._awaited.append(_WAITING.submit(self._add_end, self._done, over))
+            self._awaited.append(_WAITING.submit(self._add_end, self._done, wait_for_end))
 
-    def _add_end(self, count: float, over: Callable[[], None] | None = None) -> None:
-        _wait(over)
+    def _add_end(self, count: float, wait_for_end: Callable[[], None] | None = None) -> None:
+        _wait(wait_for_end)
         self._ends.append((time.perf_counter(), count))
 
     def _is_warm(self) -> bool:
@@ -202,9 +210,9 @@ class StepClock:
         return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self.enough_spread
 
 
-def _wait(over: Callable[[], None] | None) -> None:
-    if over is not None:
-        over()
+def _wait(wait_for_end: Callable[[], None] | None) -> None:
+    if wait_for_end is not None:
+        wait_for_end()
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:

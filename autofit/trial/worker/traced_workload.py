@@ -7,111 +7,104 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autofit import backends
-from autofit.backends.protocol import StepEstimator, TrainStep
-from autofit.backends.variables import bytes_of_optimizers
-from autofit.records.description import Footprint, GpuEstimate
-from autofit.records.machine import Device
+from autofit.backends import absent_gpu
+from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimizers
 from autofit.records.states import Phase
+from autofit.trial.wire import Message
 from autofit.trial.worker import gpu_estimates
-from autofit.trial.worker.batch_shapes import OneSize, one_size_of_step
-from autofit.trial.worker.build import open_training
-from autofit.trial.worker.fit_call import FitCall, Run
-from autofit.trial.worker.job import TrialContext, first_line
+from autofit.trial.worker.build import Bench, open_training
+from autofit.trial.worker.fit_call import Run
+from autofit.trial.worker.job import first_line
 from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
-from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.workload import Workload
 
 
 class TracedWorkload:
     """The train step, traced for any batch size or for the data's own; a step that cannot be traced is run once."""
 
-    def __init__(
-        self,
-        context: TrialContext,
-        loaded: Workload,
-        call: FitCall,
-        model: Any,
-        data: FitInput,
-        batch: Any,
-        data_tensors: Sequence[int],
-    ) -> None:
-        self._context, self._loaded, self._model = context, loaded, model
-        self._data_tensors, self._trains = data_tensors, call.method.trains
+    def __init__(self, bench: Bench, batch: Any, data_tensors: Sequence[int]) -> None:
+        self._bench, self._data_tensors = bench, data_tensors
         self._step: StepEstimator | None = None
         self._multiple_of: int | None = None
         self.problem: str | None = None  # why the memory of the step cannot be estimated; None if it can
-        self.one_size: OneSize | None = None  # the only batch size that the step accepts
-        context.enter(Phase.ESTIMATING)
+        self.one_size: int | None = None  # the only batch size that the step accepts
+        bench.context.enter(Phase.ESTIMATING)
+        method, samples = bench.call.method, bench.data.batch_samples
         arrays = leaves(batch)
         lengths = {length_of(leaf) for leaf in arrays} - {0}
         attempts: list[tuple[int, bool]] = []
-        if not call.method.trains:
-            self.problem = f"autofit estimates the memory of training, not of {call.method.name}"
-        elif (distribution := distribution_of(model)) is not None:
-            self.problem = f"the train step is distributed by {distribution.name}"
+        if not method.trains:
+            self.problem = f"autofit estimates the memory of training, not of {method.name}"
+        elif (distribution := distribution_of(bench.model)) is not None:
+            self.problem = f"the train step is distributed by {distribution[0]}"
         elif len(lengths) > 1 or any(is_ragged(leaf) for leaf in arrays):
             self.problem = "the sizes of the tensors are known only when the step runs"
-            attempts = [(data.batch_samples, False)]
+            attempts = [(samples, False)]
         else:
-            samples = max(lengths)
-            attempts = [(1, True), (samples, True), (samples, False)]  # a model may accept only multiples, or one size
+            length = max(lengths)
+            attempts = [(1, True), (length, True), (length, False)]  # a model may accept only multiples, or one size
         for multiple, any_size in attempts:
+            self._multiple_of = multiple if any_size else None
             try:
-                self._multiple_of = multiple if any_size else None
-                self._step = self._trace(batch, self._multiple_of)
+                self._step = self._traced(batch)
             except Exception as error:
                 self.problem = self.problem or first_line(error)
                 continue
             if len(attempts) > 1:
-                self.problem = None
-                self.one_size = None if any_size else one_size_of_step(multiple)
-            elif self._fails_for_fewer(call, data):
-                self.one_size = one_size_of_step(data.batch_samples)
+                self.problem, self.one_size = None, None if any_size else multiple
+            elif samples > 1 and self._fails_for(samples // 2):
+                self.one_size = samples
             return
-        step = Run(StepClock(data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
-        call.run(context, model, data.fit_arguments(1), [step], ends_by_itself=data.ends_by_itself)
+        run = Run(StepClock(samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
+        bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
 
-    def _trace(self, batch: Any, multiple_of: int | None) -> StepEstimator:
-        step = TrainStep(self._model, batch, self._context.placement.device, multiple_of, self._data_tensors)
-        return backends.current().estimator(step)
+    def _traced(self, batch: Any) -> StepEstimator:
+        device = self._bench.context.placement.device
+        return backends.current().estimator(
+            TrainStep(self._bench.model, batch, device, self._multiple_of, self._data_tensors)
+        )
 
-    def _fails_for_fewer(self, call: FitCall, data: FitInput) -> bool:
-        """Return whether the data can make a batch of half the size and the step fails for this batch."""
-        if data.batch_samples == 1:
-            return False
+    def _fails_for(self, samples: int) -> bool:
+        """Return whether the data can make a batch of this size and the step fails for it."""
+        # the engine learns it from trials, too, but cannot tell it from a failure with other steps in a call
+        bench = self._bench
         try:
-            fewer = open_training(self._context.sized(data.batch_samples // 2), self._loaded).batch()
+            batch = open_training(bench.context.sized(samples), bench.loaded).batch()
         except Exception:
             return False
-        self._context.enter(Phase.ESTIMATING)
+        bench.context.enter(Phase.ESTIMATING)
         try:
-            self._trace(fit_options.with_class_weight(fewer, call.options), None)
+            self._traced(fit_options.with_class_weight(batch, bench.call.options))
         except Exception:
             return True
         return False
 
-    def footprints(self, sizes: Sequence[int]) -> Iterator[Footprint]:
-        """Yield memory estimates, as in `StepEstimator.estimates`; yield none if there is a `problem`."""
-        if self._step is not None and self.problem is None:
-            yield from self._step.estimates(sizes, compile_all=self._context.spec.compile_all)
-
-    def on_gpus(self, gpus: Sequence[Device], sizes: Sequence[int], most: int | None) -> Iterator[GpuEstimate]:
-        """Yield the memory on each GPU, as in `gpu_estimates.estimate`; yield none if there is a `problem`."""
-        if self._step is not None and self.problem is None:
-            yield from gpu_estimates.estimate(self._step, gpus, sizes, self._multiple_of, most)
+    def estimates(self, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
+        """Yield the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
+        spec, problem, step = self._bench.context.spec, self.problem, self._step
+        try:
+            if step is not None and problem is None and spec.gpus:
+                gpus = absent_gpu.find(spec.gpus)
+                for estimate in gpu_estimates.estimate(step, gpus, sizes, self._multiple_of, samples):
+                    yield Message(gpus=(estimate,))
+            elif step is not None and problem is None:
+                for footprint in step.estimates(sizes, compile_all=spec.compile_all):
+                    yield Message(footprints=(footprint,))
+        except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
+            problem = first_line(error)
+        yield Message(estimate_problem=problem or "")
 
     def optimizer_bytes(self) -> int:
         """Return the bytes of the variables that the step uses in addition to the model's own."""
-        return bytes_of_optimizers(self._model) if self._step is None else self._step.optimizer_bytes
+        return bytes_of_optimizers(self._bench.model) if self._step is None else self._step.optimizer_bytes
 
     def accumulates_by(self) -> str:
         """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
-        if not self._trains:
+        if not self._bench.call.method.trains:
             return ""
-        place = accumulation.place_of(self._model, resolve_reference("build_model", self._loaded.build_model))
+        place = accumulation.place_of(self._bench.model, resolve_reference("build_model", self._bench.loaded.build_model))
         used = self._step is None or self._step.uses_model_optimizer
         return place if used or place == accumulation.BUILD_MODEL else ""

@@ -6,7 +6,7 @@ import itertools
 import math
 import mmap
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from autofit.workload.inputs.batch import (
     length_of,
     mapped,
 )
-from autofit.workload.inputs.fit_input import ArrayBytes, FitInput, packed
+from autofit.workload.inputs.fit_input import ArrayBytes, FitInput
 
 _MOST_PARTS = 3  # x, y and sample weights
 _PIPELINE_BYTES = 32 * 2**20  # size of the arrays that time the pipeline alone: more rows give the same rate
@@ -33,11 +33,11 @@ _FEWEST_PIPELINE_BATCHES = 4
 class Arrays(FitInput):
     """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight); each part is a nest of arrays."""
 
-    kind: ClassVar[str] = "arrays"
-    fit_knobs: ClassVar[tuple[str, ...]] = ("batch_size",)
-    ends_by_itself: ClassVar[bool] = False
-    _length: int  # without a partial batch
+    kind = "arrays"
+    fit_knobs = ("batch_size",)
+    ends_by_itself = False
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
+    _length: int  # without a partial batch
 
     def _open(self) -> None:
         import keras  # heavy: must stay out of the parent
@@ -66,51 +66,48 @@ class Arrays(FitInput):
         )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return `batch_size`, an argument of `fit`, even if a factory that returns arrays has no parameter for it."""
-        return {"batch_size": "batch_size"}
+        return {"batch_size": "batch_size"}  # of `fit`, even if a factory that returns arrays has no such parameter
 
     def batch(self) -> Any:
-        """Return a copy of the first full batch; as in `fit`, floats are converted to Keras's precision."""
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
 
     def as_step_data(self, batch: Any) -> Any:
-        """Return the parts as `fit` packs them: x alone is not in a tuple, unless it is a tuple or list of arrays."""
-        return packed(itertools.takewhile(lambda part: part is not None, batch))  # `fit` ignores weights without targets
+        # as `fit` packs them: it ignores weights without targets, and x alone is a tuple only if it is a nest of arrays
+        parts = tuple(itertools.takewhile(lambda part: part is not None, batch))
+        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
 
     def sample_count(self) -> int | None:
         return self._count
 
     def without_targets(self) -> Arrays:
         """Return x alone, which is all that `predict` takes."""
-        alone = Arrays(self._parts[0], self._config, self._report_error, None)
-        alone.part_count = self.part_count
-        return alone
+        return self._of(self._parts[0])
 
     def split(self, share: float) -> tuple[Arrays, Arrays]:
         """Split off the last `share` of the samples for validation, as `validation_split` of `fit` does."""
-        kept = math.floor(self._count * (1.0 - share))
-        if not 0 < kept < self._count:
+        training = math.floor(self._count * (1.0 - share))
+        if not 0 < training < self._count:
             raise UsageError(
                 f"a share of {share:g} of {self._count} samples leaves none for training or none for validation; change it",
                 key="fit_kwargs.validation_split",
             )
-        rows = self._rows(0, kept), self._rows(kept, self._count)
-        training, validation = (Arrays(part, self._config, self._report_error, None) for part in rows)
-        training.part_count = validation.part_count = self.part_count
-        return training, validation
+        return self._of(self._rows(0, training)), self._of(self._rows(training, self._count))
+
+    def _of(self, data: Any) -> Arrays:
+        other = Arrays(data, self._config, self._report_error, None)
+        other.part_count = self.part_count
+        return other
+
+    # Memory must be that of the user's run, and each call of `fit` copies the arrays that it is given: training gets all
+    # full batches, short epochs only what they train on, and the pipeline alone, which is a second call, a few batches.
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` train on all full batches, for as many epochs as the steps need."""
-        return self._arguments(self._length, steps)  # fewer batches would take less memory than the user's run
+        return self._arguments(self._length, steps)
 
     def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
-        """As `FitInput` says; the arrays are sliced, so that `fit` copies only what it trains on."""
         return {**self._arguments(min(steps, self._length), steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` run on a few batches, repeated."""
-        # all batches would take more memory than the user's run: `fit` copies the arrays that it is given, and that run
-        # never holds a second copy of all of them
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
         return self._arguments(min(self._length, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
 
@@ -122,7 +119,6 @@ class Arrays(FitInput):
         }
 
     def array_bytes(self) -> ArrayBytes:
-        """Return the bytes of mapped arrays, of the tensors that `fit` trains on, and of the temporary copies for them."""
         # On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then turns one array
         # after the other into a tensor, each from one more copy of the array (Keras 3.15 `convert_to_sliceable`, TensorFlow
         # 2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
@@ -144,16 +140,14 @@ class Arrays(FitInput):
             "epochs": math.ceil(steps / batches),
         }
 
-    def _rows(self, first: int, end: int) -> tuple[Any, ...]:
-        """Return the rows from `first` to before `end`, as views that share the arrays' memory."""
+    def _rows(self, first: int, end: int) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts
         return tuple(_sliced(part, first, end) for part in self._parts)
 
 
 def _sliced(nest: Any, first: int, end: int) -> Any:
-    """Slice the arrays of a nest. Lists stay lists, because `fit` takes several inputs as a list."""
-    if isinstance(nest, list):
+    if isinstance(nest, list):  # stays a list, because `fit` takes several inputs as a list
         return [_sliced(part, first, end) for part in nest]
     return mapped(nest, lambda array: _rows_of(array, first, end))
 
@@ -167,16 +161,12 @@ def _rows_of(array: Any, first: int, end: int) -> Any:
     return tf.sparse.slice(array, [first, *([0] * (len(widths) - 1))], widths)
 
 
-def _converted(array: Any) -> Any:
-    """Return rows as the NumPy array that a train step sees; return ragged and sparse rows unchanged."""
+def _converted(array: Any) -> Any:  # as a train step sees the rows
     rows = dense(array)
-    if is_ragged(rows) or is_sparse(rows):
-        return rows
-    return np.array(rows, _trained_type(rows.dtype))
+    return rows if is_ragged(rows) or is_sparse(rows) else np.array(rows, _trained_type(rows.dtype))
 
 
 def _tensor_bytes(array: Any) -> int:
-    """Return the bytes of the tensor that `fit` makes from an array, with floats in Keras's precision."""
     return sum(int(part.size) * _trained_type(part.dtype).itemsize for part in components(array))
 
 
@@ -185,9 +175,9 @@ def _is_cast(array: Any) -> bool:
 
 
 def _trained_type(kind: Any) -> np.dtype[Any]:
-    """Return the type to which `fit` converts numbers of this type: floats get Keras's precision."""
     import keras  # heavy: must stay out of the parent
 
+    # `fit` converts floats to Keras's precision
     return np.dtype(str(keras.config.floatx()) if np.issubdtype(kind, np.floating) else kind)
 
 

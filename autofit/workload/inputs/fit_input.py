@@ -14,6 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
 
+ReportError = Callable[[BaseException], None]  # gets each error of the user's code while batches are made
 ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
 
 
@@ -35,45 +36,31 @@ class ArrayBytes:
 class FitInput(ABC):
     """Training or validation data with one `FitConfig` applied, in a trial's process.
 
-    `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` gets
-    each error of the user's code while batches are made (in a thread or another process). `reopen` makes the data again;
-    None for arrays.
+    `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
+    called in another thread or process. `reopen` makes the data again; None for arrays.
     """
 
     kind: ClassVar[str]
-    source: ClassVar[str]
-    """What makes the batches, for error messages."""
-    fit_knobs: ClassVar[tuple[str, ...]] = ()
-    """The knobs that are arguments of `fit` instead of the factory."""
-    ends_by_itself: ClassVar[bool] = True
-    """Whether `fit` ends after exactly the number of steps that was passed to `fit_arguments`."""
-    leaves_workers: ClassVar[bool] = False
-    """Whether a `fit` that is interrupted leaves workers behind, which go on making batches."""
+    source: ClassVar[str]  # what makes the batches, for error messages
+    fit_knobs: ClassVar[tuple[str, ...]] = ()  # those that are arguments of `fit` instead of the factory
+    ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
+    leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
+    # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
     one_fit: bool = False
-    """Whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take."""
-    autotunes: ClassVar[bool] = False
-    """Whether `workers` and `max_queue_size` may be AUTOTUNE."""
-    has_processes: ClassVar[bool] = False
-    """Whether the data's workers are always processes, each of which makes batches ahead."""
-    of_fixed_size: bool = False
-    """Whether all batches have the same number of samples, which a traced train step may rely on."""
-    part_count: int = 0
-    """Number of parts in the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple."""
-    batch_samples: int
-    """Number of samples in a full batch."""
-    applied: FitConfig
-    """The knobs that the data actually has, whoever set them; None for a knob that it does not have."""
-    batch_seconds: float = 0.0
-    """Time that the first batch took in a single thread, in seconds; 0 if making a batch runs no user code."""
+    autotunes: ClassVar[bool] = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
+    has_processes: ClassVar[bool] = False  # whether the workers are always processes, each of which makes batches ahead
+    of_fixed_size: bool = False  # whether all batches have one number of samples: a traced train step may rely on it
+    part_count: int = 0  # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
+    batch_samples: int  # in a full batch
+    applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
+    batch_seconds: float = 0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
     _length: int | None = None  # batches in an epoch; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _is_over: Any = None  # while the pipeline runs alone: a `multiprocessing.Value` that becomes 1 in `end_pipeline`
-    _processes: Any = multiprocessing  # the multiprocessing context that starts the workers
+    _processes: Any = multiprocessing  # the context that starts the workers
     _batch: Any
 
-    def __init__(
-        self, data: Any, config: FitConfig, report_error: Callable[[BaseException], None], reopen: Callable[[], Any] | None
-    ) -> None:
+    def __init__(self, data: Any, config: FitConfig, report_error: ReportError, reopen: Callable[[], Any] | None) -> None:
         self._data, self._config, self._report_error, self._reopen = data, config, report_error, reopen
         self._open()
 
@@ -134,12 +121,11 @@ class FitInput(ABC):
         if self._is_over is not None:  # a single sample takes less time to pass on
             self._is_over.value, self._is_over = ONE_SAMPLE if one_sample else 1, None
 
-    def look(self) -> Iterator[Any]:
-        """Yield an epoch's batches in the form of `batch`, to compare shapes; yield nothing if shapes cannot differ."""
+    def user_batches(self) -> Iterator[Any]:
+        """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""
         return map(self._as_batch, self._epoch())
 
     def _epoch(self) -> Iterable[Any]:
-        """Return the user's batches of an epoch, made in this process."""
         return ()
 
     def array_bytes(self) -> ArrayBytes:
@@ -182,12 +168,6 @@ class FitInput(ABC):
         return mapped(self.as_step_data(checked(raw, self.source)), dense)
 
 
-def packed(parts: Iterable[Any]) -> Any:
-    """Pack the parts of a batch as `fit` does: x alone is not in a tuple, unless it is a tuple or list of arrays."""
-    whole = tuple(parts)
-    return whole[0] if len(whole) == 1 and not isinstance(whole[0], tuple | list) else whole
-
-
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
     """Yield `count` batches, starting over after each epoch; stop early if an epoch has no batches."""
     passed = 0
@@ -200,7 +180,7 @@ def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
             return
 
 
-def call_reported(report_error: Callable[[BaseException], None], function: Callable[..., Any], *arguments: Any) -> Any:
+def call_reported(report_error: ReportError, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call one of the user's functions; if it fails, report the error and raise it again."""
     try:
         return function(*arguments)
@@ -209,7 +189,7 @@ def call_reported(report_error: Callable[[BaseException], None], function: Calla
         raise
 
 
-def call_counted(made: Any, report_error: Callable[[BaseException], None], function: Callable[..., Any], given: Any) -> Any:
+def call_counted(made: Any, report_error: ReportError, function: Callable[..., Any], given: Any) -> Any:
     """Call one of the user's functions that makes a batch, as `call_reported` does, and count the batch in `made`."""
     batch = call_reported(report_error, function, given)
     with made.get_lock():

@@ -15,20 +15,11 @@ from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.reference import Reference
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
-"""The error for AUTOTUNE with data other than `tf.data`."""
-
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
-_MIN_PREFETCH_BATCHES = 1  # of tf.data if the config has no queue: Keras itself keeps one batch ready
-
-SUPPORTED = (
-    "arrays x, (x, y) or (x, y, sample_weight), or a function that returns such arrays, a keras.utils.PyDataset, a "
-    "tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
-)
-"""What `data` and `validation` may be, for error messages."""
 
 
 def _has_base(value: Any, package: str | tuple[str, ...], name: str) -> bool:
-    """Return whether a value's class, or one of its bases, has this name and package; this imports no library."""
+    # by the names of the classes, because this process must not import the libraries
     return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
@@ -96,11 +87,14 @@ def refuse_unsupported(data: Any) -> None:
 
 def unsupported(data: Any) -> UsageError:
     """Return the error for data of a type that autofit does not take."""
-    return UsageError(f"the data is a {type(data).__module__}.{type(data).__qualname__}; give {SUPPORTED}")
+    return UsageError(
+        f"the data is a {type(data).__module__}.{type(data).__qualname__}; give arrays x, (x, y) or (x, y, sample_weight), "
+        "or a function that returns such arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain "
+        "dataset or a generator"
+    )
 
 
 def _can_set(data: Any, name: str) -> bool:
-    """Return whether an object has a writable attribute of this name, by writing to a copy of it."""
     try:
         setattr(copy.copy(data), name, getattr(data, name))
     except AttributeError:
@@ -112,8 +106,8 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
     A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` fix knobs, and so do the keywords of
-    a `functools.partial`.
+    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
+    `functools.partial` fix knobs.
     """
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
@@ -142,21 +136,20 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
     """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
 
-    `names` are the names of the knobs in the data. The result omits values that a config cannot have: None, for example, or
-    AUTOTUNE unless `autotunes` is set.
+    The result omits values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set.
     """
     if callable(data):
         parameters = inspect.signature(data).parameters
         given = {knob: parameters[name].default for knob, name in names.items() if name in parameters}
     else:
         given = {knob: getattr(data, name, None) for knob, name in names.items()}
-    return {knob: value for knob, value in given.items() if _is_value(knob, value, autotunes=autotunes)}
 
+    def is_value(knob: str, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int) or knob == "use_multiprocessing":
+            return knob == "use_multiprocessing" and isinstance(value, bool)
+        return value >= KNOBS[knob].lowest or (autotunes and KNOBS[knob].autotunes and value == AUTOTUNE)
 
-def _is_value(knob: str, value: Any, *, autotunes: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int) or knob == "use_multiprocessing":
-        return knob == "use_multiprocessing" and isinstance(value, bool)
-    return value >= KNOBS[knob].lowest or (autotunes and KNOBS[knob].autotunes and value == AUTOTUNE)
+    return {knob: value for knob, value in given.items() if is_value(knob, value)}
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
@@ -165,11 +158,9 @@ def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
 
 
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value.
-
-    A factory's required parameters need a value, which is 0 for a number of worker processes. The batch size needs one
-    because it is an argument of `fit` for arrays.
-    """
+    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value."""
+    # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
+    # which is an argument of `fit` for arrays
     required = required_of(data, names.values())
     usual = {"prefetch_factor": PREFETCH_FACTOR, **({"workers": 0} if names.get("workers") == PROCESSES else {})}
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
@@ -178,14 +169,10 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes.
-
-    If the config has no queue (`FitConfig.has_queue`), tf.data prefetches one batch, and the `prefetch_factor` of a torch
-    DataLoader is None.
-    """
+    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes."""
     values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
     if "max_queue_size" in values and not config.has_queue:
-        values["max_queue_size"] = _MIN_PREFETCH_BATCHES
+        values["max_queue_size"] = 1  # Keras itself keeps one batch of tf.data ready
     if "prefetch_factor" in values and not config.has_queue:
         values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1  # torch's, or grain's
     if names.get("use_multiprocessing") == PERSISTENT:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import first_entry, mapped
-from autofit.workload.inputs.fit_input import ONE_SAMPLE, FitInput, call_counted, call_reported
+from autofit.workload.inputs.fit_input import ONE_SAMPLE, FitInput, ReportError, call_counted, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
 _PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
@@ -19,20 +19,16 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class PyDatasetInput(FitInput):
-    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches.
+    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
 
-    All knobs are arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them.
-    """
-
-    kind: ClassVar[str] = "PyDataset"
-    source: ClassVar[str] = "__getitem__ of the PyDataset"
-    leaves_workers: ClassVar[bool] = True
+    kind = "PyDataset"
+    source = "__getitem__ of the PyDataset"
+    leaves_workers = True
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
-        for knob in _WORKER_KNOBS:
-            where = "the base class, as in super().__init__(**kwargs)"
-            self._require_passed_on(knob, getattr(self._config, knob), where)
+        for knob in _WORKER_KNOBS:  # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
+            self._require_passed_on(knob, getattr(self._config, knob), "the base class, as in super().__init__(**kwargs)")
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         self._length = self._data.num_batches
         if self._length == 0:
@@ -41,22 +37,20 @@ class PyDatasetInput(FitInput):
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return the knobs of the factory, without `max_queue_size` if no worker can fill the queue."""
+        # no worker can fill a queue then
         is_dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
         return {knob: name for knob, name in named.items() if not (is_dead and knob == "max_queue_size")}
 
     def as_step_data(self, batch: Any) -> Any:
-        """Return a batch as Keras passes it on: a list becomes a tuple, and an array becomes a tuple with one item."""
-        if isinstance(batch, dict):
-            return batch
-        return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        batch = super().as_step_data(batch)
+        return batch if isinstance(batch, dict | tuple) else (batch,)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}
 
     @property
     def pipeline_queue_batches(self) -> int:
-        """As `FitInput` says; a longer queue would only take longer to drain."""
+        # a longer queue would only take longer to drain
         return min(self.applied.queue_batches, max(_PIPELINE_QUEUE_BATCHES, 2 * (self.applied.workers or 0)))
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
@@ -70,28 +64,21 @@ class PyDatasetInput(FitInput):
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         if self._is_over is not None and self.pipeline_queue_batches:
             knobs["max_queue_size"] = self.pipeline_queue_batches
-        made, over = self._made, self._is_over
-        return proxy_class()(self._data, self._length, length, self._report_error, made, over, **knobs)
+        shared = self._report_error, self._made, self._is_over
+        return proxy_class()(self._data, self._length, length, *shared, **knobs)
 
 
 class DatasetProxy:
-    """A dataset of `length` batches: the full batches of the user's dataset, which it repeats if there are too few.
+    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None: endless), repeated as needed.
 
-    The user's dataset has `count` batches; None if it is endless. `knobs` are arguments of Keras's PyDataset. The
-    proxy counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. An
-    epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running. Once `is_over`
-    is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE.
+    It counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. Once
+    `is_over` is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE.
     """
 
+    # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
+
     def __init__(
-        self,
-        dataset: Any,
-        count: int | None,
-        length: int,
-        report_error: Callable[[BaseException], None],
-        made: Any,
-        is_over: Any = None,
-        **knobs: Any,
+        self, dataset: Any, count: int | None, length: int, report_error: ReportError, made: Any, is_over: Any, **knobs: Any
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
         self._dataset, self._length, self._report_error, self._made = dataset, length, report_error, made
@@ -128,6 +115,5 @@ def proxy_class() -> Any:
     return type("PyDatasetProxy", (DatasetProxy, keras.utils.PyDataset), {})
 
 
-def _restored() -> Any:
-    """Return an empty proxy in a worker process; pickle then sets its attributes."""
+def _restored() -> Any:  # in a worker process; pickle then sets the attributes
     return object.__new__(proxy_class())

@@ -11,20 +11,20 @@ import functools
 import multiprocessing
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, call_counted, call_reported, repeated
+from autofit.workload.inputs.fit_input import FitInput, ReportError, call_counted, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
 
 
 class TorchLoader(FitInput):
     """The user's DataLoader with one config applied; `fit` receives a copy with the required number of full batches."""
 
-    kind: ClassVar[str] = "torch DataLoader"
-    source: ClassVar[str] = "the torch DataLoader"
-    has_processes: ClassVar[bool] = True
-    leaves_workers: ClassVar[bool] = True  # torch waits seconds for workers whose batches nobody takes
+    kind = "torch DataLoader"
+    source = "the torch DataLoader"
+    has_processes = True
+    leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
     recognises = staticmethod(is_torch_loader)
 
     def _open(self) -> None:
@@ -41,8 +41,7 @@ class TorchLoader(FitInput):
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return the knobs of the factory without `max_queue_size`, because Keras makes no queue for a DataLoader."""
-        return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
+        return {knob: name for knob, name in named.items() if knob != "max_queue_size"}  # Keras makes no queue for it
 
     def sample_count(self) -> int | None:
         samples = super().sample_count()
@@ -68,15 +67,13 @@ class TorchLoader(FitInput):
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
-        last = None if self._is_over is None else _Last(self._is_over)
+        watched = _Watched(loader, self._report_error, self._made, self._is_over)
+        changes["collate_fn"] = watched.collate
         if not isinstance(loader.dataset, IterableDataset):
             drawn = "sampler" if loader.batch_sampler is None else "batch_sampler"
-            reporting = _Reporting(loader.dataset, self._report_error, last)
-            changes |= {"dataset": reporting, "batch_size": None, "drop_last": False}
+            changes |= {"dataset": watched, "batch_size": None, "drop_last": False}
             if batches is not None:
                 changes[drawn] = _Repeated(getattr(loader, drawn), batches)
-        collate = functools.partial(call_counted, self._made, self._report_error, loader.collate_fn)
-        changes["collate_fn"] = collate if last is None else functools.partial(last.or_made, collate)
         # A DataLoader refuses to have these set, because an iterator of it may have read them; the copy has none.
         vars(loader).update(changes, _iterator=None)
         return loader
@@ -103,33 +100,21 @@ class _Repeated:
                 yield batch
 
 
-class _Last:
-    """The last batch of each worker, which it repeats once `is_over` is 1."""
+class _Watched:
+    """The dataset and the `collate_fn` of a loader: reports their errors, and counts in `made` the batches that they make.
 
-    def __init__(self, is_over: Any) -> None:
-        self._is_over, self._batch = is_over, None
+    Once `is_over` is 1, each worker makes no samples and repeats its last batch.
+    """
 
-    @property
-    def repeats(self) -> bool:
-        return self._batch is not None and bool(self._is_over.value)
-
-    def or_made(self, collate: Callable[[Any], Any], samples: Any) -> Any:
-        if not self.repeats:
-            self._batch = collate(samples)
-        return self._batch
-
-
-class _Reporting:
-    """A dataset that reports its errors; it makes no samples while the last batch is repeated."""
-
-    def __init__(self, dataset: Any, report_error: Callable[[BaseException], None], last: _Last | None) -> None:
-        self._dataset, self._report_error, self._last = dataset, report_error, last
+    def __init__(self, loader: Any, report_error: ReportError, made: Any, is_over: Any) -> None:
+        self._dataset, self._collate, self._report_error = loader.dataset, loader.collate_fn, report_error
+        self._made, self._is_over, self._last = made, is_over, None
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
         if name == "__getitems__":
-            return functools.partial(self._made, self._dataset.__getitems__)
-        if name.startswith("__") or name in ("_dataset", "_last"):
+            return functools.partial(self._get, self._dataset.__getitems__)
+        if name.startswith("__") or name == "_dataset":
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
@@ -137,7 +122,19 @@ class _Reporting:
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._made(self._dataset.__getitem__, index)
+        return self._get(self._dataset.__getitem__, index)
 
-    def _made(self, get: Callable[[Any], Any], index: Any) -> Any:
-        return () if self._last is not None and self._last.repeats else call_reported(self._report_error, get, index)
+    @property
+    def _repeats(self) -> bool:
+        return self._is_over is not None and self._last is not None and bool(self._is_over.value)
+
+    def _get(self, get: Callable[[Any], Any], index: Any) -> Any:
+        return () if self._repeats else call_reported(self._report_error, get, index)
+
+    def collate(self, samples: Any) -> Any:
+        if self._repeats:
+            return self._last
+        batch = call_counted(self._made, self._report_error, self._collate, samples)
+        if self._is_over is not None:
+            self._last = batch
+        return batch

@@ -144,19 +144,12 @@ def test_torch_counts_failed_allocations_as_the_slow_zone(monkeypatch):
 
 
 def test_keras_pool_of_processes_is_not_tried_on_jax_with_a_gpu():
-    assert "20619" in Jax().process_problem(GPU)
-    assert Jax().process_problem(None) is None
-    assert Torch().process_problem(GPU) is None
+    assert "20619" in Jax().fork_problem_on_gpu
+    assert not Torch().fork_problem_on_gpu
 
 
 def test_step_and_input_take_turns_with_torch_on_a_cpu_alone():
-    taking = [
-        (backend.name, device is None)
-        for backend in (TensorFlow(), Jax(), Torch())
-        for device in (None, GPU)
-        if backend.takes_turns(device)
-    ]
-    assert taking == [("torch", True)]
+    assert [backend.name for backend in (TensorFlow(), Jax(), Torch()) if backend.alternates_on_cpu] == ["torch"]
 
 
 def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not(monkeypatch):

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.backends.tensorflow.backend import uses_onednn
-from autofit.backends.tensorflow.executor import Buffer, Operation, peak
-from autofit.backends.tensorflow.kernels import workspace_bytes
+from autofit.backends.tensorflow.execution import Buffer, Operation, peak, workspace_bytes
 from autofit.records.trial import FitConfig
 from autofit.search.memory import host_bytes_by_part
 from tests.fakes import DESCRIPTION, MIB

@@ -7,7 +7,7 @@ import psutil
 
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.watcher import Patience, Pauses
+from autofit.trial.watcher import HangDetector, Pauses
 
 
 class Process:
@@ -56,11 +56,11 @@ def test_a_machine_that_slept_is_no_hang():
     assert [pauses.read([Process()], now) for now in (0.0, 1.0, 3600.0, 3601.0)] == [0, 1, 0, 1]
 
 
-def test_patience_is_learnt_and_grows_with_the_batch():
-    patience = Patience()
-    assert patience.seconds(spec(8)) == math.inf
-    patience.learn(spec(8), 0.1)
-    assert patience.seconds(spec(8)) == patience.seconds(spec(1)) == 6.0
-    assert patience.seconds(spec(800)) == 50.0
-    patience.learn(spec(32), 8.0)
-    assert patience.seconds(spec(8)) == 40.0
+def test_the_pause_of_a_hang_is_learnt_and_grows_with_the_batch():
+    hangs = HangDetector()
+    assert hangs.most_idle_seconds(spec(8)) == math.inf
+    hangs.learn(spec(8), 0.1)
+    assert hangs.most_idle_seconds(spec(8)) == hangs.most_idle_seconds(spec(1)) == 6.0
+    assert hangs.most_idle_seconds(spec(800)) == 50.0
+    hangs.learn(spec(32), 8.0)
+    assert hangs.most_idle_seconds(spec(8)) == 40.0

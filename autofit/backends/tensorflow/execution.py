@@ -1,0 +1,168 @@
+"""How TensorFlow runs a step: what its CPU kernels hold, and the highest sum of live buffers as its executor runs them.
+
+The executor has threads, and a stack of what is ready.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+_CACHE_BYTES = 30 * 2**20  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
+_LEVEL3_CACHE_SIZE = 194  # of sysconf in the GNU C library; Python has no name for it
+_MOST_OVERHEAD = 25  # 3-D patches are not gathered if they exceed this multiple of the operation's tensors
+_INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
+_SINGLE_BYTES = 4
+
+# of the convolutions, poolings and products that oneDNN computes; half precision needs an AVX-512 FP16 processor
+ONEDNN_TYPES = ("float32", "bfloat16")
+
+# kernels that write their output into the buffer of an input that has the same size and no other readers
+OVERWRITES = frozenset(
+    """Abs Add AddN AddV2 BiasAdd Ceil ClipByValue Cos DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FloorMod
+    FusedBatchNormV3 LeakyRelu LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum
+    Mul MulNoNan Neg Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Round Rsqrt RsqrtGrad
+    SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad Square
+    SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits SquaredDifference Sub Tanh TanhGrad Xdivy
+    Xlogy""".split()  # noqa: SIM905  # a literal would take a line for each name
+)
+
+# kernels whose output shares the buffer of their input
+VIEWS = frozenset(
+    """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient Reshape Snapshot Squeeze
+    StopGradient""".split()  # noqa: SIM905  # as above
+)
+
+# kernels whose result depends only on the shapes of their inputs
+OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
+
+
+def workspace_bytes(
+    kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], item_bytes: int, *, onednn: bool = False
+) -> tuple[int, ...]:
+    """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees while it runs on a CPU."""
+    # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
+    # TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products
+    # do not gather patches. Like every kernel without a rule, they count as having no workspace.
+    sizes: tuple[int, ...] = ()
+    match kind:
+        # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
+        case "Einsum":
+            sizes = tuple(item_bytes * math.prod(shape) for shape in (*inputs, *outputs))
+        case _ if onednn:
+            pass
+        case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
+            sizes = (_patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes),)
+        case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
+            image, kernel = (inputs[0], outputs[0]) if "Filter" in kind else (outputs[0], inputs[1])
+            patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
+            if patches <= _MOST_OVERHEAD * item_bytes * sum(map(math.prod, (image, kernel, inputs[2]))):
+                sizes = (patches,)
+        case "DepthwiseConv2dNativeBackpropFilter":
+            sizes = (inputs[2][0] * math.prod(outputs[0]) * item_bytes,)
+        case "MaxPoolGrad":
+            sizes = (math.prod(inputs[1]) * item_bytes, math.prod(inputs[1]) * _INDEX_BYTES)
+        case "MatMul" | "BatchMatMulV2" if item_bytes < _SINGLE_BYTES:  # single-precision copies of factors and product
+            sizes = tuple(_SINGLE_BYTES * math.prod(shape) for shape in (*inputs[:2], outputs[0]))
+    return sizes
+
+
+def _patch_bytes(gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES) -> int:
+    # the patch matrix (im2col) for as many images as fill the cache
+    image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
+    one = image * taps + image * depth + taps * depth
+    return -(-(cache_bytes // item_bytes) // one) * image * taps * item_bytes
+
+
+def _third_cache_bytes() -> int:
+    # 3-D convolutions gather patches for the L3 cache (conv_grad_ops_3d.cc)
+    try:
+        return os.sysconf(_LEVEL3_CACHE_SIZE) or _CACHE_BYTES
+    except (OSError, ValueError):
+        return _CACHE_BYTES
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of a tensor, and of all tensors that share it, such as its reshaped forms."""
+
+    size_bytes: int
+    part: str
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation starts when those with the numbers `after` have ended, and holds its workspace while it runs."""
+
+    reads: list[Buffer]
+    makes: list[Buffer]  # new; each takes over the memory of one in `reuses` that has its size and no other reader left
+    after: Collection[int]
+    reuses: list[Buffer]
+    workspace_bytes: int
+    seconds: float  # a rough duration that only decides which operations overlap
+
+
+# Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With
+# two threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
+_RUNS, _DEVIATION = 3, 0.5  # of a duration's logarithm: on busy cores an operation takes half or twice as long
+
+
+def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Mapping[str, int]:
+    """Return the bytes of each part at the highest peak of several steps; `threads` operations run at the same time."""
+    chance = random.Random(0)
+    runs = [_run(operations, results, threads, chance) for _ in range(_RUNS)]
+    return max(runs, key=lambda parts: sum(parts.values()))
+
+
+def _run(
+    operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
+) -> Mapping[str, int]:
+    # A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
+    # `results` stay. A free thread takes the operation that became ready last.
+    left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(results)
+    waits = [len(op.after) for op in operations]
+    followers: list[list[int]] = [[] for _ in operations]
+    for number, op in enumerate(operations):
+        for earlier in op.after:
+            followers[earlier].append(number)
+    ready = [number for number, count in enumerate(waits) if not count]
+    running: list[tuple[float, int]] = []  # end and number of each operation
+    live: set[Buffer] = set()
+    in_use: Counter[str] = Counter()
+    now, highest, at_peak = 0.0, 0, dict(in_use)
+
+    def release(buffer: Buffer) -> None:
+        live.discard(buffer)
+        in_use[buffer.part] -= buffer.size_bytes
+
+    while ready or running:
+        while ready and len(running) < threads:
+            number = ready.pop()
+            op = operations[number]
+            for buffer in op.makes:
+                same = (b for b in op.reuses if b in live and left[b] == 1 and b.size_bytes == buffer.size_bytes)
+                if (reused := next(same, None)) is not None:
+                    release(reused)
+                live.add(buffer)
+                in_use[buffer.part] += buffer.size_bytes
+            in_use["temporaries"] += op.workspace_bytes
+            if in_use.total() > highest:
+                highest, at_peak = in_use.total(), dict(in_use)
+            heapq.heappush(running, (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number))
+        now, number = heapq.heappop(running)
+        op = operations[number]
+        in_use["temporaries"] -= op.workspace_bytes
+        for buffer in (*op.reads, *op.makes):
+            left[buffer] -= 1
+            if not left[buffer] and buffer in live:
+                release(buffer)
+        for follower in followers[number]:
+            waits[follower] -= 1
+            if not waits[follower]:
+                ready.append(follower)
+    return at_peak

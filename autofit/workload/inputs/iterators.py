@@ -1,0 +1,98 @@
+"""Generators and grain datasets as input: a factory returns one, and `fit` iterates over it.
+
+`fit` draws the batches of a generator in a single thread. Further parameters of a factory of a `grain.IterDataset` or a
+`grain.DataLoader` are `num_threads` and `prefetch_buffer_size`, for `grain.ReadOptions`, or `num_workers` and
+`per_worker_buffer_size`, for the processes of `mp_prefetch` or of a `DataLoader`. It batches before it reads ahead, so that
+the buffers count batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from autofit.errors import UsageError
+from autofit.records.knobs import PROCESSES, THREADS
+from autofit.records.trial import FitConfig
+from autofit.workload.inputs.fit_input import FitInput, repeated
+from autofit.workload.inputs.knobs import is_grain, is_grain_map
+
+_LOOKED_AT = 2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
+
+
+class Generator(FitInput):
+    """The full batches of a generator; when it ends, the factory is called for a new one."""
+
+    kind = "generator"
+    source = "the generator"
+    recognises = staticmethod(lambda data: isinstance(data, Iterator))
+
+    def _open(self) -> None:
+        self.applied, self._made = FitConfig(), multiprocessing.Value("q", 0)
+        self._keep_first(self._data)
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        return {"x": repeated(lambda: filter(self.is_full, self._epoch()), steps)}
+
+    def validation_arguments(self, steps: int) -> dict[str, Any]:
+        batches = itertools.islice(self._epoch(), steps)
+        return {"validation_data": (batch for batch in batches)}  # of all iterators, Keras takes only generators
+
+    def _epoch(self) -> Iterator[Any]:
+        assert self._reopen is not None, "a ready-made generator was refused"
+        for batch in self.batches_of(self._reopen):
+            self._made.value += 1
+            yield batch
+
+
+class Grain(FitInput):
+    """The user's grain dataset with one config applied, read by threads; `fit` receives the required number of batches."""
+
+    kind = "grain"
+    source = "the grain dataset"
+    recognises = staticmethod(is_grain)
+
+    def _open(self) -> None:
+        if is_grain_map(self._data):
+            raise UsageError(
+                "fit would hold up to 500 batches of the grain.MapDataset that the factory returned. Return "
+                "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of these two parameters"
+            )
+        self.applied = replace(self._config, batch_size=None, use_multiprocessing=self.has_processes or None)
+        self._keep_first(self._epoch())
+
+    def fit_arguments(self, steps: int) -> dict[str, Any]:
+        import grain  # heavy: must stay out of the parent
+
+        # one iterator serves the look of Keras and the training: another would start the processes again
+        batches = repeated(lambda: filter(self.is_full, self.batches_of(lambda: self._data)), steps + _LOOKED_AT)
+
+        class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types
+            get_state = set_state = None  # they must be defined, but a trial never goes back
+
+            def __next__(self) -> Any:
+                return next(batches)
+
+        class Dataset(grain.IterDataset):  # type: ignore[misc]  # as above
+            def __iter__(self) -> Any:
+                return Batches()
+
+        return {"x": Dataset()}
+
+    def validation_arguments(self, steps: int) -> dict[str, Any]:
+        return {"validation_data": self._data, "validation_steps": steps}
+
+    def _epoch(self) -> Any:
+        # the same data without threads and processes, which would take seconds to start
+        reopen: Any = self._reopen  # of a factory: a ready-made dataset was refused
+        return reopen(**{name: 0 for name in (PROCESSES, THREADS) if name in reopen.keywords})
+
+
+class GrainProcesses(Grain):
+    """The same dataset, whose batches processes make; each of them holds `prefetch_factor` batches ready."""
+
+    kind = "grain with processes"
+    has_processes = True
