@@ -1,4 +1,7 @@
-"""The result of a tune in words: key figures, and sentences on the bottleneck, learning rate, updates and noise."""
+"""The result of a tune in words: the answers with their gains, key figures, and sentences of advice.
+
+The console and the page show these texts, and say nothing of their own about a result.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from autofit.records.result import LOOKS, Answer, Speedup, TuneRecord
+from autofit.records.result import LOOKS, Answer, Challenger, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FEW_UPDATES, FitConfig
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
@@ -14,9 +17,7 @@ from autofit.report.wording import NONE, outcome_label, share_on_each
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
-NO_GAIN = "no gain shown"
-"""Value of the gain if the runs do not show that the result is faster than the baseline."""
-
+NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
 _WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
@@ -24,31 +25,17 @@ _NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machin
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A key figure; `share` is the filled fraction of its bar, None if it has no bar."""
+class Headline:
+    """An answer in words: its gain over the baseline or why none is shown, what it changes, and what its code is for."""
 
+    answer: Answer
     label: str
-    value: str
-    note: str = ""
-    share: float | None = None
+    gain: str
+    note: str
+    use: str
 
     def __str__(self) -> str:
-        return f"{self.value}: {self.note}" if self.note else self.value
-
-
-def figures(record: TuneRecord) -> list[Figure]:
-    """Return the key figures of a result."""
-    fastest = record.fastest
-    source = "confirmed in fresh processes" if fastest.confirmed else "read once in the search, not confirmed"
-    spread = "" if record.spread is None else f"{format_spread(record.spread)}, "
-    bottleneck, _, reason = bottleneck_sentence(record).partition(": ")
-    return [
-        *(gain(record, answer) for answer in answers(record)),
-        Figure("rate", f"{format_rate(record.samples_per_second)} samples/s", f"{spread}{source}"),
-        _memory("device memory", record.device_peak_bytes, record.limits.device_bytes),
-        _memory("host memory", record.host_peak_bytes, record.limits.host_bytes),
-        Figure("bottleneck", bottleneck, reason),
-    ]
+        return f"{self.gain}: {'; '.join(filter(None, (str(self.answer.config), self.note)))}"
 
 
 def answers(record: TuneRecord) -> list[Answer]:
@@ -57,17 +44,79 @@ def answers(record: TuneRecord) -> list[Answer]:
     return [fastest] if own is None or own.config == fastest.config else [own, fastest]
 
 
+def headline(record: TuneRecord, answer: Answer | None = None) -> Headline:
+    """Return an answer, by default the fastest, in words."""
+    answer = answer or record.fastest
+    speedup, config = answer.speedup, answer.config
+    label, which = "fastest", "the fastest (result.fit_kwargs and so on)"
+    if config != record.fastest.config:
+        label = f"at batch {config.batch_size}" if record.batch_is_default else "at your batch"
+        which = "your batch size (result.same_batch.fit_kwargs and so on)"
+    gain, reason = NO_GAIN, ""
+    if speedup.baseline_outcome is not Outcome.OK:
+        gain, reason = NONE, f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}"
+    elif config != speedup.baseline and (speedup.is_shown or speedup.is_loss):
+        gain = ratio_in_words(speedup)
+    elif config != speedup.baseline and not answer.confirmed:
+        gain = "not confirmed"
+    elif config != speedup.baseline:
+        reason = _unshown(answer)
+    undecided, time = "" if answer.challenger is None else _unshown(answer.challenger), answer.needed_seconds
+    longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
+    note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
+    use = f"To {record.call_source.verb} with {which if len(answers(record)) > 1 else 'it'}"
+    return Headline(answer, label, gain, note, use)
+
+
+def headlines(record: TuneRecord) -> list[Headline]:
+    """Return the answers in words."""
+    return [headline(record, answer) for answer in answers(record)]
+
+
+def baseline(record: TuneRecord) -> Answer | None:
+    """Return the figures of the baseline's confirming runs, without a spread; None if none of them finished."""
+    runs = [run.measurement for run in record.runs if run.config == record.speedup.baseline and run.samples_per_second]
+    if not runs:
+        return None
+    rate = statistics.median(m.samples_per_second or 0.0 for m in runs)
+    device, host = (max(getattr(m, f"{memory}_peak_bytes") or 0 for m in runs) or None for memory in ("device", "host"))
+    return Answer(record.speedup.baseline, rate, None, device, host, record.speedup)
+
+
+def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
+    """Return the rate and the memory of an answer."""
+    source = "confirmed in fresh processes" if answer.confirmed else "read once in the search, not confirmed"
+    spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
+    return {
+        "rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}",
+        "device memory": _memory(answer.device_peak_bytes, record.limits.device_bytes),
+        "host memory": _memory(answer.host_peak_bytes, record.limits.host_bytes),
+    }
+
+
+def _memory(peak_bytes: int | None, limit_bytes: int | None) -> str:
+    limit = "no separate limit" if limit_bytes is None else f"limit {format_bytes(limit_bytes)}"
+    if peak_bytes is None:
+        return f"{NONE}: this device's allocator reports no peak; {limit}"
+    if limit_bytes is None:
+        return f"peak {format_bytes(peak_bytes)}: {limit}"
+    return f"{1 - peak_bytes / limit_bytes:.0%} free: peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+
+
 def sentences(record: TuneRecord) -> dict[str, str]:
-    """Return the sentences that add to the key figures, by subject."""
+    """Return what is to say about a tune besides its answers and their figures, by subject."""
+    advised, trials, before = advice(record), counted(len(record.searched), "trial"), baseline(record)
+    rate = "" if before is None else f": {format_rate(before.samples_per_second)} samples/s"
     texts = {
+        "baseline": f"{record.speedup.baseline}{rate}",
+        "bottleneck": advised["bottleneck"],
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "epoch": _epoch(record),
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
-        **advice(record),
-        "search": record.stop_reason,
+        **advised,
+        "search": f"{record.stop_reason}; {trials}, {format_seconds(record.seconds)} in all",
     }
-    del texts["bottleneck"]  # a key figure
     return {subject: text for subject, text in texts.items() if text}
 
 
@@ -91,44 +140,14 @@ def _brief(seconds: float) -> str:
     return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
 
 
-def gain(record: TuneRecord, answer: Answer | None = None) -> Figure:
-    """Return the gain of an answer over the baseline with its interval and its config, or why no gain is shown."""
-    answer = answer or record.fastest
-    speedup, config = answer.speedup, answer.config
-    is_own = record.same_batch is not None and config == record.same_batch.config
-    label = "at your batch" if is_own and len(answers(record)) > 1 else "fastest"
-    if record.batch_is_default and label != "fastest":
-        label = f"at batch {config.batch_size}"
-    note = "; ".join(filter(None, (str(config), _consequences(record, answer), _undecided(answer))))
-    if speedup.baseline_outcome is not Outcome.OK:
-        failure = outcome_label(speedup.baseline_outcome)
-        return Figure(label, NONE, f"{note}; the baseline ({speedup.baseline}) failed: {failure}")
-    if config != speedup.baseline and (speedup.is_shown or speedup.is_loss):
-        return Figure(label, ratio_in_words(speedup), note)
-    if config != speedup.baseline and not answer.confirmed:
-        return Figure(label, "not confirmed", note)
-    if config != speedup.baseline:
-        note += f"; {_unshown(config, answer.samples_per_second, speedup)}"
-    return Figure(label, NO_GAIN, note)
-
-
-def _undecided(answer: Answer) -> str:
-    """Say with which config an answer was compared without a decision for that config, and what more time would do."""
-    challenger, time = answer.challenger, answer.needed_seconds
-    longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
-    if challenger is None:
-        return longer
-    unshown = _unshown(challenger.config, challenger.samples_per_second, challenger.speedup)
-    return "; ".join(filter(None, (unshown, longer)))
-
-
-def _unshown(config: FitConfig, rate: float, speedup: Speedup) -> str:
+def _unshown(compared: Answer | Challenger) -> str:
     """Say how a config compared with the baseline that it is not shown to beat by more than the tolerance."""
+    config, speedup = compared.config, compared.speedup
+    reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
     if speedup.ratio is None:
-        return f"{config} reached {format_rate(rate)} samples/s, and was not compared with the baseline"
+        return f"{reached}, and was not compared with the baseline"
     if speedup.pairs < LOOKS[0]:
-        runs = f"{counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
-        return f"{config} reached {format_rate(rate)} samples/s, but {runs}"
+        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
     if speedup.is_loss:
         return f"{config} is slower than the baseline: {ratio_in_words(speedup)}"
     if _says_nothing(speedup):
@@ -139,20 +158,16 @@ def _unshown(config: FitConfig, rate: float, speedup: Speedup) -> str:
 def _consequences(record: TuneRecord, answer: Answer) -> str:
     """Say what the batch size of an answer does to the updates."""
     now, before = answer.config.batch_size, answer.speedup.baseline.batch_size
-    if record.call_source.call != FIT or not now or not before or answer.optimizer_kwargs:
-        return ""
-    if record.effective_batch_size is not None:
+    if record.call_source.call != FIT or not now or not before or record.effective_batch_size is not None:
         return ""
     if now == before:
         default = "; that is Keras's default: say yours with batch_size=N" if record.batch_is_default else ""
         return f"the same updates of the same size{default}"
     name = record.description.optimizer
-    ratio = now / before
-    factor = ratio if name in _LINEAR else math.sqrt(ratio)
-    own = f"with {name} " if name else ""
+    factor = now / before if name in _LINEAR else math.sqrt(now / before)
     return (
-        f"an update averages {counted(now, 'sample')} instead of {before:,}: {own}try {factor:.2g} times the learning "
-        "rate, and compare the validation loss"
+        f"an update averages {counted(now, 'sample')} instead of {before:,}: {f'with {name} ' if name else ''}try "
+        f"{factor:.2g} times the learning rate, and compare the validation loss"
     )
 
 
@@ -181,25 +196,16 @@ def _says_nothing(speedup: Speedup) -> bool:
     return bool(speedup.low is not None and speedup.high is not None and speedup.high > _WIDEST_RATIO * speedup.low)
 
 
-def _memory(label: str, peak_bytes: int | None, limit_bytes: int | None) -> Figure:
-    limit = "no separate limit" if limit_bytes is None else f"limit {format_bytes(limit_bytes)}"
-    if peak_bytes is None:
-        return Figure(label, NONE, f"this device's allocator reports no peak; {limit}")
-    if limit_bytes is None:
-        return Figure(label, f"peak {format_bytes(peak_bytes)}", limit)
-    share = peak_bytes / limit_bytes
-    return Figure(label, f"{1 - share:.0%} free", f"peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}", share)
-
-
 def advice(record: TuneRecord) -> dict[str, str]:
     """Return advice as sentences by subject, the most important first."""
+    left_out = ", ".join(record.description.left_out_callbacks)
     sentences = {
         "noise": _noise(record),
         "other work": _other_work(record),
         "bottleneck": bottleneck_sentence(record),
         "learning rate": _learning_rate(record),
         "updates": _few_updates(record),
-        "callbacks": _callbacks(record),
+        "callbacks": f"trials left out {left_out}: their time and memory are not in these figures" if left_out else "",
     }
     return {subject: text for subject, text in sentences.items() if text}
 
@@ -242,7 +248,7 @@ def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | 
 
 def _noise(record: TuneRecord) -> str:
     runs = [run for run in record.runs if run.stage is Stage.CHOSEN and run.config == record.config]
-    rates = [rate for trial in runs if (rate := trial.measurement.samples_per_second)]
+    rates = [run.samples_per_second for run in runs if run.samples_per_second]
     if not rates or max(rates) <= _NOISE_RATIO * min(rates):
         return ""
     return (
@@ -277,8 +283,6 @@ def _learning_rate(record: TuneRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
     if record.call_source.call != FIT:
         return ""
-    if record.optimizer_kwargs:
-        return "no change needed: gradients are accumulated, so an update averages as many samples as before"
     if record.effective_batch_size is not None:
         return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if not now or not before or now == before:
@@ -291,10 +295,9 @@ def _learning_rate(record: TuneRecord) -> str:
 
 
 def _few_updates(record: TuneRecord) -> str:
-    updates = _updates(record, record.config)
+    updates, before = (_updates(record, config) for config in (record.config, record.speedup.baseline))
     if updates is None or updates >= FEW_UPDATES or record.call_source.call != FIT:
         return ""
-    before = _updates(record, record.speedup.baseline)
     compared = f" instead of {before:,}" if before is not None and before != updates else ""
     return (
         f"with batch {record.config.batch_size}, an epoch has {counted(updates, 'update')}{compared} and teaches the model "
@@ -313,23 +316,16 @@ def _updates(record: TuneRecord, config: FitConfig) -> int | None:
     return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
 
 
-def _callbacks(record: TuneRecord) -> str:
-    left_out = ", ".join(record.description.left_out_callbacks)
-    return f"trials left out {left_out}: their time and memory are not in these figures" if left_out else ""
-
-
 def _other_work(record: TuneRecord) -> str:
     runs = (*record.searched, *record.runs)
     timed = [conditions for trial in runs if (conditions := trial.measurement.conditions)]
     disturbed = [conditions for conditions in timed if conditions.is_disturbed]
-    throttles = sorted({reason for conditions in timed for reason in conditions.throttles})
-    sentences = []
-    if disturbed:
-        worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
-        sentences.append(
-            f"other programs used the machine in {len(disturbed)} of {counted(len(runs), 'run')} (in the worst run, "
-            f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
-        )
-    if throttles:
-        sentences.append(f"the GPU lowered its clock while rates were measured ({', '.join(throttles)})")
-    return ". ".join(sentences)
+    throttles = ", ".join(sorted({reason for conditions in timed for reason in conditions.throttles}))
+    slowed = f"the GPU lowered its clock while rates were measured ({throttles})" if throttles else ""
+    if not disturbed:
+        return slowed
+    worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
+    return (
+        f"other programs used the machine in {len(disturbed)} of {counted(len(runs), 'run')} (in the worst run, "
+        f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
+    ) + (f". {slowed}" if slowed else "")

@@ -30,17 +30,15 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    keras = ["import keras"] if policy else []
     smaller = replace(record.config, batch_size=record.fastest.validation_batch_size or record.config.batch_size)
     validation_knobs = {} if source.validation is None else render_validation(description, smaller)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
-    backend = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    own = [] if source.elided else source.imports
     # the environment precedes the import of Keras, which reads it
-    lines = [*dict.fromkeys([*backend, *environment, *keras, *own, *needed])]
-    lines += [""] if lines else []
+    lines = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
+    lines += [*environment, *(["import keras"] if policy else []), *([] if source.elided else source.imports), *needed]
+    lines = [*dict.fromkeys(lines), *([""] if lines else [])]
     lines += [_TO_CHANGE] if source.elided else source.settings
     if policy:
         lines.append(f"keras.mixed_precision.set_dtype_policy({policy!r})")
@@ -71,8 +69,8 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     steps = STEPS_PER_EPOCH if source.call == FIT else "steps"
     if description.input_kind == "generator" and steps not in record.fit_kwargs:
         lines.append(f"# if the generator is endless, also pass {steps}")
-    watched = [_WATCH] if source.call == FIT else []
-    code = "\n".join([*lines, _lines(f"model.{source.call}", arguments), *watched])
+    lines += [_lines(f"model.{source.call}", arguments), *([_WATCH] if source.call == FIT else [])]
+    code = "\n".join(lines)
     return f"{_VARIABLES}\n{code}" if "${" in code else code
 
 

@@ -1,21 +1,18 @@
-"""Texts that the console and the pages share: limits, outcomes, cells of a sweep, parts of an estimate."""
+"""Texts that the console and the pages share: limits, outcomes, memory of a trial, cells of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from autofit.records.description import XLA, EstimateRecord
+from autofit.records.description import Description
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.sweep import Cell
-from autofit.records.trial import Limits
+from autofit.records.trial import Limits, Trial
 from autofit.records.units import format_bytes, format_rate
 
-_PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
-_PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
-_XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
+NONE = "–"  # text in place of a missing value
 
 
 def outcome_label(outcome: Outcome) -> str:
@@ -23,15 +20,27 @@ def outcome_label(outcome: Outcome) -> str:
     return outcome.value.replace("_oom", " OOM")
 
 
-def part_name(part: str) -> str:
-    """Return the label of a part of an estimate."""
-    return _PART_NAMES.get(part, part.replace("_", " "))
-
-
 def limits_in_words(limits: Limits) -> str:
     """Return both limits in one line."""
     device = "no separate limit" if limits.device_bytes is None else format_bytes(limits.device_bytes)
     return f"device {device}, host {format_bytes(limits.host_bytes)}"
+
+
+def model_in_words(d: Description) -> str:
+    """Return the size of the model and of a sample, and the kind of input, in one line."""
+    return f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}"
+
+
+def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:
+    """Return a trial's peak of "device" or "host" memory as a share of its limit; None if either is missing."""
+    peak, limit = getattr(trial.measurement, f"{memory}_peak_bytes"), limits and getattr(limits, f"{memory}_bytes")
+    return None if peak is None or not limit else float(peak / limit)
+
+
+def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
+    """Return a trial's peak of "device" or "host" memory, and its share of the limit; a dash without a reading."""
+    peak, share = getattr(trial.measurement, f"{memory}_peak_bytes"), peak_share(trial, limits, memory)
+    return NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
 
 
 def share_on_each(record: TuneRecord) -> str:
@@ -58,19 +67,3 @@ def cell_outcome(cell: Cell) -> str:
     if cell.result is not None:
         return f"fastest: {cell.result.config}, {format_rate(cell.result.samples_per_second)} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
-
-
-NONE = "–"  # text in place of a missing value
-
-
-def estimate_facts(estimate: EstimateRecord) -> dict[str, str]:
-    """Return the input and the method of an estimate, and notes on its parts."""
-    others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
-    least = footprint.absolute_error_bytes
-    error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
-    notes = f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE
-    return {
-        "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{footprint.method}; 95% of such estimates are within {error} of the measured peak",
-        "parts": notes,
-    }

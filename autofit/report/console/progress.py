@@ -1,4 +1,4 @@
-"""The progress of a tune on a terminal, in a notebook or as plain lines."""
+"""The progress of a tune on a terminal or as plain lines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from autofit.records.events import Activity, Described, Event, Notice, TrialEnde
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Trial
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds
+from autofit.records.units import counted, format_rate, format_seconds
 from autofit.report.console.tables import summarise, trial_table
-from autofit.report.console.terminal import NotebookView, Terminal
-from autofit.report.wording import limits_in_words, outcome_label
+from autofit.report.console.terminal import Terminal
+from autofit.report.wording import NONE, limits_in_words, model_in_words, outcome_label, peak_in_words
 
 _HEADER_LINES = 1  # of the table of trials
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
@@ -24,7 +24,7 @@ _CONFIRMING_RUNS = 6  # usual number of runs after the search; used to estimate 
 
 
 class Progress:
-    """Shows events as a live table on a terminal or in a notebook, and as plain lines elsewhere; shows nothing if quiet.
+    """Shows events as a live table on a terminal, and as plain lines elsewhere; shows nothing if quiet.
 
     Example:
         >>> shown = autofit.Progress(quiet=True)  # draws nothing until the summary at the end
@@ -35,8 +35,6 @@ class Progress:
         self.console = console or Terminal()
         self.is_quiet = quiet
         self._live: Live | None = None
-        self._view: NotebookView | None = None
-        self._lines: list[str] = []  # shown above the table in a notebook
         self._limits: Limits | None = None
         self._trials: list[Trial] = []
         self._activity = Activity("starting")
@@ -45,18 +43,13 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._trials, self._activity, self._deadline = [], Activity("starting"), None
-        if self.console.is_jupyter and not self.is_quiet:
-            self._view = NotebookView()
-        elif self.console.is_terminal and not self.is_quiet:
+        if self.console.is_terminal and not self.is_quiet:
             self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND)
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._activity = Activity("")
-        if self._view is not None:
-            self._view.draw(self._draw(), at_once=True)
-            self._view, self._lines = None, []
         live, self._live = self._live, None  # without it, the last drawing, which remains, has all rows
         if live is not None:
             live.stop()
@@ -90,42 +83,31 @@ class Progress:
                 left = self._time_left(event.reserved_seconds)
                 self._print_plain(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
             self._activity = event
-        if self._view is not None:
-            self._view.draw(self._draw(), at_once=isinstance(event, TrialEnded))
 
     def _described(self, event: Described) -> None:
         self._limits, self._max_trials = event.limits, event.max_trials
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds - event.seconds
         self._trials = list(event.kept)
-        d, cores = event.description, counted(event.machine.cores, "core")
-        model = f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}"
-        self._print(f"{model}; tuning {', '.join(event.knobs)}")
-        self._print(f"{event.device}, {cores}; limits: {limits_in_words(event.limits)}")
-        if d.shapes:
-            self._print(d.shapes)
+        self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
+        self._print(f"{event.device}, {counted(event.machine.cores, 'core')}; limits: {limits_in_words(event.limits)}")
+        if event.description.shapes:
+            self._print(event.description.shapes)
         if event.kept:
             self._print(f"reusing {counted(len(event.kept), 'trial')} of an earlier run")
 
     def _print_plain(self, line: str) -> None:
         """Print a line unless a live table shows the same information."""
-        if self._live is None and self._view is None:
+        if self._live is None:
             self._print(line)
 
     def _print(self, line: str) -> None:
-        if self._view is not None:
-            self._lines.append(line)
-        elif not self.is_quiet:
+        if not self.is_quiet:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
         now = Group(*self._activity_lines())
-        parts: list[RenderableType] = [Text(line) for line in self._lines]
-        if self._live is not None:
-            parts += self._last_rows(self.console.height - len(self.console.render_lines(now)))
-        elif self._trials:
-            parts.append(trial_table(self._trials, self._limits))
-        return Group(*parts, now)
+        return Group(*self._last_rows(self.console.height - len(self.console.render_lines(now))), now)
 
     def _activity_lines(self) -> list[RenderableType]:
         now = self._activity
@@ -133,13 +115,13 @@ class Progress:
             return []
         details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
         left = self._time_left(now.reserved_seconds)
-        lines = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim")]
-        return [*lines, Text(f"     why: {now.why}", style="dim")] if now.why else [*lines]
+        why = [Text(f"     why: {now.why}", style="dim")] if now.why else []
+        return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim"), *why]
 
     def _last_rows(self, lines: int) -> list[RenderableType]:
         """Return the last rows of the table and a count of the earlier trials; rich would cut off the end of more lines."""
-        if not self._trials:
-            return []
+        if self._live is None or not self._trials:  # the last drawing, which remains
+            return [trial_table(self._trials, self._limits)] if self._trials else []
         count, room = len(self._trials), lines - _HEADER_LINES
         earlier = 0 if count <= room else count - max(1, room - 1)
         table = trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)
@@ -150,8 +132,8 @@ class Progress:
         estimates = [] if self._deadline is None else [max(1.0, self._deadline - time.monotonic())]
         searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
         if searched and self._max_trials is not None:
-            confirmed = len(self._trials) - len(searched)
-            runs_left = max(0, self._max_trials - len(searched)) + max(1, _CONFIRMING_RUNS - confirmed)
+            confirming = max(1, _CONFIRMING_RUNS - (len(self._trials) - len(searched)))
+            runs_left = max(0, self._max_trials - len(searched)) + confirming
             estimates.append(runs_left * sum(searched) / len(searched))
         if not estimates:
             return ""
@@ -162,14 +144,9 @@ class Progress:
 
 def _line(trial: Trial, limits: Limits | None) -> str:
     m = trial.measurement
-    parts = [outcome_label(m.outcome)]
-    if m.samples_per_second is not None:
-        parts.append(f"{format_rate(m.samples_per_second)} samples/s")
-    for name in ("device", "host"):
-        peak, limit = getattr(m, f"{name}_peak_bytes"), limits and getattr(limits, f"{name}_bytes")
-        if peak is not None:
-            parts.append(f"{name} {format_bytes(peak)}" + (f" ({peak / limit:.0%})" if limit else ""))
-    parts.append(format_seconds(m.seconds))
+    rate = [] if m.samples_per_second is None else [f"{format_rate(m.samples_per_second)} samples/s"]
+    peaks = {memory: peak_in_words(trial, limits, memory) for memory in ("device", "host")}
+    parts = [outcome_label(m.outcome), *rate, *(f"{memory} {peak}" for memory, peak in peaks.items() if peak != NONE)]
     stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
     why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
-    return f"{stage}{trial.config}: {', '.join(parts)}{why}"
+    return f"{stage}{trial.config}: {', '.join([*parts, format_seconds(m.seconds)])}{why}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,21 +14,24 @@ from rich.text import Text
 from autofit.records.description import XLA, EstimateRecord
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import Cell, CellOutcome, SweepRecord
+from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds
-from autofit.report.choice import answers, figures, sentences
-from autofit.report.columns import Column, Field, Output, cell_columns, trial_columns, trial_rows
+from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.report.choice import figures, headlines, sentences
+from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_rows, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import NONE, cell_label, estimate_facts, limits_in_words, part_name
+from autofit.report.wording import NONE, cell_label, limits_in_words, model_in_words, peak_share
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
 _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
-_CELL_STYLES = {"ok": "green", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
-_LEFT = ("trial", "outcome", "device_peak_bytes", "host_peak_bytes", "config", "bottleneck", "host")
-_LONG = ("config", "gain", "host")  # columns whose text may wrap
-_BRIEF = ("epoch", "devices", "outputs", "not tuned", "updates", "search")  # subjects of a summary without advice
+_CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
+_TRIAL_COLUMNS = ("trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
+_LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
+_BRIEF = ("bottleneck", "epoch", "devices", "outputs", "not tuned", "updates", "search")  # of a summary without advice
+_PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
+_PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
+_XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
@@ -37,14 +39,14 @@ def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0
 
     If `no_wrap` is true, each trial takes one line, however narrow the console is.
     """
-    rows = trial_rows(trials, limits)
-    columns = trial_columns(Output.CONSOLE, rows)
     table = _grid()
-    for column in columns:
-        table.add_column(column.label, justify="left" if column.name in _LEFT else "right", no_wrap=no_wrap)
-    for row in rows[skip:]:
-        style = _TRIAL_STYLES.get(row.trial.measurement.outcome, "yellow")
-        table.add_row(*(Text(_with_bar(c.field(row)), style if c.name == "outcome" else "") for c in columns))
+    for column in _TRIAL_COLUMNS:
+        table.add_column(column, justify="left" if column in TEXTS else "right", no_wrap=no_wrap)
+    for trial, row in list(zip(trials, trial_rows(trials, limits), strict=True))[skip:]:
+        shares = {memory: peak_share(trial, limits, memory) for memory in ("device", "host")}
+        texts = row | {memory: _bar(share) for memory, share in shares.items() if share is not None}
+        style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
+        table.add_row(*(Text(texts[column], style if column == "outcome" else "") for column in _TRIAL_COLUMNS))
     return table
 
 
@@ -52,21 +54,22 @@ def _grid(padding: int = 1) -> Table:
     return Table(box=None, padding=(0, padding, 0, 0), pad_edge=False)
 
 
-def _with_bar(field: Field) -> str:
-    if field.share is None:
-        return field.text
-    full = min(_BAR_CHARACTERS, round(field.share * _BAR_CHARACTERS))
-    return f"{'█' * full}{'░' * (_BAR_CHARACTERS - full)} {field.share:.0%}"
+def _bar(share: float) -> str:
+    full = min(_BAR_CHARACTERS, round(share * _BAR_CHARACTERS))
+    return f"{'█' * full}{'░' * (_BAR_CHARACTERS - full)} {share:.0%}"
 
 
 def sweep_table(record: SweepRecord) -> Group:
     """Return a table with a row for each cell (values, fastest config, rate, memory, bottleneck), and list the failures."""
-    table, columns = _grid(), cell_columns(record, Output.CONSOLE)
+    table, rows = _grid(), cell_rows(record)[:_MOST_ROWS]
+    unused = {OWN_BATCH, "" if record.hosts else "tuned on"}  # 80 columns have no room for the first one
+    columns = [column for column in (rows[0] if rows else ()) if column not in unused]
+    axes = columns[: len(record.axes)]
     for column in columns:
-        is_left, is_long = column.name in (*record.axes, *_LEFT), column.name in (*record.axes, *_LONG)
-        table.add_column(column.label, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
-    for cell in record.cells[:_MOST_ROWS]:
-        table.add_row(*_cell_texts(cell, columns))
+        is_left, is_long = column in (*axes, *TEXTS), column in (*axes, *_LONG)
+        table.add_column(column, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
+    for cell, row in zip(record.cells, rows, strict=False):
+        table.add_row(*(Text(row[name], _CELL_STYLES[cell.outcome] if name == FASTEST else "") for name in columns))
     problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
     failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in problems[:_MOST_ROWS]]
     outcomes = [cell.outcome for cell in record.cells]
@@ -75,14 +78,6 @@ def sweep_table(record: SweepRecord) -> Group:
     more = len(record.cells) - _MOST_ROWS
     cut = [Text(f"… and {counted(more, 'more cell')}, in the CSV file", style="dim")] if more > 0 else []
     return Group(table, *cut, *failures, Text(total))
-
-
-def _cell_texts(cell: Cell, columns: Sequence[Column[Cell]]) -> list[Text]:
-    """Return the fields of a cell; if it has no result, its outcome replaces the config."""
-    if cell.result is not None:
-        return [Text(column.field(cell).text) for column in columns]
-    outcome = Text(cell.outcome, style=_CELL_STYLES[cell.outcome])
-    return [outcome if c.name == "config" else Text(c.field(cell).text.removeprefix(NONE)) for c in columns]
 
 
 def labelled(rows: Iterable[tuple[str, str]]) -> Table:
@@ -94,32 +89,19 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
-    """Return the key figures of a result and the lines to paste; `with_advice` adds the sentences of advice."""
-    texts = sentences(record)
+    """Return the answers of a tune, what is to say about them, and the lines to paste; `with_advice` adds advice."""
+    texts, shown = sentences(record), headlines(record)
     texts.pop("learning rate", None)  # the sources of the factor that the answers name: for the page
-    texts["search"] += f"; {counted(len(record.searched), 'trial')}, {format_seconds(record.seconds)} in all"
     rows = [
-        ("baseline", _baseline(record)),
-        *((figure.label, str(figure)) for figure in figures(record)),
+        ("baseline", texts.pop("baseline")),
+        *((headline.label, str(headline)) for headline in shown),
+        *figures(record, record.fastest).items(),
         *((subject, text) for subject, text in texts.items() if with_advice or subject in _BRIEF),
     ]
     blocks: list[Any] = [labelled(rows)]
-    shown = answers(record)
-    for answer in shown:
-        name = "result.fit_kwargs" if answer is record.fastest else "result.same_batch.fit_kwargs"
-        which = "it" if len(shown) == 1 else "the fastest" if answer is record.fastest else "your batch size"
-        where = f" ({name} and so on)" if len(shown) > 1 else ""
-        code = Text(render(record, answer), no_wrap=True, overflow="ignore")
-        blocks += [f"\nTo {record.call_source.verb} with {which}{where}:\n", code]
+    for headline in shown:
+        blocks += [f"\n{headline.use}:\n", Text(render(record, headline.answer), no_wrap=True, overflow="ignore")]
     return Group(*blocks)
-
-
-def _baseline(record: TuneRecord) -> str:
-    """Return the baseline, with the median rate of its confirming runs."""
-    baseline = record.speedup.baseline
-    runs = (run.measurement.samples_per_second for run in record.runs if run.config == baseline)
-    rates = [rate for rate in runs if rate]
-    return f"{baseline}: {format_rate(statistics.median(rates))} samples/s" if rates else str(baseline)
 
 
 def summarise(record: TuneRecord, console: Console) -> None:
@@ -130,12 +112,16 @@ def summarise(record: TuneRecord, console: Console) -> None:
 
 def estimate_table(estimate: EstimateRecord) -> Group:
     """Show the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
-    d = estimate.description
+    others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
+    least = footprint.absolute_error_bytes
+    error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
     facts = {
-        "model": f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}",
+        "model": model_in_words(estimate.description),
         "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
         "limits": limits_in_words(estimate.limits),
-        **estimate_facts(estimate),
+        "input": str(others) if others.values() else estimate.description.input_kind,
+        "method": f"{footprint.method}; 95% of such estimates are within {error} of the measured peak",
+        "parts": f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE,
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}
@@ -179,14 +165,18 @@ def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
         if gpu.problem:
             yield f"{gpu.gpu}: {gpu.problem}"
         if gpu.recomputes_from:
-            where, what = f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on", "instead of keeping them"
-            yield f"{where}, XLA computes values again {what}: steps are slower, and larger batches may fit"
+            yield (
+                f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on, XLA computes values again instead of "
+                "keeping them: steps are slower, and larger batches may fit"
+            )
     count = estimate.description.sample_count
     if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
         yield f"The data has {count:,} samples, so no larger batch was tried."
     if estimate.footprint.method.startswith(XLA):
-        lacking = "Not included: workspaces of cuDNN, and what the first step tries"
-        yield f"{lacking}. The largest batch leaves room for the error stated above."
+        yield (
+            "Not included: workspaces of cuDNN, and what the first step tries. The largest batch leaves room for the error "
+            "stated above."
+        )
 
 
 def estimate_as_json(estimate: EstimateRecord) -> str:
@@ -212,5 +202,6 @@ def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None
     table.add_row(Text(title, style="bold"))
     for name in parts[0]:
         if any(part[name] for part in parts):
-            table.add_row(f"  {part_name(name)}", *(format_bytes(part[name]) for part in parts))
+            label = _PART_NAMES.get(name, name.replace("_", " "))
+            table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
     table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)

@@ -1,190 +1,260 @@
-"""Plots: throughput and memory of a tune, and the rates of the cells of a sweep."""
+"""Plots of a page: rate and memory of a tune against the batch size, and the rates of the cells of a sweep."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from autofit.records.result import TuneLog, TuneRecord
+from autofit.records.result import Answer, TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate, format_spread
-from autofit.report.html import style
-from autofit.report.html.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, MemoryScale, Plot
-from autofit.report.wording import cell_label
+from autofit.report.choice import baseline, headlines
+from autofit.report.columns import trial_rows
+from autofit.report.wording import NONE, cell_label, limits_in_words, peak_share
 
-_RATE_CAPTION = (
-    "Every point is measured. The rate of {} cannot exceed the lower of two rates: that of the model alone, which runs on "
-    "one batch repeatedly, and that of the input alone, without a model."
-)
+Point = tuple[Any, Any, str]  # x, y, and the text that is shown while the pointer is on it
+
+# Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
+_BLUE, _ORANGE, _GREEN, _VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+_SKY, _PURPLE, _BLACK = "#56B4E9", "#CC79A7", "#000000"
+
+_LOOK = Path(__file__).parent / "templates" / "plot.json"
+# multiple of the highest reading up to which a limit or ceiling is drawn; a higher one would flatten everything else, so
+# the caption names it instead
+_FAR = 3.0
+_HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
 _EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
-_OTHERS = "trials with other settings"
+_HEIGHT_PIXELS = 420  # of a plot with two numeric axes
+_FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
+_ROW_PIXELS = 30
+_HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
+_HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
-_NUMBER_CHARACTERS = 6  # characters of a shortened label that are its ellipsis and its number
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
+_IN_TITLE = ("trial", "batch", "workers", "queue")  # columns whose texts are in the title of a hover text
+_OUTLINED = {"star": 18, "diamond": 13, "x": 12}  # symbols with an outline, and their sizes in pixels
+_MARK_PIXELS = 11
+_ERROR_BARS = {"type": "data", "thickness": 1.5, "width": 5}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A section of the page: a figure for plotly and its caption."""
+
+    name: str
+    title: str
+    caption: str
+    figure: dict[str, Any]
 
 
 def throughput(log: TuneLog) -> Plot | None:
-    """Plot the throughput against the batch size; return None if no rate was measured.
-
-    The plot answers "which batch size and how many workers are fastest, and what limits the rate?".
-    """
+    """Plot the rate of each trial and the two rates that bound it; return None if no rate was measured."""
     rated = [trial for trial in log.trials if trial.samples_per_second and trial.config.batch_size]
     if not rated:
         return None
-    ceilings = {
-        "model alone": [rate for trial in rated if (rate := trial.measurement.compute_samples_per_second)],
-        "input alone": [rate for trial in rated if (rate := trial.measurement.input_samples_per_second)],
-    }
-    reached = max(trial.samples_per_second for trial in rated)
-    near = [rate for rates in ceilings.values() for rate in rates if rate <= style.FAR * reached]
-    final = log.samples_per_second if isinstance(log, TuneRecord) else 0.0
-    top = style.HEADROOM * max(reached, final, *near)
-    caption = _RATE_CAPTION.format(log.call_source.call)
-    for part, rates in ceilings.items():
-        if rates and min(rates) > top:
-            caption += f" The {part} reaches {format_rate(min(rates))} samples/s or more, which is above the plot."
-    setting, same, others = _by_setting(log, rated)
-    steps = {trial.config.steps_per_execution for trial in same}
-    like_chosen = [trial for trial in rated if trial.config.steps_per_execution in steps]
-    ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
-    failed = [t for t in log.trials if t.measurement.outcome is not Outcome.OK and t not in ooms]
-    chosen = []
-    if isinstance(log, TuneRecord) and log.config.batch_size:
-        name = "chosen, confirmed" if log.fastest.confirmed else "chosen"
-        hover = style.hover(f"{name}: {log.config}", [f"{format_rate(log.samples_per_second)} samples/s"])
-        chosen = [style.marks(name, [log.config.batch_size], [log.samples_per_second], [hover], "star", VERMILION)]
-    traces = [
-        _lines("model alone", like_chosen, "compute_samples_per_second", ORANGE, "dash", "triangle-up-open"),
-        _lines("input alone", same, "input_samples_per_second", GREEN, "dot", "square-open"),
-        _rate_marks(_OTHERS, others, "circle-open", SKY),
-        _rate_marks(setting, same, "circle", BLUE, mode="lines+markers"),
-        *chosen,
-        style.trial_marks("out of memory", ooms, lambda trial: 0.0, "x", VERMILION),
-        style.trial_marks("timeout, crash or error", failed, lambda trial: 0.0, "cross", PURPLE),
+    rated.sort(key=lambda trial: trial.config.batch_size or 0)
+    best = log.config if isinstance(log, TuneRecord) else max(rated, key=attrgetter("samples_per_second")).config
+    same = [trial for trial in rated if _is_like(trial.config, best)]
+    others = [trial for trial in rated if trial not in same]
+    of_model = [trial for trial in rated if trial.config.steps_per_execution == best.steps_per_execution]
+    ceilings = [
+        _ceiling("model alone", of_model, "compute_samples_per_second", "triangle-up-open", _ORANGE, "dash"),
+        _ceiling("input alone", same, "input_samples_per_second", "square-open", _GREEN, "dot"),
     ]
-    y_axis = {"title": "samples/s", "range": [-0.04 * top, top], "tickformat": ",~r"}
-    drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=y_axis)
+    marked = _marked(log)
+    reached = max([trial.samples_per_second for trial in rated])
+    near = [rate for ceiling in ceilings for rate in ceiling["y"] if rate <= _FAR * reached]
+    top = _HEADROOM * max([reached, *near, *(answer.samples_per_second * (1 + _spread(answer)) for _, answer in marked)])
+    caption = (
+        f"Every point is measured. {log.call_source.call} cannot be faster than the model alone, which runs on one batch "
+        "again and again, nor than the input alone, without a model."
+    )
+    for ceiling in ceilings:
+        if ceiling["y"] and (lowest := min(ceiling["y"])) > top:
+            caption += f" The {ceiling['name']} reaches {format_rate(lowest)} samples/s or more, which is above the plot."
+    ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
+    failed = [trial for trial in log.trials if trial.measurement.outcome is not Outcome.OK and trial not in ooms]
+    setting = replace(best, batch_size=None)
+    name = "trials" if setting in (FitConfig(), FitConfig(steps_per_execution=1)) else f"trials with {setting}"
+    traces = [
+        *ceilings,
+        _marks("trials with other settings", [_point(t, t.samples_per_second) for t in others], "circle-open", _SKY),
+        _marks(name, [_point(t, t.samples_per_second) for t in same], "circle", _BLUE, mode="lines+markers"),
+        _marks("out of memory", [_point(t, 0.0) for t in ooms], "x", _VERMILION),
+        _marks("timeout, crash or error", [_point(t, 0.0) for t in failed], "cross", _PURPLE),
+        *(_answer(label, answer, [answer.samples_per_second], _spread(answer)) for label, answer in marked),
+    ]
+    y_axis = {"title": {"text": "samples/s"}, "range": [-0.04 * top, top], "tickformat": ",~r"}
+    drawn = _figure(traces, xaxis=_batch_axis(traces), yaxis=y_axis)
     return Plot("throughput", "Throughput against batch size", caption, drawn)
 
 
-def _lines(name: str, trials: Sequence[Trial], field: str, color: str, dash: str, symbol: str) -> dict[str, Any]:
-    """Return a line through the highest reading at each batch size."""
-    rate = attrgetter(f"measurement.{field}")
-    best: dict[int, float] = {}
-    for trial in trials:
-        if rate(trial) and trial.config.batch_size:
-            best[trial.config.batch_size] = max(rate(trial), best.get(trial.config.batch_size, 0.0))
-    sizes = sorted(best)
-    hover = [style.hover(name, [f"batch {size}: {format_rate(best[size])} samples/s"]) for size in sizes]
-    look = {"mode": "lines+markers", "line": {"color": color, "dash": dash, "width": 2}}
-    return style.marks(name, sizes, [best[size] for size in sizes], hover, symbol, color, **look)
+def _is_like(config: FitConfig, best: FitConfig) -> bool:
+    """Return whether only the batch size tells a config from the best one; without a queue, few knobs have an effect."""
+    is_direct = not (config.has_queue or best.has_queue)
+    is_equal = replace(config, batch_size=best.batch_size) == best
+    return is_equal or (is_direct and config.steps_per_execution == best.steps_per_execution)
 
 
-def _rate_marks(name: str, trials: Sequence[Trial], symbol: str, color: str, **more: Any) -> dict[str, Any]:
-    rate = attrgetter("samples_per_second")
-    spreads = [rate(trial) * (trial.measurement.spread or 0.0) for trial in trials]
-    error_bars = {"type": "data", "array": spreads, "color": color, "thickness": 1.2, "width": 3}
-    line = {"line": {"color": color, "width": 2}}
-    return style.trial_marks(name, trials, rate, symbol, color, error_y=error_bars, **line, **more)
+def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
+    """Return the configs to mark, each with its label: the baseline, with the interval of its runs, and the answers."""
+    if not isinstance(log, TuneRecord):
+        return []
+    answers = [(headline.label, headline.answer) for headline in headlines(log)]
+    if (ran := baseline(log)) is None:
+        return answers
+    from autofit.records.intervals import pooled_half_width  # loads SciPy: only when a report is drawn
+
+    rates: dict[FitConfig, list[float]] = {ran.config: []}
+    for run in log.runs:
+        if run.samples_per_second:
+            rates.setdefault(run.config, []).append(math.log(run.samples_per_second))
+    half_width = pooled_half_width(*rates.values())
+    return [("baseline", replace(ran, spread=math.expm1(min(half_width, 1.0)))), *answers]
 
 
-def memory(log: TuneLog, which: str) -> Plot | None:
-    """Plot "device" or "host" memory against the batch size; return None if there is no reading.
+def _spread(answer: Answer) -> float:
+    """Return the relative half-width of the interval to draw; 0 if there is none, or if it is so wide as to say nothing."""
+    return answer.spread if answer.spread is not None and answer.spread < 1 else 0.0
 
-    The plot answers "how much memory does a batch size take, and how near is the limit?".
-    """
-    name, limit = f"{which}_peak_bytes", log.limits.device_bytes if which == "device" else log.limits.host_bytes
-    sized, out_of_memory = [t for t in log.trials if t.config.batch_size], Outcome(f"{which}_oom")
-    read = [t for t in sized if t.measurement.outcome is Outcome.OK and getattr(t.measurement, name) is not None]
-    ooms = [trial for trial in sized if trial.measurement.outcome is out_of_memory]
-    if not (read or ooms):
+
+def memory(log: TuneLog) -> Plot | None:
+    """Plot the peaks of device and host memory as shares of their limits; return None if there is no reading."""
+    sized = [trial for trial in (*log.searched, *log.runs) if trial.config.batch_size]
+    traces = []
+    for which, symbol, color in (("device", "circle", _BLUE), ("host", "square-open", _GREEN)):
+        shares = [(trial, peak_share(trial, log.limits, which)) for trial in sized]
+        ran = [_point(trial, share) for trial, share in shares if trial.measurement.outcome is Outcome.OK and share]
+        full = [(trial, share) for trial, share in shares if trial.measurement.outcome == f"{which}_oom"]
+        ooms = [_point(trial, max(1.0, share or 0.0)) for trial, share in full]
+        traces += [_marks(f"{which} memory", ran, symbol, color), _marks(f"out of {which} memory", ooms, "x", _VERMILION)]
+    heights = [height for trace in traces for height in trace["y"]]
+    if not heights:
         return None
-    scale = MemoryScale.of(max(_reading_bytes(trial, which, limit) for trial in (*read, *ooms)), limit)
-    setting, same, others = _by_setting(log, read)
-
-    def height(trial: Trial) -> float:
-        return _reading_bytes(trial, which, limit) / scale.unit_bytes
-
-    line = {"mode": "lines+markers", "line": {"color": BLUE, "width": 2}}
-    traces = [
-        style.trial_marks(_OTHERS, others, height, "circle-open", SKY),
-        style.trial_marks(setting, same, height, "circle", BLUE, **line),
-        style.trial_marks("out of memory", ooms, height, "x", VERMILION),
-        scale.limit_line(_edges(log)),
-    ]
-    drawn = style.figure(traces, xaxis=style.batch_axis(*_edges(log)), yaxis=scale.axis(f"{which} memory"))
-    return Plot(f"memory-{which}", f"{which.capitalize()} memory against batch size", scale.sentence(), drawn)
-
-
-def _reading_bytes(trial: Trial, which: str, limit_bytes: int | None) -> int:
-    """Return the peak in bytes; for a trial that ran out of memory, its highest reading or the limit, whichever is more."""
-    peak = getattr(trial.measurement, f"{which}_peak_bytes") or 0
-    if trial.measurement.outcome is Outcome.OK:
-        return int(peak)
-    last = trial.measurement.evidence.last_host_bytes if which == "host" else None
-    return max(peak, last or 0, limit_bytes or 0)
-
-
-def _by_setting(log: TuneLog, trials: Sequence[Trial]) -> tuple[str, list[Trial], list[Trial]]:
-    """Return a label for the trials with the knobs of the chosen or fastest config, these, and the others, by size."""
-    config = log.config if isinstance(log, TuneRecord) else max(log.trials, key=attrgetter("samples_per_second")).config
-    setting = replace(config, batch_size=None)
-
-    def is_same(other: FitConfig) -> bool:
-        if other.steps_per_execution != setting.steps_per_execution:
-            return False
-        return not (other.has_queue or setting.has_queue) or replace(other, batch_size=None) == setting
-
-    trials = sorted(trials, key=lambda trial: trial.config.batch_size or 0)
-    same = [trial for trial in trials if is_same(trial.config)]
-    is_plain = setting in (FitConfig(), FitConfig(steps_per_execution=1))
-    name = "trials" if is_plain else f"trials with {setting}"
-    return name, same, [trial for trial in trials if trial not in same]
-
-
-def _edges(log: TuneLog) -> tuple[float, float]:
-    sizes = [trial.config.batch_size for trial in log.trials if trial.config.batch_size]
-    return min(sizes) / _EDGE, max(sizes) * _EDGE
+    for label, answer in _marked(log):
+        peaks = ((answer.device_peak_bytes, log.limits.device_bytes), (answer.host_peak_bytes, log.limits.host_bytes))
+        traces.append(_answer(label, answer, [peak / limit for peak, limit in peaks if peak and limit]))
+    x_axis, caption = _batch_axis(traces), f"Limits: {limits_in_words(log.limits)}."
+    top = _HEADROOM * (max(heights) if max(heights) * _FAR < 1 else max(1.0, *heights))
+    if top < 1:
+        caption += " All peaks are far below, so the line of the limit is above the plot."
+    look = {"mode": "lines", "line": {"color": _VERMILION, "dash": "longdash", "width": 2}, "hoverinfo": "skip"}
+    ends = [10**end for end in x_axis["range"]] if top > 1 else []
+    traces.append({"type": "scatter", "name": "limit", "x": ends, "y": [1.0, 1.0], **look})
+    y_axis = {"title": {"text": "share of the limit"}, "range": [0, top], "tickformat": ".0%" if top > 0.1 else ".1%"}
+    return Plot("memory", "Peak memory against batch size", caption, _figure(traces, xaxis=x_axis, yaxis=y_axis))
 
 
 def cell_rates(record: SweepRecord) -> Plot | None:
-    """Plot the rate of each cell as a bar, in samples per second; return None if no cell has a result.
-
-    The plot answers "which cell is fastest, and by how much?".
-    """
-    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
+    """Plot the rate of each cell as a bar; return None if no cell has a result."""
+    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome is not CellOutcome.WAITING}
     rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
-    failed = {label: cell for label, cell in shown.items() if label not in rated}
     if not rated:
         return None
-    heights, spreads, hover = [], [], []
-    for label, result in rated.items():
-        heights.append(result.samples_per_second)
-        spreads.append(result.samples_per_second * (result.spread or 0.0))
-        interval = "" if result.spread is None else f" {format_spread(result.spread)}"
-        rate = f"{format_rate(result.samples_per_second)} samples/s{interval}"
-        lines = [str(result.config), rate, f"bottleneck: {result.bottleneck}"]
-        hover.append(style.hover(cell_label(shown[label].values), lines))
-    error_bars = {"type": "data", "array": spreads, "color": BLACK, "thickness": 1.2}
-    crosses = [style.hover(cell_label(cell.values), [cell.outcome, cell.problem]) for cell in failed.values()]
-    traces = [
-        style.bars("rate", heights, [*rated], hover, error_x=error_bars, showlegend=False),
-        style.marks("no result", [0.0] * len(failed), [*failed], crosses, "x", VERMILION),
-    ]
-    highest = max(rate + spread for rate, spread in zip(heights, spreads, strict=True))
-    x_axis = {"title": "samples/s", "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
-    caption = "Each bar is the confirmed rate of a cell's fastest configuration."
+    rates = [result.samples_per_second for result in rated.values()]
+    spreads = [rate * _spread(result.fastest) for rate, result in zip(rates, rated.values(), strict=True)]
+    hover = [_cell_hover(shown[label]) for label in rated]
+    failed = [(0.0, label, _cell_hover(cell)) for label, cell in shown.items() if label not in rated]
+    bars = {"type": "bar", "name": "rate", "x": rates, "y": [*rated], "hovertext": hover, "orientation": "h"}
+    bars |= {"marker": {"color": _BLUE}, "error_x": {**_ERROR_BARS, "array": spreads}, "showlegend": False}
+    highest = max(rate + spread for rate, spread in zip(rates, spreads, strict=True))
+    x_axis = {"title": {"text": "samples/s"}, "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
+    y_axis = {"type": "category", "categoryorder": "array", "categoryarray": [*shown], "ticks": "", "rangemode": "normal"}
+    y_axis |= {"range": [len(shown) - 0.4, -0.6], "tickfont": {"size": 12}}
+    caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
     caption += " A cross marks a cell without a result." if failed else ""
-    drawn = style.rows(traces, [*shown], barmode="overlay", bargap=0.3, xaxis=x_axis)
+    traces = [bars, _marks("no result", failed, "x", _VERMILION)]
+    pixels = _FRAME_PIXELS + _ROW_PIXELS * len(shown)
+    drawn = _figure(traces, pixels, bargap=0.3, xaxis=x_axis, yaxis=y_axis)
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
 
 
 def _row_label(cell: Cell, number: int) -> str:
-    text = cell_label(cell.values)
-    cut = f"{text[: _LABEL_CHARACTERS - _NUMBER_CHARACTERS]}… ({number})"
-    return html.escape(text if len(text) <= _LABEL_CHARACTERS else cut)
+    label = cell_label(cell.values)
+    return html.escape(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 6]}… ({number})")
+
+
+def _cell_hover(cell: Cell) -> str:
+    lines = [cell.outcome, cell.problem]
+    if cell.result is not None:
+        lines = [str(cell.result.config), _rate(cell.result.fastest), f"bottleneck: {cell.result.bottleneck}"]
+    return _hover(cell_label(cell.values), lines)
+
+
+def _figure(traces: Iterable[dict[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> dict[str, Any]:
+    """Return a figure for plotly, without the traces that have no points."""
+    look = json.loads(_LOOK.read_text(encoding="utf-8"))
+    return {"data": [trace for trace in traces if trace["x"]], "layout": {"template": look, "height": height, **layout}}
+
+
+def _batch_axis(traces: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return a logarithmic axis for the batch sizes of these traces, with ticks at powers of two."""
+    sizes = [size for trace in traces for size in trace["x"]]
+    lowest, highest = min(sizes) / _EDGE, max(sizes) * _EDGE
+    powers = [2**k for k in range(math.floor(math.log2(lowest)), math.ceil(math.log2(highest)) + 1)]
+    shown = powers[:: max(1, len(powers) // 8)]
+    scale = {"type": "log", "range": [math.log10(lowest), math.log10(highest)], "rangemode": "normal"}
+    ticks = {"tickvals": shown, "ticktext": [f"{value:,}" for value in shown]}
+    return {"title": {"text": "batch size (samples)"}, **scale, **ticks}
+
+
+def _marks(name: str, points: Sequence[Point], symbol: str, color: str, **more: Any) -> dict[str, Any]:
+    """Return a trace of markers."""
+    x, y, hover = ([point[part] for point in points] for part in range(3))
+    outline = {"width": 1, "color": _BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
+    marker = {"symbol": symbol, "color": color, "size": _OUTLINED.get(symbol, _MARK_PIXELS), "line": outline}
+    data = {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "hovertext": hover}
+    return {**data, "marker": marker, "cliponaxis": symbol != "x", **more}
+
+
+def _ceiling(name: str, trials: Iterable[Trial], reading: str, symbol: str, color: str, dash: str) -> dict[str, Any]:
+    """Return a line through the highest reading at each batch size."""
+    highest: dict[int, float] = {}
+    for trial in trials:
+        size, rate = trial.config.batch_size or 0, getattr(trial.measurement, reading)
+        if rate:
+            highest[size] = max(rate, highest.get(size, 0.0))
+    points = [
+        (size, rate, _hover(name, [f"batch {size}: {format_rate(rate)} samples/s"])) for size, rate in highest.items()
+    ]
+    return _marks(name, points, symbol, color, mode="lines+markers", line={"dash": dash})
+
+
+def _answer(label: str, answer: Answer, heights: Sequence[float], spread: float = 0.0) -> dict[str, Any]:
+    """Return a trace that marks the baseline or an answer; `spread` is half of its error bar, relative to the height."""
+    symbol, color = {"baseline": ("diamond", _BLACK), "fastest": ("star", _VERMILION)}.get(label, ("star", _SKY))
+    name = label if answer.confirmed else f"{label}, not confirmed"
+    hover = _hover(f"{name}: {answer.config}", [_rate(answer)])
+    points = [(answer.config.batch_size, height, hover) for height in heights if answer.config.batch_size]
+    return _marks(name, points, symbol, color, error_y={**_ERROR_BARS, "array": [spread * height for height in heights]})
+
+
+def _rate(answer: Answer) -> str:
+    return f"{format_rate(answer.samples_per_second)} samples/s" + (
+        f" {format_spread(answer.spread)}" if answer.spread else ""
+    )
+
+
+def _point(trial: Trial, y: float) -> Point:
+    """Return the point of a trial, whose hover text has its outcome, its readings and why it was tried."""
+    (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
+    failed = trial.measurement.outcome is not Outcome.OK
+    lines = [evidence.reason + (f" ({evidence.phase.label})" if evidence.phase else "")] if failed else []
+    lines += [f"{column}: {text}" for column, text in row.items() if column not in _IN_TITLE and text != NONE]
+    lines += [f"why: {trial.why}"] if trial.why else []
+    return trial.config.batch_size or 0, y, _hover(str(trial.config), lines)
+
+
+def _hover(title: str, lines: Sequence[str]) -> str:
+    """Return hover text, escaped so that texts from the user's code cannot become markup."""
+    wrapped = [html.escape(part) for text in lines for part in textwrap.wrap(text, _HOVER_CHARACTERS)[:_HOVER_LINES]]
+    return "<br>".join([f"<b>{html.escape(title)}</b>", *wrapped])

@@ -9,7 +9,6 @@ from autofit.records.result import Answer, Bottleneck, CallSource, FailedTune, S
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
-from autofit.report.columns import Output, cell_columns
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
 CALL_SOURCE = CallSource(
@@ -22,16 +21,12 @@ CALL_SOURCE = CallSource(
 )
 LIMITS = Limits(150 * MIB, 8192 * MIB)
 BASELINE, CHOSEN = FitConfig(32, 1, 10, False), FitConfig(64, 4, 32, False)
+OWN = FitConfig(32, 2, 2, False)
+STAGES = {BASELINE: Stage.BASELINE, OWN: Stage.CHOSEN, CHOSEN: Stage.CHOSEN}
 TRIED = (
-    FitConfig(8, 1, 10, False), FitConfig(32, 2, 2, False), FitConfig(80, 4, 32, True), FitConfig(64, 4, 32, True),
+    FitConfig(8, 1, 10, False), OWN, FitConfig(80, 4, 32, True), FitConfig(64, 4, 32, True),
     FitConfig(72, 2, 32, True), FitConfig(64, 1, 10, False), CHOSEN,
 )  # fmt: skip  # one item a line would be longer, not clearer
-
-
-def shown_cells(sweep, output=Output.PAGE):
-    """The fields of each cell by the label of the column."""
-    columns = cell_columns(sweep, output)
-    return [{column.label: column.field(row) for column in columns} for row in sweep.cells]
 
 
 def trial(config, why=""):
@@ -70,6 +65,24 @@ def record():
         input_samples_per_second=chosen.input_samples_per_second,
         stop_reason="all trials are spent",
     )
+
+
+@pytest.fixture(scope="package")
+def two_answers(record):
+    """The same tune with an answer at the own batch size, and runs of it."""
+    speedup = Speedup(BASELINE, Outcome.OK, 1.48, 1.41, 1.56, 3)
+    (ran,) = (trial for trial in record.trials if trial.config == OWN)
+    own = replace(
+        record.fastest,
+        config=OWN,
+        samples_per_second=ran.samples_per_second,
+        device_peak_bytes=ran.measurement.device_peak_bytes,
+        host_peak_bytes=ran.measurement.host_peak_bytes,
+        speedup=speedup,
+        data_kwargs=OWN.values(),
+    )
+    runs = tuple(replace(trial(config), stage=stage) for config, stage in STAGES.items() for _ in range(3))
+    return replace(record, same_batch=own, runs=runs)
 
 
 @pytest.fixture(scope="package")

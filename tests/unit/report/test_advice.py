@@ -89,7 +89,6 @@ def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_p
         text = choice.bottleneck_sentence(slow)
         assert (slow.bottleneck, numbers(text)) == (bottleneck, shown)
         assert ("rate of fit" in text) == (len(shown) < 2)
-        assert numbers(choice.figures(slow)[-1].note) == shown
 
 
 def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
@@ -166,9 +165,7 @@ def test_the_rules_for_the_learning_rate_are_given_where_an_update_averages_more
     assert numbers(text)[:2] == ["128", "32"]
     for optimizer, factor in (("SGD", "with SGD try 4 times"), ("Adam", "with Adam try 2 times"), ("", "try 2 times")):
         described = with_fields(larger, description=replace(larger.description, optimizer=optimizer))
-        assert factor in choice.gain(described).note
-    kept = choice.advice(with_fields(larger, optimizer_kwargs={"gradient_accumulation_steps": 4}))["learning rate"]
-    assert numbers(kept) == []
+        assert factor in choice.headline(described).note
     requested = choice.advice(with_fields(larger, effective_batch_size=64))["learning rate"]
     assert numbers(requested) == ["64"]
     assert "learning rate" not in choice.advice(with_fields(larger, config=FitConfig(32)))

@@ -10,7 +10,6 @@ from autofit.records.sweep import Cell
 from autofit.report import columns
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files
-from tests.unit.report.conftest import shown_cells
 
 WIDTH = 80
 
@@ -27,17 +26,27 @@ def printed(record):
 
 def test_the_hosts_are_a_column_where_there_are_several(sweep, tmp_path):
     assert "tuned on" not in printed(sweep)
-    assert "tuned on" not in shown_cells(sweep)[0]
     cells = [replace(cell, host=f"host{n}") for n, cell in enumerate(sweep.cells)]
     there = replace(sweep, cells=tuple(cells))
     text = printed(there)
     assert "host0" in text.splitlines()[1]
-    assert [row["tuned on"].text for row in shown_cells(there)] == [cell.host for cell in cells]
+    assert [row["tuned on"] for row in columns.cell_rows(there)] == [cell.host for cell in cells]
     result_files.save_sweep(there, tmp_path / "sweep.json", columns.as_csv(there))
     loaded = result_files.load(tmp_path / "sweep.json").cells
     assert [cell.host for cell in loaded] == [cell.host for cell in cells]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     assert [row["host"] for row in rows] == [cell.host for cell in cells]
+
+
+def test_a_cell_with_two_answers_has_both_gains(sweep, two_answers):
+    row = columns.cell_rows(replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers),)))[0]
+    assert (row["at your batch"], row["gain"]) == ("1.48x", "2.22x")
+
+
+def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep):
+    cell = Cell({"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed")
+    (row,) = columns.cell_rows(replace(sweep, cells=(cell,)))
+    assert (row["data_kwargs.memory"], row["width"], row["memory"]) == ("0.5", "8", "")
 
 
 def test_of_thousands_of_cells_the_table_shows_some_hundred(sweep):

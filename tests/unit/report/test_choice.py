@@ -36,7 +36,7 @@ def outputs(record, sweep):
         "page": page.render(record).partition("<script")[0],
         "notebook": page.compact(record),
         "table of a sweep": str(SweepResult(**vars(swept))),
-        "page of a sweep": page.compact(swept),
+        "page of a sweep": page.render(swept).partition("<script")[0],
     }
     return {name: " ".join(text.split()) for name, text in texts.items()}
 
@@ -63,7 +63,7 @@ def test_a_loss_is_shown_by_its_ratio_and_interval(record, sweep):
     loss = Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3)
     slower = with_fields(record, speedup=loss)
     assert (loss.is_loss, loss.is_shown) == (True, False)
-    assert choice.gain(slower).value == "0.58x (0.51 to 0.66)"
+    assert choice.headline(slower).gain == "0.58x (0.51 to 0.66)"
     assert all("0.58" in text for text in outputs(slower, sweep).values())
 
 
@@ -81,19 +81,19 @@ def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, sweep
     challenger = Challenger(CHOSEN, 1990.0, speedup)
     kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=SHOWN, challenger=challenger))
     kept = with_fields(kept, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
-    shown = choice.gain(kept)
-    assert shown.value == choice.NO_GAIN
-    assert all(fact in shown.note for fact in (*facts, str(BASELINE), str(CHOSEN)))
+    shown = choice.headline(kept)
+    assert shown.gain == choice.NO_GAIN
+    assert all(fact in str(shown) for fact in (*facts, str(BASELINE), str(CHOSEN)))
     assert all("no gain shown" in text for text in outputs(kept, sweep).values())
 
 
 def test_a_baseline_that_failed_or_is_the_choice_is_no_gain(record):
     failed = with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM))
-    assert choice.gain(failed).value == choice.NONE
-    assert "device OOM" in choice.gain(failed).note
+    assert choice.headline(failed).gain == choice.NONE
+    assert "device OOM" in choice.headline(failed).note
     same = with_fields(record, config=BASELINE, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
-    assert choice.gain(same).value == choice.NO_GAIN
-    assert str(BASELINE) in choice.gain(same).note
+    assert choice.headline(same).gain == choice.NO_GAIN
+    assert str(BASELINE) in str(choice.headline(same))
 
 
 def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
@@ -120,8 +120,23 @@ def test_a_choice_without_a_confirming_run_says_so(record, sweep, tmp_path):
 
 def test_the_ends_of_an_interval_that_says_nothing_are_not_shown(record):
     shown = Speedup(BASELINE, Outcome.OK, 10.03, 1.06, 94.53, 3)
-    assert "at least 1.1x, from 3 pairs of runs that differ much" in str(choice.gain(with_fields(record, speedup=shown)))
+    assert "at least 1.1x, from 3 pairs of runs that differ much" in str(
+        choice.headline(with_fields(record, speedup=shown))
+    )
     unshown = Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 3)
-    text = str(choice.gain(with_fields(record, speedup=unshown)))
+    text = str(choice.headline(with_fields(record, speedup=unshown)))
     assert "3 pairs of runs differ too much to say whether" in text
     assert "71.91" not in text
+
+
+def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(two_answers, sweep):
+    late = replace(two_answers, fastest=replace(two_answers.fastest, confirmed=False, needed_seconds=1234.0))
+    late = with_fields(late, speedup=UNSHOWN["no pair"])
+    for name, record, figures in (
+        ("shown", two_answers, ("1.48x", "2.22x")),
+        ("late", late, ("1.48x", "not confirmed", "max_seconds to 1234")),
+    ):
+        for output, text in outputs(record, sweep).items():
+            if "sweep" not in output:
+                assert [figure for figure in figures if figure not in text] == [], (name, output)
+                assert (text.count("model.fit("), text.index("1.48x") < text.index(figures[1])) == (2, True), (name, output)

@@ -44,49 +44,6 @@
     document.documentElement.dataset.drawn = "yes";
   };
 
-  const value = (row, column) => {
-    const cell = row.cells[column];
-    if (cell.dataset.order !== undefined) return Number(cell.dataset.order);
-    const text = cell.textContent.trim();
-    return text === "–" || text === "" ? null : text;
-  };
-
-  // Missing values are last in both directions.
-  const compare = (a, b, way) => {
-    if (a === null || b === null) return (a === null) - (b === null);
-    if (typeof a === "number" && typeof b === "number") return way * (a - b);
-    return way * String(a).localeCompare(String(b), undefined, { numeric: true });
-  };
-
-  const sortable = (table) => {
-    const body = table.tBodies[0];
-    const headers = [...table.tHead.rows[0].cells];
-    headers.forEach((header, column) => {
-      const button = header.querySelector("button");
-      if (!button) return;
-      button.addEventListener("click", () => {
-        const way = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-        headers.forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
-        header.setAttribute("aria-sort", way === 1 ? "ascending" : "descending");
-        const rows = [...body.children].filter((row) => row.classList.contains("row"));
-        const pairs = rows.map((row) => [row, row.nextElementSibling, value(row, column)]);
-        pairs.sort((a, b) => compare(a[2], b[2], way));
-        pairs.forEach(([row, detail]) => body.append(row, detail));
-      });
-    });
-    for (const row of [...body.children].filter((child) => child.classList.contains("row"))) {
-      const button = row.querySelector(".opener button");
-      const detail = row.nextElementSibling;
-      row.addEventListener("click", () => {
-        if (window.getSelection().toString()) return; // the user is selecting text
-        detail.hidden = !detail.hidden;
-        button.setAttribute("aria-expanded", String(!detail.hidden));
-        const scroll = table.closest(".scroll");
-        detail.querySelector(".inside").style.setProperty("--inside", `${scroll.clientWidth - 12}px`);
-      });
-    }
-  };
-
   const copies = (button) => {
     const code = button.closest(".snippet").querySelector("code");
     button.hidden = false;
@@ -103,7 +60,6 @@
     });
   };
 
-  document.querySelectorAll("table.sortable").forEach(sortable);
   document.querySelectorAll(".copy").forEach(copies);
   if (window.Plotly) draw();
   else document.documentElement.dataset.drawn = "yes";
