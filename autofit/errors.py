@@ -8,12 +8,15 @@ AutofitError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from autofit.records.units import format_bytes
 
 if TYPE_CHECKING:
     from autofit.records.result import FailedTune
+
+_MOST_LISTED = 10  # errors in one message; whoever has more corrects these first
 
 
 class AutofitError(Exception):
@@ -45,6 +48,7 @@ class UsageError(AutofitError):
     """An argument is wrong, or two arguments contradict each other.
 
     `problem` says what is wrong and what is allowed, `key` is the dotted path of the argument; None for the whole call.
+    `others` are further errors of the same call or file; the message lists them all.
 
     Example:
         >>> print(autofit.UsageError("-1 is not allowed", key="space.workers"))
@@ -53,9 +57,12 @@ class UsageError(AutofitError):
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, problem: str, *, key: str | None = None) -> None:
-        self.key, self.problem = key, problem
-        super().__init__(f"{key}: {problem}" if key else problem)
+    def __init__(self, problem: str, *, key: str | None = None, others: Sequence[UsageError] = ()) -> None:
+        self.key, self.problem, self.others = key, problem, tuple(others)
+        lines = [f"{key}: {problem}" if key else problem, *map(str, others)]
+        hidden = [f"and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
+        listed = "\n  ".join([f"{len(lines)} errors:", *lines[:_MOST_LISTED], *hidden])
+        super().__init__(listed if others else lines[0])
 
 
 class ConfigError(UsageError):
@@ -69,9 +76,17 @@ class ConfigError(UsageError):
         tune.yaml:12:1: max_trails: unknown key
     """
 
-    def __init__(self, file: str, line: int | None, column: int | None, key: str | None, problem: str) -> None:
+    def __init__(
+        self,
+        file: str,
+        line: int | None,
+        column: int | None,
+        key: str | None,
+        problem: str,
+        others: Sequence[ConfigError] = (),
+    ) -> None:
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
-        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
+        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}", others=others)
         self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
 
 

@@ -85,22 +85,11 @@ def _resolved(backend: str | None, key: str, part: Any) -> Any:
 def check_file(path: str | os.PathLike[str], **overrides: Any) -> list[tuple[dict[str, Any], dict[str, str]]]:
     """Check that a YAML file can be tuned, by importing its functions without calling them.
 
-    Args:
-        path: path of the file.
-        overrides: arguments of `tune` that take precedence over the file.
-
-    Returns:
-        A list with a pair for each cell of a sweep, or with one pair for a tune: the cell's values by axis (empty for a
-        tune), and the findings by subject (model, data, validation, device, host, stored result).
-
-    Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key.
-        UsageError: a function does not exist or does not accept its arguments; or a limit or device is not available.
-        UserCodeError: one of the user's modules cannot be imported.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
+    Return a pair for each cell of a sweep, or one pair for a tune: the cell's values by axis (empty for a tune), and the
+    findings by subject (model, data, validation, device, host, stored result). `overrides` take precedence over the file.
     """
     with load.placing_errors(path, overrides):
-        cells = [(values, load.overridden(arguments, overrides)) for values, arguments in load.load_any(path)]
+        cells = [(values, load.overridden(arguments, overrides)) for values, arguments in load.load_cells(path)]
         for _, arguments in cells:
             arguments.pop(load.HOST_LABELS, None)
         return [(values, _dry_run(*parse(arguments))) for values, arguments in cells]

@@ -11,6 +11,7 @@ from autofit import backends
 from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Estimate
 from autofit.api.session import run_beside
+from autofit.api.signature import explained
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.report.console.progress import Progress
@@ -21,6 +22,7 @@ from autofit.workload.fit_options import FIT
 BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
 
+@explained
 def estimate(
     build_model: Callable[..., Any],
     data: Any,
@@ -52,24 +54,18 @@ def estimate(
     `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or of Keras.
 
     Args:
-        build_model: as for `tune`.
-        data: as for `tune`.
         batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
             needed to find the largest batch that fits if `gpu` is given.
         gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of several that share a batch,
             each takes the memory of its share.
-        progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
         The estimate: for each batch size the bytes of device and host memory by part, and the largest batch size that is
         expected to fit the limits.
 
     Raises:
-        UsageError: an argument is wrong.
-        DeviceBusyError: the calling process itself holds memory of the GPU.
-        UserCodeError: the user's code raised an exception; the message contains its traceback.
         NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
-        TrialProcessError: the process could not be started.
+        UsageError, DeviceBusyError, UserCodeError, TrialProcessError: as for `tune`.
 
     Example:
         >>> estimate = autofit.estimate(build_model, arrays, batch_size=(32, 64), progress=False)

@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from autofit.api.requests import arguments_of, parse
 from autofit.api.session import run
+from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.runner import measure as run_measure
 
 
+@explained
 def measure(
     build_model: Callable[..., Any],
     data: Any,
@@ -35,25 +37,17 @@ def measure(
 ) -> tuple[Trial, ...]:
     """Measure the throughput and the memory of given configurations, each in its own process.
 
-    Nothing is searched, confirmed or stored.
-
-    The arguments that are not listed here are those of `tune`.
+    Nothing is searched, confirmed or stored. The arguments that are not listed here are those of `tune`.
 
     Args:
-        build_model: as for `tune`.
-        data: as for `tune`.
         configs: configurations to measure, in this order.
-        progress: whether to show progress, or a `Progress` to show it on.
 
     Returns:
         A trial for each configuration: its outcome; the rates of `fit`, of the train step alone and of the input pipeline
         alone, in samples per second; and the peaks of device and host memory, in bytes.
 
     Raises:
-        UsageError: an argument is wrong.
-        DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
-        UserCodeError: the user's code raised an exception; the message contains its traceback.
-        TrialProcessError: a process could not be started.
+        UsageError, DeviceBusyError, UserCodeError, TrialProcessError: as for `tune`.
 
     Example:
         >>> trials = autofit.measure(build_model, arrays, [autofit.FitConfig(32), autofit.FitConfig(256)], progress=False)

@@ -10,9 +10,9 @@ from autofit.errors import UsageError
 from autofit.machine import gpus, host, limits
 from autofit.records.machine import Machine, Placement
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import Options, TuneSettings
+from autofit.tuning.settings import TuneSettings
 from autofit.workload import fingerprint
-from autofit.workload.arguments import no_such
+from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.call_source import call_source_of
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs import knobs
@@ -26,13 +26,15 @@ def arguments_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
-    """Split the arguments of `tune` into the workload and the settings; raise UsageError if one is not allowed."""
+    """Split the arguments of `tune` into the workload and the settings; raise UsageError if any is not allowed."""
     allowed = (*ARGUMENTS, *TuneSettings.model_fields)
-    for name in arguments:
-        if name not in (*allowed, *Options.model_fields):  # the settings say where options belong
-            raise UsageError(no_such(name, allowed), key=name)
-    workload = {name: value for name, value in arguments.items() if name in ARGUMENTS}
-    return Workload(**workload), TuneSettings(**{name: arguments[name] for name in arguments if name not in workload})
+    errors = [UsageError(no_such(name, allowed), key=name) for name in arguments if name not in allowed]
+    with collecting(errors):
+        workload = Workload(**{name: value for name, value in arguments.items() if name in ARGUMENTS})
+    with collecting(errors):
+        settings = TuneSettings(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
+    raise_joined(errors)
+    return workload, settings
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:

@@ -21,11 +21,7 @@ class _Reportable:
     """A record that can be rendered as an HTML page."""
 
     def report(self: Any, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page that needs no network.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
+        """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
         page.save(self, path)
 
     def _repr_html_(self: Any) -> str:
@@ -34,9 +30,7 @@ class _Reportable:
 
 
 class Result(_Reportable, TuneRecord):
-    """The result of a tune: the fastest config that fits, its confirmation, and every trial.
-
-    `TuneRecord` describes the fields.
+    """The result of a tune: the fastest config that fits, its confirmation, and every trial; a `TuneRecord`.
 
     `print(result)` shows the key figures and the code to paste. `result.same_batch` and `result.fastest` are the two
     answers, each an `Answer`; the attributes of the result itself, such as `fit_kwargs`, are those of the fastest.
@@ -72,15 +66,8 @@ class Result(_Reportable, TuneRecord):
     def failed(self, memory: Literal["host", "device"], storage: str | None = None) -> None:
         """Store that your own training ran out of memory with this result, and drop the stored result.
 
-        The next tune of the same request chooses a configuration that takes less of this memory.
-
-        Args:
-            memory: the memory that was exceeded, by the training or by what runs beside it.
-            storage: where the trials are stored, as for `tune`.
-
-        Raises:
-            UsageError: the storage does not have the tune: it was deleted, or it ran with another storage.
-            StorageError: the storage cannot be read or written.
+        The next tune of the same request chooses a configuration that takes less of this memory. `storage` is that of the
+        tune; UsageError if it does not have the tune.
         """
         from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
 
@@ -88,29 +75,19 @@ class Result(_Reportable, TuneRecord):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read the result of a tune from a JSON file.
-
-        Raises:
-            UsageError: the file cannot be read, or has no result of a tune.
-        """
+        """Read the result of a tune from a JSON file; raise UsageError if the file has none."""
         record = result_files.load(path)
         if not isinstance(record, TuneRecord):
             raise UsageError(f"{path}: the file has no result of a tune; to look at it, run autofit show {path}")
         return cls.of(record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result as a JSON file, which the commands `autofit show`, `report` and `kwargs` read.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
+        """Write the result as a JSON file for `autofit show`, `report` and `kwargs`; raise UsageError if that fails."""
         result_files.save(self, path)
 
 
 class Estimate(EstimateRecord):
-    """Estimated memory of a workload for several batch sizes; `print(estimate)` shows it as a table.
-
-    `EstimateRecord` describes the fields.
+    """Estimated memory of a workload for several batch sizes, an `EstimateRecord`; `print(estimate)` shows it as a table.
 
     Example:
         >>> estimate = autofit.estimate(build_model, arrays, batch_size=(32, 64), progress=False)
@@ -123,9 +100,7 @@ class Estimate(EstimateRecord):
 
 
 class SweepResult(_Reportable, SweepRecord):
-    """The result of a sweep: a `Cell` for each combination, with its values and its result.
-
-    `SweepRecord` describes the fields. `print(result)` shows the table.
+    """The result of a sweep, a `SweepRecord` with a `Cell` for each combination; `print(result)` shows the table.
 
     Example:
         >>> matrix = {"model_kwargs.width": [8, 16]}
@@ -142,9 +117,5 @@ class SweepResult(_Reportable, SweepRecord):
         return columns.as_csv(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sweep as a JSON file, which `autofit show` and `report` read, and its table as CSV next to it.
-
-        Raises:
-            UsageError: a file cannot be written.
-        """
+        """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
         result_files.save_sweep(self, path, columns.as_csv(self))

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.config import matrix as matrices
+from autofit.api.config.matrix import apply, unfold
 from autofit.api.requests import parse
 from autofit.api.result import SweepResult
 from autofit.api.session import progress_of, run_tune
+from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice
@@ -31,6 +32,7 @@ LOCAL, RAY = "local", "ray"
 _SAVING_SHARE = 0.05  # most time to spend on saving, as a share: writing thousands of cells takes seconds
 
 
+@explained
 def sweep(
     build_model: Callable[..., Any] | Reference,
     data: Any,
@@ -50,11 +52,9 @@ def sweep(
     resumes, and cells with a stored result return at once.
 
     Args:
-        build_model: as for `tune`.
-        data: as for `tune`.
         matrix: values to combine: a list for each dotted argument of `tune`, as in
             `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`. Arguments joined by commas take the same
-            value. `exclude` lists cells to remove, `include` cells to add.
+            value.
         executor: where cells are tuned. "local" tunes them on this machine, one after the other, "ray" on the Ray cluster
             that runs here or that RAY_ADDRESS names, and "ray://HOST:PORT" on the cluster at that address.
         ship: folder with your code, which Ray copies to each host; None if all hosts share the folder. For Ray only.
@@ -62,20 +62,16 @@ def sweep(
             be an axis of the matrix.
         only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell from the third on; None
             for all. With a storage that all parts share, a sweep of all cells on such a machine then returns at once.
-        progress: whether to show progress, or a `Progress` to show it on.
         save: function that is called with the sweep so far each time a cell has ended; if saving takes long, it is called
             only once for several cells.
-        arguments: other arguments of `tune`, the same for all cells.
+        arguments: the arguments of `tune`, the same for all cells.
 
     Returns:
         The sweep: a `Cell` for each combination, with its values and its result or error.
 
     Raises:
         UsageError: the matrix or an argument is wrong; nothing was trained.
-        DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
-        StorageError: the storage cannot be opened, or fails before a trial has run.
-        TrialProcessError: no process for trials could be started.
-        KeyboardInterrupt: Ctrl-C was pressed; all processes are stopped and finished cells are kept.
+        DeviceBusyError, StorageError, TrialProcessError, KeyboardInterrupt: as for `tune`.
 
     Example:
         >>> matrix = {"model_kwargs.width": [8, 16]}
@@ -85,22 +81,17 @@ def sweep(
         [{'model_kwargs.width': 8}, {'model_kwargs.width': 16}]
     """
     arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
-    try:
-        cells = [(values, matrices.apply(values, arguments)) for values in matrices.unfold(matrix)]
-    except matrices.MatrixError as error:
-        raise UsageError(str(error), key=".".join(map(str, ("matrix", *error.keys)))) from None
-    requests = [_request(*cell) for cell in cells]
-    return _sweep("sweep", requests, only=only, executor=executor, ship=ship, progress=progress, save=save)
+    cells = [(values, apply(values, arguments)) for values in unfold(matrix)]
+    return _sweep("sweep", cells, only=only, executor=executor, ship=ship, progress=progress, save=save)
 
 
 def sweep_file(path: str | os.PathLike[str], overrides: Mapping[str, Any], **options: Any) -> SweepResult:
     """Run the sweep over the `matrix` of a YAML file; `overrides` take precedence over the file."""
-    requests = [_request(values, load.overridden(cell, overrides)) for values, cell in load.load_sweep(path)]
-    return _sweep(os.fspath(path), requests, **options)
+    cells = [(values, load.overridden(cell, overrides)) for values, cell in load.load_cells(path, sweep=True)]
+    return _sweep(os.fspath(path), cells, **options)
 
 
-def _request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
-    arguments = dict(arguments)
+def _request(values: Mapping[str, Any], arguments: dict[str, Any]) -> CellRequest:
     labels = arguments.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
@@ -109,7 +100,7 @@ def _request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellReq
 
 def _sweep(
     title: str,
-    requests: Sequence[CellRequest],
+    given: Sequence[tuple[dict[str, Any], dict[str, Any]]],
     *,
     only: str | None,
     executor: str,
@@ -117,6 +108,7 @@ def _sweep(
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
+    requests: Sequence[CellRequest] = [_request(*cell) for cell in given]
     if only is not None:
         title, requests = f"{title}, part {only}", part_of(requests, only)
     machine, started_at, started = detect(), time.time(), time.monotonic()
@@ -161,28 +153,23 @@ def _tuned(
     if ship is not None and not is_ray:
         raise UsageError("copies code to the hosts of a Ray cluster; remove ship, or set executor to ray", key="ship")
     if not is_ray and any(request.host_labels for request in requests):
-        raise UsageError(
-            "labels select hosts of a cluster, but this sweep runs on one machine; remove host_labels, or set executor to "
-            "ray",
-            key="host_labels",
-        )
+        problem = "labels select hosts of a cluster, but this sweep runs here; remove host_labels, or set executor to ray"
+        raise UsageError(problem, key="host_labels")
     labels = [f"cell {n + 1} of {len(requests)}: {wording.cell_label(r.values)}" for n, r in enumerate(requests)]
-    if is_ray:
-        from autofit.tuning.ray_cells import tune_on_ray
-
-        tune = partial(_tune, False)
-        with contextlib.closing(
-            tune_on_ray(requests, tune, executor, ship, lambda text: shown.show(Notice(text)))
-        ) as ended:
-            for index, cell in ended:
-                shown.show(Notice(f"{labels[index]}: {wording.cell_outcome(cell)}"))
-                yield index, cell
+    if not is_ray:
+        for index, request in enumerate(requests):
+            shown.title(labels[index])
+            cell = tuned(partial(_tune, shown), request)
+            shown.show(Notice(wording.cell_outcome(cell)))
+            yield index, cell
         return
-    for index, request in enumerate(requests):
-        shown.title(labels[index])
-        cell = tuned(partial(_tune, shown), request)
-        shown.show(Notice(wording.cell_outcome(cell)))
-        yield index, cell
+    from autofit.tuning.ray_cells import tune_on_ray
+
+    cells = tune_on_ray(requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
+    with contextlib.closing(cells) as ended:
+        for index, cell in ended:
+            shown.show(Notice(f"{labels[index]}: {wording.cell_outcome(cell)}"))
+            yield index, cell
 
 
 def _tune(shown: bool | Progress, cell: CellRequest) -> TuneRecord:

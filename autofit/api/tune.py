@@ -8,9 +8,12 @@ from typing import Any, Literal
 from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Result
 from autofit.api.session import progress_of, run_tune
+from autofit.api.signature import explained
 from autofit.report.console.progress import Progress
 
 
+# the command line, the JSON schema and the tables of configs/README.md have the texts of the arguments from this docstring
+@explained
 def tune(
     build_model: Callable[..., Any],
     data: Any,
@@ -20,23 +23,23 @@ def tune(
     batch_size: Literal["tune", "keep", "largest"] | int = "tune",
     space: Mapping[str, Any] = {},
     baseline: Mapping[str, Any] = {},
-    device: str = "auto",
     device_memory: str | int = "90%",
     host_memory: str | int = "80%",
-    max_trials: int = 12,
     max_seconds: float | None = None,
+    max_trials: int = 12,
+    effective_batch_size: int | None = None,
+    call: Literal["fit", "predict", "evaluate"] = "fit",
+    device: str = "auto",
+    distribution: Literal["data_parallel"] | None = None,
+    backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    dtype_policy: str | None = None,
+    jit_compile: bool | None = None,
     model_kwargs: Mapping[str, Any] = {},
     data_kwargs: Mapping[str, Any] = {},
     validation_kwargs: Mapping[str, Any] = {},
-    dtype_policy: str | None = None,
-    jit_compile: bool | None = None,
-    call: Literal["fit", "predict", "evaluate"] = "fit",
-    backend: Literal["tensorflow", "jax", "torch"] | None = None,
-    distribution: Literal["data_parallel"] | None = None,
-    effective_batch_size: int | None = None,
     storage: str | None = None,
-    options: Mapping[str, Any] = {},
     progress: bool | Progress = True,
+    options: Mapping[str, Any] = {},
 ) -> Result:
     """Find the fastest configuration of `fit` that fits in memory.
 
@@ -68,35 +71,37 @@ def tune(
         baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of
             your data factory (or the attributes of your PyDataset), or else Keras's. The baseline is the result unless
             another configuration is shown to be faster.
-        device: device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, … Several GPUs of one model
-            train one model together: gpu:0,1 those with these indices, 2x gpu any two. Batch sizes are then global and
-            multiples of the number of devices. To test the code without GPUs, 2x cpu makes two devices of a CPU.
         device_memory: memory limit of each device: a percentage of the GPU memory that is free now, a size (6GiB), or
             bytes. A CPU has no device memory of its own: there a percentage sets no limit, and a size caps TensorFlow's
             allocator.
         host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
-        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count,
-            nor do at most two trials at your own batch size after the search.
         max_seconds: time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it is
             reached is ended. Once three trials have finished, time for three rounds of confirming runs is reserved; fewer
             cannot show a gain.
+
+    Other Parameters:
+        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count,
+            nor do at most two trials at your own batch size after the search.
+        effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
+            (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
+        call: method of the model that is tuned: fit, or inference with predict or evaluate. Inference has no optimizer and
+            no gradients; a model for predict need not be compiled.
+        device: device to train on: auto (the first GPU, or the CPU), cpu, gpu, gpu:0, gpu:1, … Several GPUs of one model
+            train one model together: gpu:0,1 those with these indices, 2x gpu any two. Batch sizes are then global and
+            multiples of the number of devices. To test the code without GPUs, 2x cpu makes two devices of a CPU.
+        distribution: "data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on JAX:
+            a `keras.distribution.DataParallel`); None if `build_model` does that itself.
+        backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
+        dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.
+        jit_compile: whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.
         model_kwargs: arguments of `build_model`.
         data_kwargs: arguments of the data factory. A knob given here is fixed instead of tuned.
         validation_kwargs: arguments of the validation factory.
-        dtype_policy: default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.
-        jit_compile: whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.
-        call: method of the model that is tuned: fit, or inference with predict or evaluate. Inference has no optimizer and
-            no gradients; a model for predict need not be compiled.
-        backend: backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names.
-        distribution: "data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on JAX:
-            a `keras.distribution.DataParallel`); None if `build_model` does that itself.
-        effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
-            (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
         storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
             file in your data folder.
-        options: what few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.
         progress: whether to show progress, or a `Progress` to show it on.
+        options: what few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.
 
     Options:
         tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
@@ -122,7 +127,7 @@ def tune(
         `compile` and `result.optimizer_kwargs` to the optimizer.
 
     Raises:
-        UsageError: an argument is wrong; nothing was trained.
+        UsageError: an argument is wrong; nothing was trained. The message lists all that is wrong.
         DeviceBusyError: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
         UserCodeError: the user's code raised an exception; the message contains its traceback.
         NothingFitsError: even the smallest batch needs more memory than the limit.

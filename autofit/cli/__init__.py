@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
+from autofit.cli.commands import check, estimate, kwargs, report, schema, show, sweep, tune
 from autofit.cli.doctor import doctor
-from autofit.cli.files import check, estimate, schema
-from autofit.cli.results import kwargs, report, show
-from autofit.cli.tune import sweep, tune
+from autofit.cli.init import init
 from autofit.cli.verify import verify
 from autofit.records.distribution import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-COMMANDS = (tune, sweep, estimate, check, schema, show, kwargs, report, doctor, verify)  # as in --help
-for command in COMMANDS:
+for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema, doctor, verify):  # as in --help
     app.command()(command)
 
 

@@ -15,10 +15,9 @@ import psutil
 
 from autofit import backends
 from autofit.backends.protocol import TENSORFLOW, Backend
-from autofit.cli.exit import reporting_errors
+from autofit.cli.common import Json, Storage, reporting_errors
 from autofit.cli.findings import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import known
-from autofit.cli.options import Json, Storage
 from autofit.errors import AutofitError, StorageError, UsageError
 from autofit.machine import gpus, host
 from autofit.records.distribution import DISTRIBUTION, install_command, version_of
@@ -58,7 +57,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     slower = "" if forks else ": each trial starts a new interpreter and imports the backend again"
     system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
     yield ok("platform", f"{system}{slower}")
-    yield libraries()
+    yield _libraries()
     backend, placement, machine = None, None, host.detect(gpus.nvidia_devices())
     try:
         backend = backends.current()
@@ -67,25 +66,24 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
         yield problem("keras backend", str(error), _AGAIN)
     try:
         placement = gpus.choose_placement(machine, "auto")
-        yield from on_gpus(machine)
+        yield from _on_gpus(machine)
     except UsageError as error:
         yield problem("gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu.")
-    yield memory(machine, psutil.virtual_memory().total)
+    yield _memory(machine, psutil.virtual_memory().total)
     if forks:
-        yield shared_memory(*host.shared_memory())
-    yield cores(host.visible_cores(), host.cpu_quota())
+        yield _shared_memory(*host.shared_memory())
+    yield _cores(host.visible_cores(), host.cpu_quota())
     work = host.other_work()
     yield warning("load", work, "End that work before a tune: it lowers rates.") if work else ok("load", "no other work")
     larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
-    yield folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
-    yield storage_at(storage)
+    yield _folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
+    yield _storage(storage)
     if backend is not None and placement is not None:
         yield Activity("training a tiny model in its own process")
-        yield trial(backend, machine, placement)
+        yield _trial(backend, machine, placement)
 
 
-def libraries() -> Finding:
-    """Name the versions of the libraries, which `pip check` compares, and find the other project called autofit."""
+def _libraries() -> Finding:
     listed = ", ".join(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))
     if version := version_of("autofit"):
         remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
@@ -93,21 +91,18 @@ def libraries() -> Finding:
     return ok("libraries", listed)
 
 
-def on_gpus(machine: Machine) -> Iterator[Finding]:
-    """Check how much memory of each GPU is free."""
+def _on_gpus(machine: Machine) -> Iterator[Finding]:
     if not machine.devices:
         selection = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         yield ok("gpu", f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection}): trials run on the CPU")
     for gpu in machine.devices:
         holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
-        remedy = (
-            f"End {'these processes' if gpu.held_by else 'the processes that nvidia-smi lists'}, or select another GPU."
-        )
+        these = "these processes" if gpu.held_by else "the processes that nvidia-smi lists"
+        remedy = f"End {these}, or select another GPU."
         yield _judged(f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}{holders}", remedy)
 
 
-def memory(machine: Machine, total_bytes: int) -> Finding:
-    """Check how much host memory is available; `total_bytes` is the machine's memory without a cgroup's limit."""
+def _memory(machine: Machine, total_bytes: int) -> Finding:
     is_limited = machine.memory_bytes < total_bytes
     limit = f" (limit of the cgroup; the machine has {format_bytes(total_bytes)})" if is_limited else ""
     remedy = f"End other processes{', or raise the limit (docker run --memory)' if is_limited else ''}."
@@ -117,12 +112,12 @@ def memory(machine: Machine, total_bytes: int) -> Finding:
 def _judged(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
     """Judge free memory: limits are shares of it, so little of it is a warning, and too little for any tune a problem."""
     detail = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} free{note}"
-    if free_bytes < _LEAST_BYTES:
-        return problem(subject, detail, remedy)
-    return warning(subject, detail, remedy) if free_bytes < total_bytes / 2 else ok(subject, detail)
+    if free_bytes >= total_bytes / 2 and free_bytes >= _LEAST_BYTES:
+        return ok(subject, detail)
+    return (problem if free_bytes < _LEAST_BYTES else warning)(subject, detail, remedy)
 
 
-def shared_memory(size_bytes: int, free_bytes: int) -> Finding:
+def _shared_memory(size_bytes: int, free_bytes: int) -> Finding:
     """Check /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing."""
     detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free" if size_bytes else "missing"
     if free_bytes >= _LEAST_SHARED_BYTES:
@@ -131,31 +126,29 @@ def shared_memory(size_bytes: int, free_bytes: int) -> Finding:
     return problem("/dev/shm", f"{detail}: worker processes crash when they share memory", remedy)
 
 
-def cores(visible: int, quota: float | None) -> Finding:
-    """Check that the cgroup's CPU quota, in cores, allows a thread on each core that this process may run on."""
+def _cores(visible: int, quota: float | None) -> Finding:
     if quota is None or quota >= visible:
         return ok("cores", f"{visible}")
-    detail = (
-        f"{visible}, with a thread of the backend on each; the kernel stops all when the quota of {quota:.3g} is used up"
-    )
-    return warning("cores", detail, "Use docker run --cpuset-cpus instead of --cpus.")
+    stops = f"the kernel stops all when the quota of {quota:.3g} is used up"
+    remedy = "Use docker run --cpuset-cpus instead of --cpus."
+    return warning("cores", f"{visible}, with a thread of the backend on each; {stops}", remedy)
 
 
-def folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str) -> Finding:
+def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str) -> Finding:
     """Check a folder or, if it does not exist yet, its nearest parent: writable, with free space, on a good file system."""
     # Path.is_dir raises if this process may not enter a parent
     existing = next(parent for parent in (path, *path.parents) if os.path.isdir(parent))  # noqa: PTH112
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return problem(subject, f"{path} is not writable", remedy)
     mounts = [mount for mount in psutil.disk_partitions(all=True) if existing.resolve().is_relative_to(mount.mountpoint)]
     file_system = max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
     free_bytes = shutil.disk_usage(existing).free
     detail = f"{format_bytes(free_bytes)} free in {path}{file_system and f' on {file_system}'}"
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return problem(subject, f"{path} is not writable", remedy)
     is_good = free_bytes >= least_bytes and file_system not in unsuitable
     return ok(subject, detail) if is_good else warning(subject, detail, remedy)
 
 
-def storage_at(storage: str | None) -> Finding:
+def _storage(storage: str | None) -> Finding:
     """Check the folder of a storage in a file, or that the server of another one answers; None is the default storage."""
     from autofit.storage import connection  # imported late, because it loads Optuna
 
@@ -163,7 +156,7 @@ def storage_at(storage: str | None) -> Finding:
     if file is not None:
         remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
         unsuitable = _NETWORK if connection.url_of(storage).startswith(connection.SQLITE) else ()
-        return folder("storage", file.parent, _LEAST_STORAGE_BYTES, unsuitable, remedy)
+        return _folder("storage", file.parent, _LEAST_STORAGE_BYTES, unsuitable, remedy)
     try:
         connection.attributes_of(storage, "")
     except StorageError as error:
@@ -171,7 +164,7 @@ def storage_at(storage: str | None) -> Finding:
     return ok("storage", f"{connection.shown(storage)} answers")
 
 
-def trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
+def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
     """Run a trial of a tiny model on the device, from the server and with the measurement that a tune uses."""
     gpu, began = placement.device, time.monotonic()
     limits = Limits(None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes)

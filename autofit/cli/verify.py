@@ -12,10 +12,9 @@ import typer
 from autofit import backends
 from autofit.api import requests
 from autofit.backends.protocol import Backend
-from autofit.cli.exit import reporting_errors
+from autofit.cli.common import Json, reporting_errors
 from autofit.cli.findings import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import BATCH, known
-from autofit.cli.options import Json
 from autofit.errors import UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock

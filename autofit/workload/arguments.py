@@ -1,16 +1,59 @@
-"""Types of arguments that several pydantic models share, and readable errors about arguments."""
+"""Types of arguments that several pydantic models share, and readable errors about arguments: all of a call at once."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
 
 from autofit.errors import UsageError
-from autofit.records.knobs import DATA_KNOBS, KNOBS
+from autofit.records.knobs import KNOBS
+
+FUNCTION = "write path/to/file.py:function or package.module:function"  # the message about a function that a file names
+
+# the argument that people mean, and what they write; the knobs' own names are in KNOBS
+_SYNONYMS = {
+    "build_model": "model model_fn model_builder create_model make_model get_model network",
+    "data": "dataset datasets train_data training_data train_dataset train generator",
+    "validation": "validation_data validation_dataset val_data val_dataset val valid",
+    "batch_size": "batch batches batchsize batch_sizes bs",
+    "fit_kwargs": "fit fit_args fit_arguments fit_options",
+    "space": "search_space param_space hyperparameters parameters params ranges grid",
+    "baseline": "current present initial start default defaults",
+    "device_memory": "gpu_memory gpu_memory_limit vram memory_limit memory max_memory mem",
+    "host_memory": "ram cpu_memory main_memory system_memory",
+    "max_seconds": "timeout time_limit time_budget budget max_time seconds",
+    "max_trials": "trials n_trials num_trials n_iter iterations",
+    "effective_batch_size": "gradient_accumulation_steps gradient_accumulation accumulate global_batch_size",
+    "call": "method mode",
+    "device": "devices gpu gpus accelerator",
+    "distribution": "strategy distribute",
+    "backend": "framework keras_backend",
+    "dtype_policy": "mixed_precision precision dtype policy",
+    "jit_compile": "xla jit",
+    "model_kwargs": "model_args model_arguments",
+    "data_kwargs": "data_args data_arguments",
+    "storage": "database db",
+}
+_MEANT = {name: key for key, names in _SYNONYMS.items() for name in names.split()}
+
+# what people write at the top, and where it belongs
+_PLACES = {
+    "is an argument of fit; give it in fit_kwargs": "callbacks class_weight epochs initial_epoch shuffle steps_per_epoch "
+    "validation_batch_size validation_freq validation_split validation_steps verbose",
+    "is one of the options; give it in options": "fresh headroom launch max_oom max_trial_seconds min_updates sampler "
+    "tolerance wait",
+    "is a knob; give values to try in space, or your present value in baseline": "max_queue_size prefetch prefetch_factor "
+    "steps_per_execution use_multiprocessing workers num_workers num_parallel_calls",
+    "is set where the model is compiled, in build_model": "learning_rate loss lr metrics optimizer",
+    "is part of the data; give data=(x, y) or (x, y, sample_weight)": "x y x_train y_train sample_weight",
+}
+_PLACED = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 
 def written_as(form: str) -> WrapValidator:
@@ -26,47 +69,84 @@ def written_as(form: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
+def collected(validate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a validator whose UsageError pydantic collects with what else is wrong, as it does only with ValueErrors."""
+
+    @functools.wraps(validate)
+    def call(*arguments: Any) -> Any:
+        try:
+            return validate(*arguments)
+        except UsageError as error:
+            raise ValueError(error) from None
+
+    return call
+
+
 NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)  # replaces None by an empty mapping
 
 Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
 """Keyword arguments for one of the user's functions; None means that there are none."""
 
 
+@contextlib.contextmanager
+def collecting(errors: list[UsageError], key: str | None = None) -> Iterator[None]:
+    """Add a UsageError to `errors`, one for each thing that is wrong, instead of raising it; `key` is for those without."""
+    try:
+        yield
+    except UsageError as error:
+        errors += [UsageError(one.problem, key=one.key or key) for one in (error, *error.others)]
+
+
+def joined(errors: Sequence[UsageError]) -> UsageError:
+    """Return one error that lists these."""
+    return UsageError(errors[0].problem, key=errors[0].key, others=errors[1:])
+
+
+def raise_joined(errors: Sequence[UsageError]) -> None:
+    """Raise one error that lists these, if there are any."""
+    if errors:
+        raise joined(errors)
+
+
 def _explain(cls: Any, values: Any, handler: Any) -> Any:
     try:
         return handler(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = [str(key) for key in first["loc"]]
-        problem = _problem(first, keys, getattr(cls, "model_fields", {}))
-        raise UsageError(problem, key=".".join(keys) or None) from None
+        fields = getattr(cls, "model_fields", {})
+        raise joined([one for part in error.errors() for one in _usage_errors(part, fields)]) from None
 
 
 EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]  # pydantic types no shared one
-"""Turns pydantic's first error into a `UsageError` that names the argument, its value and what is allowed."""
+"""Turns pydantic's errors into one `UsageError` that names each argument, its value and what is allowed."""
 
 
 def no_such(name: str, allowed: Collection[str]) -> str:
-    """Say that an argument does not exist; suggest the most similar one and list all that are allowed."""
-    # a name such as num_workers stands for its knob
-    knobs = [knob for knob in DATA_KNOBS if name in KNOBS[knob].parameters]
-    hint = did_you_mean(next((knob for knob in knobs if knob in allowed), name), allowed)
-    return f"there is no such key{hint} Allowed here: {', '.join(allowed)}"
+    """Say that an argument does not exist; name the place where it belongs, what is meant, or all that are allowed."""
+    if name in _PLACED and "build_model" in allowed:
+        return _PLACED[name]
+    hint = did_you_mean(name, allowed)
+    return f"there is no such key{hint}" + ("" if hint.endswith("?") else f" Allowed here: {', '.join(allowed)}")
 
 
 def did_you_mean(name: Any, allowed: Iterable[str]) -> str:
-    """Return the end of a sentence: "; did you mean …?" with the most similar allowed name, or "." if none is similar."""
-    similar = difflib.get_close_matches(str(name), allowed, 1)
+    """Return the end of a sentence: "; did you mean …?" with what is meant or most similar, or "." if nothing is."""
+    allowed, lower = list(allowed), str(name).lower()
+    meant = [knob for knob, row in KNOBS.items() if lower in row.parameters] + [_MEANT.get(lower, "")]
+    similar = [key for key in meant if key in allowed] or difflib.get_close_matches(lower, allowed, 1)
     return f"; did you mean {similar[0]}?" if similar else "."
 
 
-def _problem(error: Any, keys: list[str], fields: Mapping[str, Any]) -> str:
+def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
+    keys, cause = [str(key) for key in error["loc"]], error.get("ctx", {}).get("error")
+    key = ".".join(keys) or None
+    if isinstance(cause, ValueError) and isinstance(inner := cause.args[0], UsageError):
+        return [UsageError(one.problem, key=one.key or key) for one in (inner, *inner.others)]
     if error["type"] == "extra_forbidden":
-        for key in keys[:-1]:
-            inner = fields[key].annotation
+        for name in keys[:-1]:
+            inner = fields[name].annotation
             fields = inner.model_fields if inspect.isclass(inner) and issubclass(inner, BaseModel) else {}
-        return no_such(keys[-1], [name for name, field in fields.items() if not field.exclude])
+        return [UsageError(no_such(keys[-1], [name for name, field in fields.items() if not field.exclude]), key=key)]
     if error["type"] == "missing":
-        return "is missing; write path/to/file.py:function or package.module:function"
+        return [UsageError(f"is missing; {FUNCTION}", key=key)]
     reason = error["msg"].removeprefix("Value error, ")
-    return f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}"
+    return [UsageError(f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}", key=key)]

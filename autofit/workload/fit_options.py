@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autofit.errors import UsageError
-from autofit.workload.arguments import did_you_mean
+from autofit.workload.arguments import no_such, raise_joined
 from autofit.workload.callbacks import TrialCallbacks, is_callback
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
@@ -43,15 +43,14 @@ _WITH_TARGETS = 2  # parts in (x, y)
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
-    options = dict(fit_kwargs)
+    options, errors = dict(fit_kwargs), list[UsageError]()
     for name, value in fit_kwargs.items():
         problem = form = ""
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if name in _REFUSED:
             problem = f"autofit sets {name} of fit itself: {_REFUSED[name]}"
         elif name not in _TAKEN:
-            hint = did_you_mean(name, _TAKEN)
-            problem = f"this argument of fit is not allowed here{hint} Allowed are {', '.join(_TAKEN)}"
+            problem = no_such(name, _TAKEN)
         elif value is None:
             del options[name]
         elif name in _COUNTS and not is_count:
@@ -69,7 +68,8 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
             except (TypeError, ValueError):
                 form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
         if problem or form:
-            raise UsageError(problem or f"{value!r} is not allowed; give {form}", key=f"fit_kwargs.{name}")
+            errors.append(UsageError(problem or f"{value!r} is not allowed; give {form}", key=f"fit_kwargs.{name}"))
+    raise_joined(errors)
     return options
 
 

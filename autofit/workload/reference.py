@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
+from autofit.workload.arguments import FUNCTION
 from autofit.workload.importing import importing
 
 
@@ -41,8 +42,7 @@ class Reference:
         """Check that the function exists, without importing anything."""
         module, _, name = self.text.rpartition(":")
         if not module or not name.isidentifier():
-            problem = "does not name a function; write path/to/file.py:function or package.module:function"
-            raise UsageError(f"{self.text!r} {problem}")
+            raise UsageError(f"{self.text!r} does not name a function; {FUNCTION}")
         if self.path is None:
             return
         if not self.path.is_file():

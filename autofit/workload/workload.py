@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from autofit.errors import UsageError
 from autofit.workload import fit_options
-from autofit.workload.arguments import EXPLAINED, Keywords
+from autofit.workload.arguments import EXPLAINED, Keywords, collected
 from autofit.workload.importing import importing
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference
@@ -38,58 +38,18 @@ _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own 
 class Workload:
     """A model and its data: the arguments of a tune that are sent to the processes of its trials."""
 
-    build_model: Any = Field(
-        description="Function called as `build_model(**model_kwargs)`; returns a compiled `keras.Model`.",
-    )
-    data: Any = Field(
-        description="Arrays as `fit` takes them: `x`, `(x, y)` or `(x, y, sample_weight)`, where each part may be a nest "
-        "of arrays for a model with several inputs or outputs (`([a, b], y)`); or a factory called as "
-        "`data(**data_kwargs, **knobs)` that returns a `keras.utils.PyDataset`, a `tf.data.Dataset`, a torch "
-        "`DataLoader`, a grain dataset, a generator or such arrays; or a PyDataset object whose attribute `batch_size` can "
-        "be set. The knobs (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's "
-        "parameters are tuned. Its parameter for "
-        "`workers` may be named `num_parallel_calls`, and that for `max_queue_size` may be named `prefetch`. For a "
-        "`tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.",
-    )
-    validation: Any = Field(
-        default=None,
-        description="Validation data, like `data`. The confirming runs validate on it, so that its memory counts.",
-    )
-    model_kwargs: Keywords = Field(default={}, description="Arguments of `build_model`.")
-    data_kwargs: Keywords = Field(
-        default={}, description="Arguments of the data factory. A knob given here is fixed instead of tuned."
-    )
-    validation_kwargs: Keywords = Field(default={}, description="Arguments of the validation factory.")
-    fit_kwargs: Annotated[Keywords, AfterValidator(fit_options.validated)] = Field(
-        default={},
-        description="Further arguments of `fit`, used in every trial and in the generated call. Allowed are "
-        "`class_weight`, `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, "
-        "`steps_per_epoch` (for the baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, "
-        "`verbose`, and `callbacks`: a list, or a function that returns one. Trials leave out your own callbacks, and "
-        "those of Keras that write files or end a training; a function `callbacks(folder)` is called in each trial with an "
-        "empty folder, and all that it returns runs.",
-    )
-    dtype_policy: str | None = Field(
-        default=None,
-        description='Default dtype policy of Keras while the model is built, such as "mixed_float16"; None for no change.',
-    )
-    jit_compile: bool | None = Field(
-        default=None,
-        description="Whether XLA (on torch: torch.compile) compiles the train step; None keeps what `compile` was given.",
-    )
-    call: Literal["fit", "predict", "evaluate"] = Field(
-        default="fit",
-        description="Method of the model that is tuned: fit, or inference with predict or evaluate. Inference "
-        "has no optimizer and no gradients; a model for predict need not be compiled.",
-    )
-    backend: Literal["tensorflow", "jax", "torch"] | None = Field(
-        default=None, description="Backend of Keras to train on; None for the one that `KERAS_BACKEND` or keras.json names."
-    )
-    distribution: Literal["data_parallel"] | None = Field(
-        default=None,
-        description='"data_parallel" builds the model for several devices under a `tf.distribute.MirroredStrategy` (on '
-        "JAX: a `keras.distribution.DataParallel`); None if `build_model` does that itself.",
-    )
+    build_model: Any
+    data: Any
+    validation: Any = None
+    model_kwargs: Keywords = Field(default={})
+    data_kwargs: Keywords = Field(default={})
+    validation_kwargs: Keywords = Field(default={})
+    fit_kwargs: Annotated[Keywords, AfterValidator(collected(fit_options.validated))] = Field(default={})
+    dtype_policy: str | None = None
+    jit_compile: bool | None = None
+    call: Literal["fit", "predict", "evaluate"] = "fit"
+    backend: Literal["tensorflow", "jax", "torch"] | None = None
+    distribution: Literal["data_parallel"] | None = None
 
     program: Program = Field(default_factory=read_program)  # no argument: what the calling process has set
 
@@ -116,7 +76,7 @@ class Workload:
 
 
 _FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
-# the arguments of a tune that are part of the workload, each with its type, default and description
+# the arguments of a tune that are part of the workload, each with its type and default
 ARGUMENTS = {name: field for name, field in _FIELDS.items() if name != "program"}
 
 

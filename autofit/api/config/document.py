@@ -7,45 +7,64 @@ Such a value becomes a `Written`, which keeps the text of the file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from autofit.errors import ConfigError
-from autofit.workload.written import Written
+from autofit.errors import ConfigError, UsageError
+from autofit.workload.written import Written, as_written
 
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
 
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a YAML file and their positions."""
+    """The values of a YAML file and their positions; and what is wrong with values, which are then None."""
 
     name: str
     value: Any
     root: yaml.Node
+    errors: tuple[ConfigError, ...]
 
-    def error(self, keys: tuple[int | str, ...], problem: str, key: str | None = None) -> ConfigError:
-        """Make an error at the deepest of `keys` that the file has; a number among them is an index into a list."""
-        value, place = self.root, self.root
-        for part in keys:
-            if isinstance(value, yaml.MappingNode):
-                pair = next(((k, v) for k, v in value.value if k.value == str(part)), None)
-                if pair is None:
-                    break
-                place, value = pair
-            elif isinstance(value, yaml.SequenceNode) and isinstance(part, int) and part < len(value.value):
-                place = value = value.value[part]
-        return _error(self.name, place, problem, key or ".".join(map(str, keys)) or None)
+    @contextlib.contextmanager
+    def placing(self) -> Iterator[None]:
+        """Turn UsageErrors into one ConfigError with their places, which also lists the errors of values."""
+        found = {str(error): error for error in self.errors}
+        try:
+            yield
+        except UsageError as error:
+            lines = {error.line for error in self.errors}
+            places = [self._placed(one) for one in (error, *error.others)]
+            found |= {str(place): place for place in places if place.line not in lines}
+        if found:
+            first, *others = sorted(found.values(), key=lambda error: (error.line or 0, error.column or 0))
+            raise ConfigError(first.file, first.line, first.column, first.key, first.problem, others)
+
+    def _placed(self, error: UsageError) -> ConfigError:
+        """Place an error at the deepest part of its key that the file has.
+
+        What stands for an environment variable, which may be a secret, is shown as it is written in the file.
+        """
+        node, place, value, rest = self.root, self.root, self.value, error.key or ""
+        while isinstance(node, yaml.MappingNode) and isinstance(value, dict):
+            # the axes of a matrix have dots, too
+            pair = next(((k, v) for k, v in node.value if f"{rest}.".startswith(f"{k.value}.")), None)
+            if pair is None:
+                break
+            (place, node), name = pair, pair[0].value
+            value, rest = next((inner for key, inner in value.items() if str(key) == name), None), rest[len(name) + 1 :]
+        return _error(self.name, place, as_written(error.problem, value), error.key)
 
 
 def read(path: str | os.PathLike[str]) -> Document:
-    """Read a YAML file; raise ConfigError if it is not one, is empty, or names an environment variable that is not set."""
+    """Read a YAML file; raise ConfigError if it is not one or is empty."""
     name = os.fspath(path)
     try:
         raw = Path(path).read_bytes()
@@ -57,21 +76,21 @@ def read(path: str | os.PathLike[str]) -> Document:
     try:
         loader = _Loader(text, name)
         root = loader.get_single_node()
-        if root is None:
-            raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
-        value = loader.construct_document(root)
-        json.dumps(value, default=str)  # fails if the value contains itself
-        return Document(name, value, root)
+        value = None if root is None else loader.construct_document(root)
+        json.dumps(value, default=str, skipkeys=True)  # fails if the value contains itself
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         raise ConfigError(name, line, column, None, f"is not YAML: {_problem(error)}") from None
-    except (ValueError, RecursionError):
-        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
-        raise ConfigError(name, None, None, None, problem) from None
     except yaml.reader.ReaderError as error:
         problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
         raise ConfigError(name, text.count("\n", 0, error.position) + 1, None, None, problem) from None
+    except (ValueError, RecursionError):
+        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
+        raise ConfigError(name, None, None, None, problem) from None
+    if root is None:
+        raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
+    return Document(name, value, root, tuple(loader.errors))
 
 
 class _Loader(yaml.SafeLoader):
@@ -79,7 +98,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(stream)
-        self.name = name
+        self.name, self.errors = name, list[ConfigError]()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
@@ -89,24 +108,30 @@ class _Loader(yaml.SafeLoader):
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
                     problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                    raise _error(self.name, key, problem, key.value)
+                    self.errors.append(_error(self.name, key, problem, key.value))
                 lines[key.value] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Expand environment variables; if YAML rejects a value, such as an impossible date, report its line."""
+        """Expand environment variables; note the line of a variable that is not set and of a value that YAML rejects."""
+        has_variables = isinstance(node, yaml.ScalarNode) and "${" in node.value
+        text = node.value
         try:
-            if not isinstance(node, yaml.ScalarNode) or "${" not in node.value:
+            if not has_variables:
                 return super().construct_object(node, deep)
             text = _VARIABLE.sub(_value_of_variable, node.value)
             # only a plain text, without quotes, may stand for a number
             tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
             written = Written(node.value)
+            written.variables = {_value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]}
             written.value = super().construct_object(yaml.ScalarNode(tag, text, node.start_mark), deep)
             return written
         except (ValueError, LookupError, AttributeError) as error:
-            reason = str(error) if isinstance(error, ValueError) else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-            raise _error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}") from None
+            # a variable's value may be a secret, which Python's message would show
+            is_shown = isinstance(error, ValueError) and text == node.value
+            reason = str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
+            self.errors.append(_error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}"))
+            return None
 
 
 def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> ConfigError:

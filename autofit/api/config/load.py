@@ -6,15 +6,18 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, ValidationInfo, create_model
 
-from autofit.api.config.document import Document, read
-from autofit.api.config.matrix import MatrixError, apply, paths, unfold
+from autofit.api.config.document import read
+from autofit.api.config.matrix import apply, paths, unfold
+from autofit.api.signature import texts_of
+from autofit.api.tune import tune
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fit_options
+from autofit.workload.arguments import FUNCTION, Keywords, collected, collecting, raise_joined, written_as
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS
 from autofit.workload.written import expanded
@@ -22,18 +25,43 @@ from autofit.workload.written import expanded
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"
 HOST_LABELS = "host_labels"
-_REFERENCES: dict[str, Any] = {"build_model": str, "data": str, "validation": str | None, "fit_kwargs": dict[str, Any]}
-_WORKLOAD: dict[str, Any] = {
-    name: (_REFERENCES[name], Field(field.default, description=field.description))
-    if name in _REFERENCES
-    else (field.annotation, field)
-    for name, field in ARGUMENTS.items()
+Cells = list[tuple[dict[str, Any], dict[str, Any]]]  # the values of each by axis, and its arguments of `tune`
+
+
+@collected
+def _reference(text: str, info: ValidationInfo) -> Reference:
+    """Return the function that a file names, relative to its folder, which is the context of the validation."""
+    reference = Reference(text, info.context)
+    reference.validate()
+    return reference
+
+
+@collected
+def _fit_kwargs(given: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    options, errors = dict(given), list[UsageError]()
+    for name in (name for name in fit_options.MADE if isinstance(given.get(name), str)):
+        reference = Reference(options.pop(name), info.context)
+        with collecting(errors, f"fit_kwargs.{name}"):
+            reference.validate()
+            options[name] = reference
+    with collecting(errors):
+        options = fit_options.validated(options)
+    raise_joined(errors)
+    return options
+
+
+_Function = Annotated[str, written_as(FUNCTION), AfterValidator(_reference)]
+_IN_FILES: dict[str, Any] = {
+    "build_model": (_Function, ...),
+    "data": (_Function, ...),
+    "validation": (_Function | None, None),
+    "fit_kwargs": (Annotated[Keywords, AfterValidator(_fit_kwargs)], {}),
 }
 TuneFile = create_model(
     "TuneFile",
     __base__=TuneSettings,
     __doc__="The keys of a tuning file: the arguments of `tune`, with references in place of functions.",
-    **_WORKLOAD,
+    **{name: _IN_FILES.get(name, (field.annotation, field)) for name, field in ARGUMENTS.items()},
     host_labels=(dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")),
 )
 
@@ -45,39 +73,49 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
 
     Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key.
+        ConfigError: the file is invalid; the message names file, line, column and key of each error.
 
     Example:
         >>> tuned = autofit.tune(**{**autofit.load("tune.yaml"), "space": {"batch_size": [32, 256]}, "progress": False})
         >>> tuned.headroom["host"] > 0
         True
     """
-    document = read(path)
-    raw = _mapping(document)
-    if MATRIX in raw:
-        raise document.error((MATRIX,), f"this file describes a sweep; run: autofit sweep {document.name}")
-    if raw.get(HOST_LABELS):
-        raise document.error((HOST_LABELS,), "applies only to sweeps on a cluster, but a tune runs here; remove it")
-    return _arguments(document, raw)
+    return load_cells(path, sweep=False)[0][1]
 
 
-def load_sweep(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix`; return a pair for each cell: its values by axis, and its arguments of `tune`."""
-    document = read(path)
-    raw = dict(_mapping(document))
-    if MATRIX not in raw:
-        raise document.error((), "has no `matrix:` with the values to vary; for a single tune, run autofit tune")
-    matrix = raw.pop(MATRIX)
-    try:
-        cells = [(values, apply(values, raw)) for values in unfold(matrix)]
-    except MatrixError as error:
-        raise document.error((MATRIX, *error.keys), str(error)) from None
-    return [(values, _arguments(document, changed, values)) for values, changed in cells]
+def load_cells(path: str | os.PathLike[str], *, sweep: bool | None = None) -> Cells:
+    """Read the cells of a file with a `matrix`, or any other file as one cell without values.
+
+    `sweep` says whether there must be a matrix or must be none; None if either will do.
+    """
+    document, errors, cells = read(path), list[UsageError](), Cells()
+    with document.placing():
+        if not isinstance(document.value, dict):
+            raise UsageError("must be a mapping of keys to values, starting with build_model: and data:")
+        raw = {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
+        has_matrix = MATRIX in raw
+        if has_matrix and sweep is False:
+            raise UsageError(f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX)
+        if sweep and not has_matrix:
+            raise UsageError("has no `matrix:` with the values to vary; for a single tune, run autofit tune")
+        if raw.get(HOST_LABELS) and not has_matrix:
+            problem = "applies only to sweeps on a cluster, but a tune runs here; remove it"
+            raise UsageError(problem, key=HOST_LABELS)
+        for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
+            found: list[UsageError] = []
+            with collecting(found):
+                cells.append((values, _arguments(apply(values, raw), str(Path(path).resolve().parent))))
+            errors += [UsageError(error.problem, key=_axis_of(error.key, values)) for error in found]
+        raise_joined(errors)
+    return cells
 
 
-def load_any(path: str | os.PathLike[str]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read a file with a `matrix` as `load_sweep` does, and any other file as one cell without values."""
-    return load_sweep(path) if MATRIX in _mapping(read(path)) else [({}, load(path))]
+def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
+    """Return the key of the axis that gives an argument or a part of it; or else the key of the argument."""
+    for axis in cell:
+        if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in paths(axis)):
+            return f"{MATRIX}.{axis}"
+    return key
 
 
 @contextlib.contextmanager
@@ -86,38 +124,17 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
     try:
         yield
     except UsageError as error:
-        keys = (error.key or "").split(".")
-        if isinstance(error, ConfigError) or keys[0] not in TuneFile.model_fields or keys[0] in overrides:
+        key = (error.key or "").partition(".")[0]
+        if isinstance(error, ConfigError) or key not in TuneFile.model_fields or key in overrides:
             raise
-        raise read(path).error(tuple(keys), error.problem, error.key) from None
+        with read(path).placing():
+            raise
 
 
-def _mapping(document: Document) -> dict[str, Any]:
-    if not isinstance(document.value, dict):
-        raise document.error((), "must be a mapping of keys to values, starting with build_model: and data:")
-    return {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
-
-
-def _arguments(document: Document, raw: dict[str, Any], cell: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
-    folder = str(Path(document.name).resolve().parent)
-    try:
-        file = TuneFile.model_validate(raw)
-        arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
-        for key in ("build_model", "data", "validation"):
-            if arguments[key] is not None:
-                arguments[key] = _reference(key, arguments[key], folder)
-        fit_kwargs = dict(arguments["fit_kwargs"])
-        for name in fit_options.MADE:
-            if isinstance(fit_kwargs.get(name), str):
-                fit_kwargs[name] = _reference(f"fit_kwargs.{name}", fit_kwargs[name], folder)
-        arguments["fit_kwargs"] = fit_options.validated(fit_kwargs)
-    except UsageError as caught:
-        key = caught.key or ""
-        for axis in cell or ():  # if the value comes from an axis, the error is there
-            if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in paths(axis)):
-                raise document.error((MATRIX, axis), caught.problem, f"{MATRIX}.{axis}") from None
-        raise document.error(tuple(key.split(".")), caught.problem, key) from None
+    file = TuneFile.model_validate(raw, context=folder)
+    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
     if not arguments[HOST_LABELS]:
         del arguments[HOST_LABELS]
     given = {"space": file.space.values(), "baseline": file.baseline.values()}
@@ -130,18 +147,12 @@ def overridden(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     return {**arguments, **given, "options": options}
 
 
-def _reference(key: str, text: str, folder: str) -> Reference:
-    reference = Reference(text, folder)
-    try:
-        reference.validate()
-    except UsageError as error:
-        raise UsageError(error.problem, key=key) from None
-    return reference
-
-
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a tuning file."""
-    schema = TuneFile.model_json_schema()
+    """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
+    schema, texts = TuneFile.model_json_schema(), texts_of(tune)
+    for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
+        for name in properties.keys() & texts.keys():
+            properties[name]["description"] = texts[name]
     schema["properties"][MATRIX] = {
         "type": "object",
         "additionalProperties": {"type": "array", "minItems": 1},

@@ -14,16 +14,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_MOST_CELLS = 10_000
+from autofit.errors import UsageError
+
+_KEY, _MOST_CELLS = "matrix", 10_000
 Values = dict[str, Any]  # the values of a cell, by axis
-
-
-class MatrixError(ValueError):
-    """A matrix contains an error; `keys` is the path to it."""
-
-    def __init__(self, keys: tuple[int | str, ...], problem: str) -> None:
-        self.keys = keys
-        super().__init__(problem)
 
 
 def paths(axis: str) -> tuple[str, ...]:
@@ -33,19 +27,20 @@ def paths(axis: str) -> tuple[str, ...]:
 
 def unfold(matrix: Any) -> list[Values]:
     """Return the cells of a matrix in order: the last axis varies fastest."""
-    if not isinstance(matrix, Mapping):
-        raise MatrixError((), "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]")
+    if not isinstance(matrix, Mapping) or not matrix:
+        raise UsageError("must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]", key=_KEY)
     axes = {str(axis): values for axis, values in matrix.items()}
     for axis, values in axes.items():
+        problem = ""
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise MatrixError((axis,), f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]")
-        if any(values.count(value) > 1 for value in values):
-            raise MatrixError((axis,), f"{values!r} has a duplicate value; remove it")
+            problem = "is not allowed; write a list of values, such as [8, 16, 32]"
+        elif any(values.count(value) > 1 for value in values):
+            problem = "has a duplicate value; remove it"
+        if problem:
+            raise UsageError(f"{values!r} {problem}", key=f"{_KEY}.{axis}")
     count = math.prod(len(values) for values in axes.values())
     if count > _MOST_CELLS:
-        raise MatrixError((), f"has {count:,} cells, but the limit is {_MOST_CELLS:,}; list fewer values")
-    if not axes:
-        raise MatrixError((), "has no cells; name an axis, such as model_kwargs.width: [8, 16, 32]")
+        raise UsageError(f"has {count:,} cells, but the limit is {_MOST_CELLS:,}; list fewer values", key=_KEY)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -64,5 +59,6 @@ def _with(arguments: Mapping[str, Any], keys: Sequence[str], value: Any, axis: s
         return {**arguments, first: value}
     inner = arguments.get(first) or {}
     if not isinstance(inner, Mapping):
-        raise MatrixError((axis,), f"{first} is {inner!r}, so {rest[0]} cannot be set in it; make {first} a mapping")
+        problem = f"{first} is {inner!r}, so {rest[0]} cannot be set in it; make {first} a mapping"
+        raise UsageError(problem, key=f"{_KEY}.{axis}")
     return {**arguments, first: _with(inner, rest, value, axis)}

@@ -38,7 +38,7 @@ def test_a_file_gives_the_arguments_of_tune(write):
 
 @pytest.mark.parametrize("file", sorted(path.name for path in CONFIGS.glob("*.yaml")))
 def test_the_shipped_files_are_valid(file):
-    assert all(arguments["max_trials"] >= 1 for _, arguments in load.load_any(CONFIGS / file))
+    assert all(arguments["max_trials"] >= 1 for _, arguments in load.load_cells(CONFIGS / file))
 
 
 def test_autotune_is_written_as_a_number_or_by_its_name(write):
@@ -150,6 +150,62 @@ def test_an_error_names_its_line_and_key(write, text, line, key):
     assert str(error).startswith(f"{error.file}:{line}:{error.column}: " if line else f"{error.file}: ")
 
 
+MANY = """\
+build_model: model.py:build
+dataset: model.py:Photos
+fit_kwargs: {epochs: many, epoch: 3, callbacks: early, steps_per_epoch: 0}
+space:
+  batch_sizes: [8]
+  workers: [two]
+epochs: 3
+max_trials: ${NOT_SET_ANYWHERE}
+options: {launch: rocket}
+max_trials: 3
+"""
+
+
+def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(MANY))
+    errors = [caught.value, *caught.value.others]
+    assert [(error.line, error.key) for error in errors] == [
+        (1, "build_model"),
+        (1, "data"),
+        (2, "dataset"),
+        (3, "fit_kwargs.epoch"),
+        (3, "fit_kwargs.callbacks"),
+        (3, "fit_kwargs.steps_per_epoch"),
+        (5, "space.batch_sizes"),
+        (6, "space.workers"),
+        (7, "epochs"),
+        (8, None),
+        (9, "options.launch"),
+        (10, "max_trials"),
+    ]
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "12 errors:"
+    assert lines[1].startswith(f"  {errors[0].file}:1:1: build_model: 'model.py:build': ")
+    assert lines[3].endswith("tune.yaml:2:1: dataset: there is no such key; did you mean data?")
+    assert (len(lines), lines[-1]) == (12, "  and 2 more")
+
+
+def test_a_value_from_the_environment_is_shown_as_written(write, monkeypatch):
+    monkeypatch.setenv("PW", r"it's\s3cret")
+    text = (
+        "max_trials: ${PW}\nhost_memory: ${PW}\ndevice: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: '${PW}'}\n"
+        "space: {batch_size: ['${PW}']}\nvalidation: ${PW}.py:f\nmax_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\n"
+        "fit_kwargs: {validation_split: '${PW}', class_weight: '${PW}', steps_per_epoch: ['${PW}']}\n"
+    )
+    for sweeps in ("", "matrix: {dtype_policy: [['${PW}']], jit_compile: ['${PW}']}\n"):
+        with pytest.raises(ConfigError) as caught:
+            load.load_cells(write(GOOD + text + sweeps))
+        errors = [caught.value, *caught.value.others]
+        assert len(errors) == (14 if sweeps else 12)
+        for error in errors:
+            assert "s3cret" not in error.problem
+            assert "${PW}" in error.problem
+
+
 def test_the_messages_of_wrong_files(write):
     messages = [*(message_of(write(text)) for text, _, _ in WRONG), *(message_of(write(GOOD + text)) for text in VARIABLES)]
     assert matches_snapshot("".join(f"{message}\n" for message in messages), "wrong_files.txt")
@@ -237,7 +293,7 @@ def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("MEMORY", "2GiB")
     text = "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
-    cells = load.load_sweep(write(GOOD + text))
+    cells = load.load_cells(write(GOOD + text))
     assert [values["model_kwargs.token"] for values, _ in cells] == ["${TOKEN}", "${TOKEN}", "other", "other"]
     assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == ["s3cret"] * 2 + ["other"] * 2
     assert [arguments["device_memory"] for _, arguments in cells] == ["1GiB", "2GiB"] * 2

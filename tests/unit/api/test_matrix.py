@@ -3,8 +3,8 @@
 import pytest
 
 from autofit.api.config import load
-from autofit.api.config.matrix import MatrixError, apply, unfold
-from autofit.errors import ConfigError
+from autofit.api.config.matrix import apply, unfold
+from autofit.errors import ConfigError, UsageError
 from tests.unit.api.conftest import GOOD
 
 
@@ -31,23 +31,23 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
 
 
 @pytest.mark.parametrize(
-    ("matrix", "keys", "message"),
+    ("matrix", "key", "message"),
     [
-        ([1], (), "must map arguments"),
-        ({}, (), "no cells"),
-        ({"a": 1}, ("a",), "write a list of values"),
-        ({"a": "xyz"}, ("a",), "write a list of values"),
-        ({"a": []}, ("a",), "write a list of values"),
-        ({"a": [1, 1]}, ("a",), "duplicate value"),
-        ({"a": list(range(200)), "b": list(range(200))}, (), "40,000"),
-        ({letter: list(range(100)) for letter in "abcdefgh"}, (), "10,000,000,000,000,000"),
+        ([1], "matrix", "must map arguments"),
+        ({}, "matrix", "must map arguments"),
+        ({"a": 1}, "matrix.a", "write a list of values"),
+        ({"a": "xyz"}, "matrix.a", "write a list of values"),
+        ({"a": []}, "matrix.a", "write a list of values"),
+        ({"a": [1, 1]}, "matrix.a", "duplicate value"),
+        ({"a": list(range(200)), "b": list(range(200))}, "matrix", "40,000"),
+        ({letter: list(range(100)) for letter in "abcdefgh"}, "matrix", "10,000,000,000,000,000"),
     ],
 )
-def test_an_error_in_a_matrix_names_its_keys(matrix, keys, message):
-    with pytest.raises(MatrixError) as caught:
+def test_an_error_in_a_matrix_names_its_key(matrix, key, message):
+    with pytest.raises(UsageError) as caught:
         unfold(matrix)
-    assert caught.value.keys == keys
-    assert message in str(caught.value)
+    assert caught.value.key == key
+    assert message in caught.value.problem
 
 
 def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
@@ -55,7 +55,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
         "model_kwargs: {depth: 2}\nmatrix:\n  model_kwargs.width: [8, 16]\n  dtype_policy: [float32, mixed_float16]\n"
         "  jit_compile: [true]\n"
     )
-    cells = load.load_sweep(write(text))
+    cells = load.load_cells(write(text))
     assert [values for values, _ in cells][1] == {
         "model_kwargs.width": 8, "dtype_policy": "mixed_float16", "jit_compile": True
     }  # fmt: skip  # one item a line would be longer, not clearer
@@ -79,6 +79,14 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
 )
 def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):
     with pytest.raises(ConfigError) as caught:
-        load.load_sweep(write(GOOD + text))
+        load.load_cells(write(GOOD + text), sweep=True)
     assert (caught.value.line, caught.value.key) == (line, key)
     assert message in caught.value.problem
+
+
+def test_each_error_of_the_cells_is_listed_once(write):
+    text = "max_trials: 0\nmatrix:\n  model_kwargs.width: [8, 16]\n  device_memory: [1GiB, lots]\n  jit_compile: [maybe]\n"
+    with pytest.raises(ConfigError) as caught:
+        load.load_cells(write(GOOD + text))
+    places = [(error.line, error.key) for error in (caught.value, *caught.value.others)]
+    assert places == [(3, "max_trials"), (6, "matrix.device_memory"), (7, "matrix.jit_compile")]

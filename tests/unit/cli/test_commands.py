@@ -12,8 +12,9 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from autofit import api
 from autofit.cli import app
-from autofit.cli.exit import reporting_errors
+from autofit.cli.common import reporting_errors
 from autofit.storage import result_files
 from tests.fakes import FakeLauncher, collect, make_request, tune
 
@@ -151,32 +152,55 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         (["sweep", "sweep.yaml", "--on", "ray", "--ship", "no/such"], "--ship: there is no folder "),
         (["sweep", "sweep.yaml", "--output", "no/such.json"], "--output: there is no folder no"),
         (["sweep", "sweep.yaml", "--output", "table.csv"], "table.json"),
-        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: options.launch: 'rocket' "),
-        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: options.launch: 'rocket' "),
+        (["sweep", "sweep.yaml", "--launch", "rocket"], "autofit: --launch: 'rocket' "),
+        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: --launch: 'rocket' "),
         (["report", "tune.yaml"], "autofit: tune.yaml: "),
         (["report", "none.json"], "autofit: none.json: "),
         (["show", "tune.yaml"], "autofit: tune.yaml: "),
         (["tune", "tune.yaml", "--storage", "nosuchdb://x"], "nosuchdb://x"),
         (["tune", "tune.yaml", "--output", "no/such/result.json"], "--output: there is no folder no"),
         (["estimate", "tune.yaml", "--batch-size", "32,many"], "--batch-size: '32,many'"),
-        (["estimate", "tune.yaml", "--batch-size", "0"], "batch_size: [0]"),
+        (["estimate", "tune.yaml", "--batch-size", "0"], "autofit: --batch-size: [0]"),
+        (["tune", "tune.yaml", "--batch-size", "many"], "autofit: --batch-size: 'many' is not allowed: write tune, keep"),
+        (["tune", "sizes.yaml", "--batch-size", "32"], "autofit: --batch-size: 32 is given, but baseline has 16"),
+        (
+            ["tune", "sizes.yaml", "--batch-size", "0", "--launch", "x"],
+            "autofit: 2 errors:\n  --batch-size: 0 is not allowed",
+        ),
     ],
 )
 def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):
     (folder / "tune.yaml").write_text(GOOD)
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
+    (folder / "sizes.yaml").write_text(GOOD + "baseline: {batch_size: 16}\n")
     done = RUN.invoke(app, arguments)
     assert done.exit_code == 2
     assert expected in done.stderr
+
+
+@pytest.mark.parametrize(("option", "batch_size"), [("64", 64), ("keep", "keep"), (None, "largest")])
+def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(folder, option, batch_size, monkeypatch):
+    (folder / "tune.yaml").write_text(GOOD + "batch_size: largest\n")
+    asked = []
+    monkeypatch.setattr(api, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0))
+    RUN.invoke(app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])])
+    assert asked == [batch_size]
+
+
+def test_there_are_eleven_commands():
+    names = [command.callback.__name__ for command in app.registered_commands]
+    expected = ["init", "tune", "sweep", "check", "estimate", "report", "kwargs", "show", "schema", "doctor", "verify"]
+    assert names == expected
 
 
 @pytest.mark.parametrize(
     "command", [[], *([command.name or command.callback.__name__] for command in app.registered_commands)]
 )
 def test_every_command_has_a_help(command):
-    done = RUN.invoke(app, [*command, "--help"])
+    done = RUN.invoke(app, [*command, "--help"], env={"COLUMNS": "80"})
     assert done.exit_code == 0
     assert "Usage: " in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_a_result_that_failed_in_training(folder):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 import autofit
 from autofit.api.result import Result
-from autofit.cli.exit import reporting_errors
+from autofit.cli.common import reporting_errors
 from autofit.errors import StorageError
 from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import Terminal

@@ -1,0 +1,48 @@
+"""What the signature and the docstring of a public function say: the texts of its arguments, and what a call has wrong."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from autofit.errors import AutofitError, UsageError
+from autofit.workload.arguments import no_such, raise_joined
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def texts_of(function: Callable[..., object]) -> dict[str, str]:
+    """Return the text of each argument, and of each option, from a Google-style docstring; {} under `python -OO`."""
+    docstring = inspect.getdoc(function) or ""
+    sections = re.findall(r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
+    return {name: text[0].upper() + " ".join(text[1:].split()) for name, text in entries}
+
+
+def explained(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
+    signature = inspect.signature(function)
+    positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            unknown = [] if takes_all else [name for name in kwargs if name not in signature.parameters]
+            errors = [UsageError(no_such(name, tuple(signature.parameters)), key=name) for name in unknown]
+            try:
+                signature.bind(*args, **{name: value for name, value in kwargs.items() if name not in unknown})
+            except TypeError as error:
+                expected = f"{function.__name__}({', '.join(positional)}, ...)"
+                problem = f"{error}; call {expected}, with arrays as data=(x, y) and other arguments by name"
+                errors.insert(0, UsageError(problem))
+            raise_joined(errors)
+            return function(*args, **kwargs)
+        except AutofitError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call

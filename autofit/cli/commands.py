@@ -1,0 +1,265 @@
+"""The commands on YAML files (tune, sweep, check, estimate, schema) and on saved results (report, kwargs, show)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+import yaml
+
+from autofit import api
+from autofit.api.config import load
+from autofit.api.result import SweepResult
+from autofit.cli.common import (
+    BatchSize,
+    File,
+    Fresh,
+    Json,
+    Launch,
+    Quiet,
+    Result,
+    ResultOrSweep,
+    Storage,
+    Wait,
+    overrides,
+    reporting_errors,
+    require_writable,
+)
+from autofit.errors import TuneError, UsageError
+from autofit.records.sweep import SweepRecord
+from autofit.records.units import counted
+from autofit.report import snippet, wording
+from autofit.report.console.progress import Progress
+from autofit.report.console.tables import (
+    estimate_as_json,
+    estimate_table,
+    labelled,
+    summarise,
+    sweep_table,
+    trial_table,
+)
+from autofit.report.console.terminal import Terminal
+from autofit.report.html import page
+from autofit.storage import result_files
+
+_SIZES = ",".join(map(str, api.BATCH_SIZES))
+
+
+def tune(
+    file: File,
+    output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
+    batch_size: BatchSize = None,
+    storage: Storage = None,
+    fresh: Fresh = False,
+    wait: Wait = True,
+    quiet: Quiet = False,
+    launch: Launch = None,
+) -> None:
+    """Find the fastest configuration for the workload in FILE, and print the lines to paste.
+
+    Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
+    """
+    console = Terminal()
+    progress = Progress(console, quiet=quiet)
+    with reporting_errors(lambda: f"Kept {counted(progress.trials_kept, 'finished trial')}"):
+        if output is not None:
+            require_writable(output)
+        try:
+            given = overrides(batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait)
+            with load.placing_errors(file, given):
+                result = api.tune(**load.overridden(load.load(file), given), progress=progress)
+        except TuneError as error:
+            if output is not None and error.tune is not None:
+                result_files.save(error.tune, output)
+                typer.echo(f"the failed tune is written to {output}; to view it, run autofit report {output}\n", err=True)
+            raise
+        summarise(result, console)
+        if output is not None:
+            result.save(output)
+            console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
+    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = Path(
+        "sweep.json"
+    ),
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N", help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of its own."
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
+    ] = "local",
+    ship: Annotated[
+        Path | None,
+        typer.Option(help="Folder with your code that Ray copies to each host; not needed if the hosts share it."),
+    ] = None,
+    storage: Storage = None,
+    fresh: Fresh = False,
+    wait: Wait = True,
+    quiet: Quiet = False,
+    launch: Launch = None,
+) -> None:
+    """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
+
+    The table also has a row for each failed cell. Results are saved after every cell. Run the same command again to resume.
+
+    Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
+    """
+    console = Terminal()
+    ended = 0
+
+    def save(swept: SweepResult) -> None:
+        nonlocal ended
+        ended = sum(cell.outcome != "waiting" for cell in swept.cells)
+        swept.save(output)
+
+    def kept() -> str:
+        return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
+
+    with reporting_errors(kept):
+        if only is not None:
+            output = output.with_stem(f"{output.stem}-{only.replace('/', '-of-')}")
+        table = result_files.csv_path(output)
+        for path in (output, table):
+            require_writable(path)
+        given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
+        progress = Progress(console, quiet=quiet)
+        swept = api.sweep_file(file, given, executor=on, ship=ship, only=only, progress=progress, save=save)
+        console.print()
+        console.print(sweep_table(swept))
+        console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
+        if not any(cell.outcome == "ok" for cell in swept.cells):
+            raise typer.Exit(1)
+
+
+def check(file: File, storage: Storage = None) -> None:
+    """Check FILE, the functions it names, the limits and the device, without running anything.
+
+    Imports your modules, but calls none of their functions. For a sweep, checks every cell.
+    """
+    console = Terminal()
+    with reporting_errors():
+        cells = api.check_file(file, **overrides(storage=storage))
+        for number, (values, checked) in enumerate(cells, 1):
+            if values:
+                console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
+            console.print(labelled(checked.items()))
+        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
+
+
+def estimate(
+    file: File,
+    batch_size: Annotated[
+        str | None, typer.Option(help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(help='A GPU that need not be here, such as "A100-40GB"; give several, or "all".', metavar="NAME"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")] = False,
+) -> None:
+    """Estimate the memory that training takes at each batch size, without training.
+
+    Prints the memory by part, and compares it with the limits. The other knobs have the values of the baseline in FILE,
+    or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you do not have.
+    """
+    with reporting_errors():
+        try:
+            sizes = None if batch_size is None else [int(part) for part in batch_size.split(",")]
+        except ValueError:
+            problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
+            raise UsageError(problem, key="--batch-size") from None
+        with load.placing_errors(file, () if sizes is None else ("batch_size",)):
+            result = api.estimate_of(load.load(file), sizes, gpu or (), Progress(Terminal(stderr=True), quiet=as_json))
+        if as_json:
+            typer.echo(estimate_as_json(result))
+        else:
+            Terminal().print(estimate_table(result))
+
+
+def schema() -> None:
+    """Print the JSON Schema of the YAML files, for completion and validation in editors.
+
+    For an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
+
+    `autofit schema > autofit.schema.json`
+
+    `# yaml-language-server: $schema=autofit.schema.json`
+    """
+    typer.echo(json.dumps(load.schema(), indent=2))
+
+
+def report(
+    result: ResultOrSweep,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="HTML file to write; by default RESULT with the suffix .html.")
+    ] = None,
+) -> None:
+    """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
+    path = result.with_suffix(".html") if output is None else output
+    with reporting_errors():
+        require_writable(path)
+        if path.resolve() == result.resolve():
+            raise UsageError(f"{path} is the result itself; name another file", key="--output")
+        page.save(result_files.load(result), path)
+        typer.echo(f"written to {path}")
+
+
+def kwargs(
+    result: Result,
+    output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
+    same_batch: Annotated[
+        bool, typer.Option("--same-batch", help="Print those of the answer at your own batch size.")
+    ] = False,
+) -> None:
+    """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
+    with reporting_errors():
+        answered = result_files.answered(result_files.load(result), result)
+        record = answered.same_batch if same_batch else answered.fastest
+        if record is None:
+            problem = f"{result} has no answer at your own batch size: no configuration of it fits"
+            raise UsageError(problem, key="--same-batch")
+        if output_format == "python":
+            typer.echo(snippet.kwargs_as_python(record))
+        elif output_format == "json":
+            typer.echo(json.dumps(snippet.kwargs_of(record), indent=2))
+        else:
+            typer.echo(yaml.safe_dump(snippet.kwargs_of(record), sort_keys=False).rstrip())
+
+
+def show(
+    result: ResultOrSweep,
+    as_json: Json = False,
+    failed: Annotated[
+        Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
+
+    With --json, print the whole record with every reading instead. With --failed, store that the configuration ran out of
+    memory in your own training, so that the next tune of the same file chooses another one; --storage is that of the tune.
+    """
+    console = Terminal()
+    with reporting_errors():
+        record = result_files.load(result)
+        if failed is not None:
+            from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
+
+            mark_failed(answer := result_files.answered(record, result), failed, storage)
+            typer.echo(f"{answer.config} counts as out of {failed} memory; the next tune chooses another configuration")
+        elif as_json:
+            typer.echo(json.dumps(result_files.encode(record), indent=2))
+        elif isinstance(record, SweepRecord):
+            console.print(sweep_table(record))
+        else:
+            answer = result_files.answered(record, result)
+            console.print(trial_table(answer.trials, answer.limits))
+            summarise(answer, console)

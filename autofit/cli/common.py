@@ -1,0 +1,76 @@
+"""What the commands share: options, and how errors and Ctrl-C become messages and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofit import api
+from autofit.api.signature import texts_of
+from autofit.errors import AutofitError, ConfigError, UsageError
+from autofit.records.units import printable
+
+_TEXTS = texts_of(api.tune)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits.")]
+Result = Annotated[Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output.")]
+ResultOrSweep = Annotated[
+    Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output or autofit sweep.")
+]
+BatchSize = Annotated[str | None, typer.Option(metavar="SIZE", help=_TEXTS.get("batch_size"))]
+Storage = Annotated[str | None, typer.Option(metavar="URL", help=_TEXTS.get("storage"))]
+Launch = Annotated[str | None, typer.Option(metavar="HOW", help=_TEXTS.get("launch"))]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the stored trials of the same request first.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help=_TEXTS.get("wait"))]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, without progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+# the options of the command line, by the argument that they give
+_OPTIONS = {"executor": "--on", "options.launch": "--launch", "batch_size": "--batch-size"}
+_OPTIONS |= {name: f"--{name}" for name in ("gpu", "only", "ship", "storage")}
+
+
+def overrides(
+    *, storage: str | None, batch_size: str | None = None, launch: str | None = None, fresh: bool = False, wait: bool = True
+) -> dict[str, Any]:
+    """Return the arguments of `tune` that were given on the command line; they override the file."""
+    size = int(batch_size) if batch_size and batch_size.isdecimal() else batch_size
+    options = _given({"launch": launch, "fresh": fresh or None, "wait": None if wait else False})
+    return _given({"batch_size": size, "storage": storage, "options": options or None})
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@contextlib.contextmanager
+def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
+    """Turn an error into its message, which names the option of the command line, and exit code.
+
+    After Ctrl-C, the message has what `kept` returns, a sentence without its full stop on the results that are kept.
+    """
+    try:
+        yield
+    except AutofitError as error:
+        if isinstance(error, UsageError) and not isinstance(error, ConfigError):  # which is about the file
+            parts = (error, *error.others)
+            first, *others = (UsageError(part.problem, key=_OPTIONS.get(part.key or "", part.key)) for part in parts)
+            error = UsageError(first.problem, key=first.key, others=others)
+        typer.echo(f"autofit: {printable(str(error))}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        resume = f" {kept()}. To resume, run the same command without --fresh." if kept else ""
+        typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
+        raise typer.Exit(130) from None  # 128 + SIGINT; `__main__` replaces it after another signal
+
+
+def require_writable(path: Path) -> None:
+    """Raise UsageError if the path given as --output is a folder, or is in a folder that does not exist."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it", key="--output")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}; create it first", key="--output")

@@ -1,0 +1,114 @@
+"""`autofit init`: write a commented YAML file for the functions of a Python file, which is parsed and not run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from autofit import api
+from autofit.api.signature import texts_of
+from autofit.cli.common import reporting_errors, require_writable
+from autofit.errors import UsageError
+from autofit.records.knobs import KNOBS
+
+_EVERYDAY = 10  # arguments of `tune`, the first ones
+_MODEL_WORDS, _DATA_WORDS, _VALIDATION_WORDS = ("model", "network"), ("data", "batch", "load", "generat"), ("val", "test")
+_DATA_CLASSES = ("PyDataset", "Sequence")
+_KNOBS = {name for row in KNOBS.values() for name in row.parameters}
+_EXAMPLES = {"build_model": "def build_model()", "data": "def make_data(batch_size)", "validation": ""}
+_HEAD = """\
+# yaml-language-server: $schema=autofit.schema.json
+# autofit schema > autofit.schema.json lets editors complete and check this file.
+"""
+_Node = ast.FunctionDef | ast.ClassDef
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="Python file with the functions; it is not run.")],
+    output: Annotated[Path, typer.Option(help="YAML file to write.")] = Path("tune.yaml"),
+) -> None:
+    """Write a commented YAML file for the functions of FILE.py that look like a model and its data."""
+    with reporting_errors():
+        require_writable(output)
+        if output.exists():
+            raise UsageError(f"{output} exists and is not overwritten; name another file", key="--output")
+        chosen = _chosen(file)
+        output.write_text(_commented(chosen, os.path.relpath(file, output.parent)))
+        for key, (node, reason) in chosen.items():
+            typer.echo(f"{key}: {node.name} in line {node.lineno}, because {reason}")
+        typer.echo(f"written to {output}; complete it, then run: autofit check {output} && autofit tune {output}")
+
+
+def _chosen(file: Path) -> dict[str, tuple[_Node, str]]:
+    """Return the function of each key that a file has one for, and why it is the one."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    nodes, chosen = [node for node in tree.body if isinstance(node, _Node)], dict[str, tuple[_Node, str]]()
+    for key, example in _EXAMPLES.items():
+        roles = [(*role[1:], node) for node in nodes if (role := _role(node)) and role[0] == key]
+        if roles:
+            _, reason, node = max(roles, key=lambda role: role[0])
+            others = ", ".join(other.name for *_, other in roles if other is not node)
+            chosen[key] = node, reason + (f" (others like it: {others})" if others else "")
+        elif example:
+            names = ", ".join(node.name for node in nodes) or "none"
+            raise UsageError(f"no function of {file} looks like {key}, as {example} would (functions there: {names})")
+    return chosen
+
+
+def _role(node: _Node) -> tuple[str, int, str] | None:
+    """Return the key that a function is for, how sure that is, and why; None if it looks like none."""
+    name = node.name.lower()
+    data = "validation" if any(word in name for word in _VALIDATION_WORDS) else "data"
+    if isinstance(node, ast.ClassDef):
+        bases = [base for full in node.bases if (base := ast.unparse(full).rpartition(".")[2]) in _DATA_CLASSES]
+        return (data, 3, f"it is a {bases[0]}") if bases else None
+    methods = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+    if "fit" in methods:  # it trains
+        return None
+    if "compile" in methods:
+        return "build_model", 2, "it compiles a model"
+    is_named = any(word in name for word in _DATA_WORDS)
+    if knobs := [parameter for parameter in _parameters(node) if parameter in _KNOBS]:
+        return data, 2 + is_named, f"it takes {', '.join(knobs)}"
+    if any(word in name for word in _MODEL_WORDS):
+        return "build_model", 1, "of its name"
+    return (data, 1, "of its name") if is_named else None
+
+
+def _parameters(node: _Node) -> dict[str, bool]:
+    """Return whether each parameter of a function, or of a class's `__init__`, is required."""
+    if isinstance(node, ast.ClassDef):
+        makers = [inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"]
+        return dict(list(_parameters(makers[0]).items())[1:]) if makers else {}
+    positional, only = [*node.args.posonlyargs, *node.args.args], node.args.kwonlyargs
+    defaults = [*[None] * (len(positional) - len(node.args.defaults)), *node.args.defaults, *node.args.kw_defaults]
+    return {one.arg: default is None for one, default in zip([*positional, *only], defaults, strict=True)}
+
+
+def _commented(chosen: Mapping[str, tuple[_Node, str]], path: str) -> str:
+    """Return the YAML file; the other everyday arguments are comments, with their texts and defaults."""
+    lines, texts = [_HEAD], texts_of(api.tune)
+    for key, (node, _) in chosen.items():
+        lines.append(yaml.safe_dump({key: f"{path}:{node.name}"}, width=10_000).rstrip())
+        required = [name for name, is_required in _parameters(node).items() if is_required and name not in _KNOBS]
+        if required:
+            lines.append(f"{'model' if key == 'build_model' else key}_kwargs:  # {node.name} needs them")
+            lines += [f"  {name}: null" for name in required]
+    for name, parameter in list(inspect.signature(api.tune).parameters.items())[:_EVERYDAY]:
+        if name not in chosen:
+            default = parameter.default
+            lines += ["", *textwrap.wrap(texts.get(name, ""), 80, initial_indent="# ", subsequent_indent="# ")]
+            lines.append(f"# {name}: {default if isinstance(default, str) else json.dumps(default)}")
+    return "\n".join(lines) + "\n"
