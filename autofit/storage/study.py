@@ -16,7 +16,7 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import codec, connection, validity
-from autofit.storage.result_files import FAILED, RECORD, WARM_START_KEY
+from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY
 
 Notify = Callable[[str], None]
 
@@ -24,8 +24,8 @@ Notify = Callable[[str], None]
 class TuningStudy:
     """Asks for the trials of one tune and stores them when they end; its name is the fingerprint of the request.
 
-    If `fresh`, an existing study is deleted first. If the storage fails once a trial has run, as on a full disk, `notify`
-    receives the reason, and the tune goes on without it.
+    If `fresh`, an existing study is deleted first. Optuna's tools show the `labels`. If the storage fails once a trial has
+    run, as on a full disk, `notify` receives the reason, and the tune goes on without it.
     """
 
     # The sampler's study is a copy in memory, and a trial is stored as a whole when it has ended. So a process that is
@@ -33,9 +33,17 @@ class TuningStudy:
     # to the storage is never one of a user's sampler.
 
     def __init__(
-        self, storage: str | None, name: str, limits: Limits, trial_seconds: float, notify: Notify, *, fresh: bool = False
+        self,
+        storage: str | None,
+        name: str,
+        limits: Limits,
+        trial_seconds: float,
+        notify: Notify,
+        *,
+        labels: Mapping[str, str] = {},
+        fresh: bool = False,
     ) -> None:
-        self._name, self._trial_seconds, self._notify = name, trial_seconds, notify
+        self._name, self._trial_seconds, self._notify, self._labels = name, trial_seconds, notify, labels
         self.limits = limits  # or lower ones, if a result failed in the user's training (see `mark_failed`)
         self.stale: list[Trial] = []  # stored trials that failed under tighter limits than today's, or with less time
         self.is_allowed: Callable[[FitConfig], bool] = lambda config: True  # by the search space of the caller
@@ -50,6 +58,7 @@ class TuningStudy:
         optuna.create_study(storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True)
         self._attributes = dict(self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name)))
         self.set_attribute("study:metric_names", [codec.METRIC])
+        self.set_labels(self._labels)
         self.limits = validity.lowered(self.limits, self.attribute(FAILED))
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
@@ -61,8 +70,13 @@ class TuningStudy:
                 holds = validity.trial_holds(trial.measurement, then, self.limits, self._trial_seconds)
                 (self._trials if holds else self.stale).append(trial)
 
-    def reset(self) -> None:
-        self._open(fresh=True)
+    def forget_other_model(self, fingerprint: str) -> bool:
+        """Delete the stored trials if they are of a model with another fingerprint; return whether they were."""
+        is_other = self.attribute(MODEL) not in (None, fingerprint)
+        if is_other:
+            self._open(fresh=True)
+        self.set_attribute(MODEL, fingerprint)
+        return is_other
 
     @connection.explained()
     def remove(self) -> None:
@@ -129,8 +143,8 @@ class TuningStudy:
                         return finished
         return ()
 
-    def set_user_attributes(self, values: Mapping[str, Any]) -> None:
-        """Store JSON values by name, for people who inspect the study."""
+    def set_labels(self, values: Mapping[str, Any]) -> None:
+        """Store JSON values by name, which Optuna's tools show."""
         for key, value in values.items():
             self._access(partial(self._backend.set_study_user_attr, key=key, value=value))
 

@@ -28,7 +28,6 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import counted
-from autofit.storage.result_files import MODEL
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import notices
@@ -75,6 +74,7 @@ class _Engine:
             request.limits,
             request.settings.options.max_trial_seconds,
             lambda text: emit(Notice(text)),
+            labels=request.labels(),
             fresh=request.fresh,
         )
         self._request = replace(request, limits=self.study.limits)
@@ -145,7 +145,6 @@ class _Engine:
     def _describe(self) -> Description:
         """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
         runner, asked, replicas = self._runner, self._request.asked_baseline, self._request.placement.count
-        self.study.set_user_attributes(self._request.metadata())
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
         described = runner.describe(asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1))
         if isinstance(described, Measurement) and described.outcome.is_oom:
@@ -158,12 +157,8 @@ class _Engine:
                 raise out_of_time_error(runner.budget, "the model and the data were built")
             raise not_described(described)
         self._describing_seconds = runner.budget.seconds()
-        if self.study.attribute(MODEL) not in (None, described.fingerprint):
-            # the source code is the same, or the study would be another
-            self.study.reset()
-            self.study.set_user_attributes(self._request.metadata())
+        if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
             self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
-        self.study.set_attribute(MODEL, described.fingerprint)
         return described
 
     def _problem(self, description: Description) -> Problem:

@@ -74,7 +74,7 @@ def store(study: TuningStudy, request: TuneRequest, result: TuneRecord | FailedT
     chosen, rate = "nothing fits", None
     if isinstance(result, TuneRecord):
         chosen, rate = str(result.config), result.samples_per_second
-    study.set_user_attributes({"chosen": chosen, METRIC: rate})
+    study.set_labels({"chosen": chosen, METRIC: rate})
 
 
 def ceilings_of(

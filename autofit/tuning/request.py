@@ -83,7 +83,7 @@ class TuneRequest:
             parts["sampler"] = self.sampler_key
         return f"{RECORD}:{_hash(parts)}"
 
-    def metadata(self) -> dict[str, str]:
+    def labels(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""
         call = self.call_source.call
         data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
