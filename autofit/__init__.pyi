@@ -18,7 +18,7 @@ from .errors import (
     UserCodeError as UserCodeError,
 )
 from .records.distribution import __version__ as __version__
-from .records.sweep import Cell as Cell
+from .records.result import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial
 from .report.console.progress import Progress as Progress

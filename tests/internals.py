@@ -1,7 +1,7 @@
 """Internals for the pinned tests, which survive moves of the code; nothing else imports this module."""
 
 from autofit.records.events import Described
-from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.result import Cell, SweepRecord
 from autofit.report import columns
 from autofit.storage import result_files
 from autofit.workload.fingerprint import identify

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from autofit.api.check import check_file
-from autofit.api.config.load import load
-from autofit.api.estimate import BATCH_SIZES, estimate, estimate_of
-from autofit.api.measure import measure
-from autofit.api.sweep import sweep, sweep_file
-from autofit.api.tune import tune
-
-__all__ = [
-    "BATCH_SIZES",
-    "check_file",
-    "estimate",
-    "estimate_of",
-    "load",
-    "measure",
-    "sweep",
-    "sweep_file",
-    "tune",
-]
+from autofit.api.check import check_file as check_file
+from autofit.api.estimate import BATCH_SIZES as BATCH_SIZES
+from autofit.api.estimate import estimate as estimate
+from autofit.api.estimate import estimate_of as estimate_of
+from autofit.api.measure import measure as measure
+from autofit.api.sweep import sweep as sweep
+from autofit.api.sweep import sweep_file as sweep_file
+from autofit.api.tune import tune as tune

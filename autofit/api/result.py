@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from autofit.errors import UsageError
 from autofit.records.description import EstimateRecord
-from autofit.records.result import TuneRecord
-from autofit.records.sweep import SweepRecord
+from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import choice, columns, snippet
 from autofit.report.console.tables import estimate_table, summary, sweep_table
 from autofit.report.console.terminal import plain_text

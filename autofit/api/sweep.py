@@ -20,8 +20,7 @@ from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice
-from autofit.records.result import TuneRecord
-from autofit.records.sweep import Cell
+from autofit.records.result import Cell, TuneRecord
 from autofit.records.units import counted
 from autofit.report import wording
 from autofit.report.console.progress import Progress

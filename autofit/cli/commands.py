@@ -12,34 +12,14 @@ import yaml
 from autofit import api
 from autofit.api.config import load
 from autofit.api.result import SweepResult
-from autofit.cli.common import (
-    BatchSize,
-    File,
-    Fresh,
-    Json,
-    Launch,
-    Quiet,
-    Result,
-    ResultOrSweep,
-    Storage,
-    Wait,
-    overrides,
-    reporting_errors,
-    require_writable,
-)
+from autofit.cli import common
+from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
-from autofit.records.sweep import SweepRecord
+from autofit.records.result import SweepRecord
 from autofit.records.units import counted
 from autofit.report import snippet, wording
+from autofit.report.console import tables
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import (
-    estimate_as_json,
-    estimate_table,
-    labelled,
-    summarise,
-    sweep_table,
-    trial_table,
-)
 from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import result_files
@@ -48,14 +28,14 @@ _SIZES = ",".join(map(str, api.BATCH_SIZES))
 
 
 def tune(
-    file: File,
+    file: common.File,
     output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
-    batch_size: BatchSize = None,
-    storage: Storage = None,
-    fresh: Fresh = False,
-    wait: Wait = True,
-    quiet: Quiet = False,
-    launch: Launch = None,
+    batch_size: common.BatchSize = None,
+    storage: common.Storage = None,
+    fresh: common.Fresh = False,
+    wait: common.Wait = True,
+    quiet: common.Quiet = False,
+    launch: common.Launch = None,
 ) -> None:
     """Find the fastest configuration for the workload in FILE, and print the lines to paste.
 
@@ -75,7 +55,7 @@ def tune(
                 result_files.save(error.tune, output)
                 typer.echo(f"the failed tune is written to {output}; to view it, run autofit report {output}\n", err=True)
             raise
-        summarise(result, console)
+        tables.summarise(result, console)
         if output is not None:
             result.save(output)
             console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
@@ -100,11 +80,11 @@ def sweep(
         Path | None,
         typer.Option(help="Folder with your code that Ray copies to each host; not needed if the hosts share it."),
     ] = None,
-    storage: Storage = None,
-    fresh: Fresh = False,
-    wait: Wait = True,
-    quiet: Quiet = False,
-    launch: Launch = None,
+    storage: common.Storage = None,
+    fresh: common.Fresh = False,
+    wait: common.Wait = True,
+    quiet: common.Quiet = False,
+    launch: common.Launch = None,
 ) -> None:
     """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
 
@@ -133,13 +113,13 @@ def sweep(
         progress = Progress(console, quiet=quiet)
         swept = api.sweep_file(file, given, executor=on, ship=ship, only=only, progress=progress, save=save)
         console.print()
-        console.print(sweep_table(swept))
+        console.print(tables.sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
 
 
-def check(file: File, storage: Storage = None) -> None:
+def check(file: common.File, storage: common.Storage = None) -> None:
     """Check FILE, the functions it names, the limits and the device, without running anything.
 
     Imports your modules, but calls none of their functions. For a sweep, checks every cell.
@@ -150,12 +130,12 @@ def check(file: File, storage: Storage = None) -> None:
         for number, (values, checked) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
-            console.print(labelled(checked.items()))
+            console.print(tables.labelled(checked.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
 def estimate(
-    file: File,
+    file: common.File,
     batch_size: Annotated[
         str | None, typer.Option(help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…")
     ] = None,
@@ -179,9 +159,9 @@ def estimate(
         with load.placing_errors(file, () if sizes is None else ("batch_size",)):
             result = api.estimate_of(load.load(file), sizes, gpu or (), Progress(Terminal(stderr=True), quiet=as_json))
         if as_json:
-            typer.echo(estimate_as_json(result))
+            typer.echo(tables.estimate_as_json(result))
         else:
-            Terminal().print(estimate_table(result))
+            Terminal().print(tables.estimate_table(result))
 
 
 def schema() -> None:
@@ -197,7 +177,7 @@ def schema() -> None:
 
 
 def report(
-    result: ResultOrSweep,
+    result: common.Result,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="HTML file to write; by default RESULT with the suffix .html.")
     ] = None,
@@ -213,7 +193,7 @@ def report(
 
 
 def kwargs(
-    result: Result,
+    result: common.Result,
     output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
     same_batch: Annotated[
         bool, typer.Option("--same-batch", help="Print those of the answer at your own batch size.")
@@ -235,12 +215,12 @@ def kwargs(
 
 
 def show(
-    result: ResultOrSweep,
-    as_json: Json = False,
+    result: common.Result,
+    as_json: common.Json = False,
     failed: Annotated[
         Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
     ] = None,
-    storage: Storage = None,
+    storage: common.Storage = None,
 ) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
 
@@ -258,8 +238,8 @@ def show(
         elif as_json:
             typer.echo(json.dumps(result_files.encode(record), indent=2))
         elif isinstance(record, SweepRecord):
-            console.print(sweep_table(record))
+            console.print(tables.sweep_table(record))
         else:
             answer = result_files.answered(record, result)
-            console.print(trial_table(answer.trials, answer.limits))
-            summarise(answer, console)
+            console.print(tables.trial_table(answer.trials, answer.limits))
+            tables.summarise(answer, console)

@@ -17,10 +17,7 @@ from autofit.records.units import printable
 _TEXTS = texts_of(api.tune)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits.")]
-Result = Annotated[Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output.")]
-ResultOrSweep = Annotated[
-    Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output or autofit sweep.")
-]
+Result = Annotated[Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output or autofit sweep.")]
 BatchSize = Annotated[str | None, typer.Option(metavar="SIZE", help=_TEXTS.get("batch_size"))]
 Storage = Annotated[str | None, typer.Option(metavar="URL", help=_TEXTS.get("storage"))]
 Launch = Annotated[str | None, typer.Option(metavar="HOW", help=_TEXTS.get("launch"))]

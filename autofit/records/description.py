@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autofit.records.bounds import Count, Positive, Ratio, Seconds
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
+from autofit.records.units import Count, Positive, Ratio, Seconds
 
 # the part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory
 DATA_PART = "data"

@@ -4,7 +4,9 @@
           ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if there are none
           └─> messages: label, less, more
 
-A new knob is a row here, a field of `FitConfig` and `Baseline`, which type checkers know, and the place where it acts.
+A new knob is a row here, a field of `FitConfig` and `Baseline`, and what is special about it: how the data or the model
+takes it (`workload/inputs/`), what it costs and how far apart its values are (`search/space.py`), its coordinate and its
+effect on rates and memory (`search/context.py`, `rates.py`, `memory.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autofit.records.bounds import Count, Positive
+from autofit.records.units import Count, Positive
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
-"""Results of tunes, with everything that a report shows."""
+"""Results of tunes and sweeps, with everything that a report shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from autofit.records.bounds import Count, Positive, Rate, Ratio, Seconds
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.machine import ON_CPU, Machine, Placement
-from autofit.records.states import Outcome, Stage, Text
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
 RESULT_VERSION = 3  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
 
@@ -29,23 +29,11 @@ def _with_whole_labels(fit_kwargs: Any) -> Any:
 
 FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]  # of `Model.fit`
 
-
-class Bottleneck(Text):
-    """The part of training that limits the rate."""
-
-    COMPUTE = "compute"
-    INPUT = "input"
-    CONTENTION = "contention"
-    UNKNOWN = "unknown"
-
-
-class DataForm(Text):
-    """The form in which the user passes the data."""
-
-    FACTORY = "factory"
-    OBJECT = "object"
-    ARRAYS = "arrays"
-
+# the part of training that limits the rate
+Bottleneck = Literal["compute", "input", "contention", "unknown"]
+# how the user passes the data: a function, an object with the knobs as attributes, or arrays
+DataForm = Literal["factory", "object", "arrays"]
+CellOutcome = Literal["ok", "does not fit", "failed", "waiting"]
 
 # the numbers of rounds of confirming runs after which a gain may be shown; two runs do not tell how much runs differ
 LOOKS = (3, 5, 8)
@@ -133,10 +121,10 @@ class CallSource:
     model: str = "build_model()"
     data: str = "data"
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data_form: DataForm = DataForm.FACTORY
+    data_form: DataForm = "factory"
     validation: str | None = None
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    validation_form: DataForm = DataForm.FACTORY
+    validation_form: DataForm = "factory"
     fit_kwargs: FitKwargs = field(default_factory=dict)
     fit_expressions: Mapping[str, str] = field(default_factory=dict)  # arguments that are computed, such as callbacks
     dtype_policy: str | None = None
@@ -230,3 +218,62 @@ class TuneRecord(TuneLog):
             "device": None if device is None or limits.device_bytes is None else 1 - device / limits.device_bytes,
             "host": None if host is None else 1 - host / limits.host_bytes,
         }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a sweep: its values by axis, and its tune.
+
+    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
+    `tune` is None until the tune ends; it stays None if the tune leaves no record. `problem` is the error of a tune without
+    a result. `host` is the name of the host that tuned the cell.
+
+    Example:
+        >>> autofit.Cell({"model_kwargs.width": 8}).outcome
+        'waiting'
+    """
+
+    values: Mapping[str, Any]
+    tune: TuneRecord | FailedTune | None = None
+    problem: str = ""
+    host: str = ""
+
+    @property
+    def outcome(self) -> CellOutcome:
+        if isinstance(self.tune, TuneRecord):
+            return "ok"
+        if self.tune is None:
+            return "failed" if self.problem else "waiting"
+        return "does not fit" if self.tune.memory else "failed"
+
+    @property
+    def result(self) -> TuneRecord | None:
+        return self.tune if isinstance(self.tune, TuneRecord) else None
+
+    @property
+    def problem_line(self) -> str:
+        """The first and the last line of the problem, without the traceback between them."""
+        lines = self.problem.strip().splitlines()
+        return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """A sweep: one tune for each cell of a matrix, in the order of the matrix."""
+
+    title: str
+    cells: tuple[Cell, ...]
+    machine: Machine
+    seconds: Seconds
+    started_at: Seconds
+    version: int = RESULT_VERSION
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the hosts that tuned the cells; empty if there is only one host."""
+        hosts = tuple(dict.fromkeys(cell.host for cell in self.cells if cell.host))
+        return hosts if len(hosts) > 1 else ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))

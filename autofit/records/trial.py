@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autofit.records.bounds import Count, Knob, Positive, Rate, Ratio, Seconds
 from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Phase, Role, Stage
-from autofit.records.units import counted
+from autofit.records.units import Count, Knob, Positive, Rate, Ratio, Seconds, counted
 
 AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
 # The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
@@ -215,6 +214,8 @@ class Measurement:
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
     traceback: str | None = None
+    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train function since the first
+    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None
@@ -274,7 +275,7 @@ class TrialSpec:
     config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
     limits: Limits
     deadline_seconds: float
-    measure_seconds: float = 3.0  # longest for the end-to-end rate; a confirming trial takes all of it
+    measure_seconds: float = 3.0  # longest for the end-to-end rate (a tune sets it: see budget.py)
     # whose memory a describing trial estimates, or the first two if XLA compiles the step
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them

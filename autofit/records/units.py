@@ -1,9 +1,24 @@
-"""Format quantities and signals for messages."""
+"""Quantities: the bounds within which records are read, and how messages show them."""
 
 from __future__ import annotations
 
 import re
 import signal
+from typing import Annotated
+
+from pydantic import Field
+
+# A file or a storage may be damaged or malicious, so pydantic checks these bounds when it reads a record from there.
+# Records that autofit creates itself are not checked.
+_MOST = 2**62  # bytes, samples, parameters
+_MOST_RATE, _MOST_RATIO = 1e18, 1e12  # far above any reading, and small enough that sums do not overflow
+_MOST_SECONDS = 1e11  # three thousand years: bounds durations and times since 1970
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Positive = Annotated[int, Field(ge=1, le=_MOST)]
+Knob = Annotated[int, Field(ge=-1, le=_MOST)]  # -1 is AUTOTUNE
+Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS)]  # a duration, or a time since 1970
+Rate = Annotated[float, Field(ge=0, le=_MOST_RATE)]  # in samples or bytes per second
+Ratio = Annotated[float, Field(ge=0, le=_MOST_RATIO)]
 
 # control characters except tab and line feed; characters that change the direction of writing; lone surrogates
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

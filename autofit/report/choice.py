@@ -281,11 +281,9 @@ def _input_bound(record: TuneRecord, compute: float, inputs: float) -> str:
 
 def _learning_rate(record: TuneRecord) -> str:
     now, before = record.config.batch_size, record.speedup.baseline.batch_size
-    if record.call_source.call != FIT:
-        return ""
-    if record.effective_batch_size is not None:
+    if record.call_source.call == FIT and record.effective_batch_size is not None:
         return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
-    if not now or not before or now == before:
+    if record.call_source.call != FIT or not now or not before or now == before:
         return ""
     return (
         f"{counted(now, 'sample')} instead of {before:,} in an update: linear rule with warm-up (SGD): Goyal et al. 2017, "

@@ -10,9 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from autofit.records.knobs import KNOBS
-from autofit.records.result import Answer, TuneRecord
+from autofit.records.result import Answer, SweepRecord, TuneRecord
 from autofit.records.states import Stage
-from autofit.records.sweep import SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import answers, headline
@@ -64,7 +63,7 @@ def cell_rows(record: SweepRecord) -> list[Row]:
     rows = []
     for cell in record.cells:
         row = {name: _text(cell.values.get(axis)) for axis, name in names.items()} | dict.fromkeys(_OF_CELLS, "")
-        row |= {FASTEST: cell.outcome.value, "tuned on": cell.host if record.hosts else ""}
+        row |= {FASTEST: cell.outcome, "tuned on": cell.host if record.hosts else ""}
         if (result := cell.result) is not None:
             shown, fastest = answers(result), result.fastest
             row |= {
@@ -73,7 +72,7 @@ def cell_rows(record: SweepRecord) -> list[Row]:
                 "gain": _gain(result, fastest),
                 OWN_BATCH: _gain(result, shown[0]) if len(shown) > 1 else "",
                 "memory": _text(fastest.device_peak_bytes or fastest.host_peak_bytes, format_bytes),
-                "bottleneck": result.bottleneck.value,
+                "bottleneck": result.bottleneck,
             }
         rows.append(row)
     return rows

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autofit.records.description import Description
-from autofit.records.result import TuneRecord
+from autofit.records.result import Cell, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import Cell
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import format_bytes, format_rate
 

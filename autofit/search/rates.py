@@ -276,9 +276,7 @@ class Rates:
         return Prediction(rates[2] + residual @ best.weights, deviation, noise, rows, explained, variances)
 
 
-def estimated_rates(
-    trials: Sequence[Trial], configs: Sequence[FitConfig], context: SearchContext
-) -> dict[FitConfig, float]:
+def estimated_rates(trials: Sequence[Trial], configs: list[FitConfig], context: SearchContext) -> dict[FitConfig, float]:
     """Estimate the rates of configs, in samples per second, from theirs and those of others; empty if there are none."""
     if not configs or not ran(trials):
         return {}

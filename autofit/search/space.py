@@ -192,7 +192,7 @@ def build_space(
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
     """
-    asked, taken, present = asked or {}, tuple(knobs), baseline or {}
+    asked, taken, present = asked or {}, tuple(knobs), {knob: [value] for knob, value in (baseline or {}).items()}
     if unknown := next((knob for knob in asked if knob not in taken), None):
         raise UsageError(
             f"{unknown} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
@@ -212,7 +212,7 @@ def build_space(
         "workers": (w for w in (*_WORKERS, cores) if least_workers <= w <= most_workers),
     }
     automatic = [knob for knob, row in KNOBS.items() if autotunes and row.autotunes]
-    further = {knob: [AUTOTUNE] * (knob in automatic) + [present[knob]] * (knob in present) for knob in taken}
+    further = {knob: [AUTOTUNE] * (knob in automatic) + present.get(knob, []) for knob in taken}
     values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *further[knob]})) for knob in taken}
     values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
     if "batch_size" in values and not values["batch_size"]:
@@ -223,7 +223,7 @@ def build_space(
     if effective_batch_size is not None:
         values["batch_size"] = _divisors(effective_batch_size, values.get("batch_size"), replicas)
     elif sample_count is not None and min_updates > 1 and "batch_size" in values:
-        present_batch = present.get("batch_size", KERAS_DEFAULTS.batch_size)
+        (present_batch,) = present.get("batch_size", [KERAS_DEFAULTS.batch_size])
         most = sample_count // min_updates // replicas * replicas
         values["batch_size"] = _leaving_updates(values["batch_size"], most, present_batch, asked.get("batch_size"))
     return SearchSpace(**values)

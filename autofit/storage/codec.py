@@ -95,14 +95,10 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
 
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
     """Return the constraint of each memory: its peak divided by its limit, minus one; met at 0 or below."""
-    device = _excess(measurement.device_peak_bytes, limits.device_bytes)
-    host = _excess(measurement.host_peak_bytes, limits.host_bytes)
+    peaks = (measurement.device_peak_bytes, limits.device_bytes), (measurement.host_peak_bytes, limits.host_bytes)
+    device, host = (_UNLIMITED_VIOLATION if peak is None or limit is None else peak / limit - 1 for peak, limit in peaks)
     if measurement.outcome is Outcome.HOST_OOM:
         host = max(host, _OOM_VIOLATION)
     elif measurement.outcome is Outcome.DEVICE_OOM:
         device, host = max(device, _OOM_VIOLATION), min(host, 0.0)
     return {DEVICE_MEMORY: device, HOST_MEMORY: host}
-
-
-def _excess(peak_bytes: int | None, limit_bytes: int | None) -> float:
-    return _UNLIMITED_VIOLATION if limit_bytes is None or peak_bytes is None else peak_bytes / limit_bytes - 1

@@ -25,11 +25,11 @@ SQLITE, JOURNAL = "sqlite:///", "journal:"
 _SCHEMES = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _masked = partial(re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@")  # greedy: a password may have any character
 _REMEDIES = {  # by what the error says; the last one is for all others
-    "locked": "another program writes to it: end that program, or give another storage",
-    "full|No space": "free some space there, or give another storage",
-    "No module": f"install the driver: {install_command('postgresql')} or {install_command('mysql')}",
-    "URL|plugin": "write sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:FILE",
-    "connect|host": "start its server, or correct the URL",
+    "is locked": "another program writes to it: end that program, or give another storage",
+    "disk is full|No space left": "free some space there, or give another storage",
+    "No module named": f"install the driver: {install_command('postgresql')} or {install_command('mysql')}",
+    "SQLAlchemy URL|load plugin": "write sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:FILE",
+    "connection failed|connect to|resolve host": "start its server, or correct the URL",
     "Record does not exist": "another process deleted them (optuna delete-study, or the same tune with --fresh)",
     "": "give a storage that is writable or, if the stored trials are damaged, tune with --fresh",
 }

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, FailedTune, TuneRecord
-from autofit.records.sweep import SweepRecord
+from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
 from autofit.records.trial import Trial
 
 # The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that

@@ -1,6 +1,7 @@
 """Decide whether a stored trial or result is still valid under today's limits.
 
-There is one rule: an OOM, a timeout, or a search that came near a limit no longer counts once that limit has grown.
+There is one rule: an OOM, a timeout, or a search that came near a limit no longer counts once that limit has grown. What
+else must be the same for a result to be found is in its key (`tuning/request.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from autofit.records.bounds import Positive
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
+from autofit.records.units import Positive
 
 _FAILED = TypeAdapter(dict[Literal["device_bytes", "host_bytes"], Positive])
 _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour

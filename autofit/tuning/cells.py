@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError
-from autofit.records.result import TuneRecord
-from autofit.records.sweep import Cell
+from autofit.records.result import Cell, TuneRecord
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 

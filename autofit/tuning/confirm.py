@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from autofit.records.events import Activity, Notice, TrialEnded
 from autofit.records.intervals import pooled_half_width
-from autofit.records.result import LOOKS, Answer, Challenger, DataForm
+from autofit.records.result import LOOKS, Answer, Challenger
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search import failures
@@ -43,7 +43,7 @@ class Confirmation:
         self._baseline, self._tolerance = problem.baseline, problem.settings.options.tolerance
         may_win = problem.baseline_may_win
         self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
-        validates_arrays = problem.request.call_source.validation_form is DataForm.ARRAYS
+        validates_arrays = problem.request.call_source.validation_form == "arrays"
         self._may_shrink = validates_arrays or "batch_size" in problem.description.validation_knobs
         self._validation_sizes: dict[FitConfig, int] = {}
         try:  # the runs that a tune stored after its search, before it was killed without a result

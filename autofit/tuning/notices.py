@@ -103,7 +103,7 @@ def lowered(limits: Limits) -> str:
 
 def largest_tried(problem: Problem, chosen: FitConfig) -> str | None:
     """Say that a batch size above the default space may be faster, if the choice is the largest of that space."""
-    settings, sizes = problem.settings, problem.space.batch_size or ()
+    settings, sizes = problem.settings, tuple[int, ...](problem.space.batch_size or ())
     is_bounded = settings.effective_batch_size or settings.batch_size != TUNE or _few_updates(problem)
     if "batch_size" in settings.space.values() or is_bounded or len(sizes) < 2 or chosen.batch_size != sizes[-1]:
         return None

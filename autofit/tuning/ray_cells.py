@@ -29,7 +29,7 @@ import psutil
 from autofit.errors import AutofitError, UsageError
 from autofit.machine.gpus import requested
 from autofit.records.distribution import install_command
-from autofit.records.sweep import Cell
+from autofit.records.result import Cell
 from autofit.records.units import counted
 from autofit.tuning.cells import HOST_ERRORS, CellRequest, Tune, tuned
 from autofit.tuning.settings import TuneSettings

@@ -90,7 +90,7 @@ def ceilings_of(
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
-        return Bottleneck.UNKNOWN, None, None, None
+        return "unknown", None, None, None
     confirmed = answer.samples_per_second
     of_epochs, compute, inputs, steady = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     rate = steady or of_epochs
@@ -99,18 +99,18 @@ def ceilings_of(
     if compute_holds and input_holds:
         bottleneck = decide_bottleneck(reached, compute, inputs)
     elif compute_holds:
-        bottleneck = Bottleneck.COMPUTE if reached >= (1 - _WAITING_SHARE) * compute else Bottleneck.INPUT
+        bottleneck = "compute" if reached >= (1 - _WAITING_SHARE) * compute else "input"
     elif input_holds:
-        bottleneck = Bottleneck.INPUT if reached >= _CEILING_SHARE * inputs else Bottleneck.COMPUTE
+        bottleneck = "input" if reached >= _CEILING_SHARE * inputs else "compute"
     else:
-        bottleneck = Bottleneck.UNKNOWN
+        bottleneck = "unknown"
     return bottleneck, compute if compute_holds else None, inputs if input_holds else None, rate
 
 
 def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:
     """Find what limits the rate of `fit`: the step or the input alone, or, if it reaches neither rate, contention."""
     if end_to_end >= (1 - _WAITING_SHARE) * compute:
-        return Bottleneck.COMPUTE
+        return "compute"
     if end_to_end < _CEILING_SHARE * min(compute, inputs):
-        return Bottleneck.CONTENTION
-    return Bottleneck.COMPUTE if compute <= inputs else Bottleneck.INPUT
+        return "contention"
+    return "compute" if compute <= inputs else "input"

@@ -10,7 +10,7 @@ from typing import Any
 
 from autofit.records.description import Description
 from autofit.records.machine import Machine, Placement
-from autofit.records.result import CallSource, DataForm
+from autofit.records.result import CallSource
 from autofit.records.trial import FitConfig, Limits
 from autofit.storage.result_files import RECORD
 from autofit.tuning.settings import TuneSettings
@@ -86,7 +86,7 @@ class TuneRequest:
     def labels(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""
         call = self.call_source.call
-        data = self.call_source.data + ("" if self.call_source.data_form is DataForm.ARRAYS else "(…)")
+        data = self.call_source.data + ("" if self.call_source.data_form == "arrays" else "(…)")
         return {
             "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
             "host": self.machine.host,

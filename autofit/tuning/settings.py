@@ -64,7 +64,9 @@ Count = Annotated[int, Field(ge=1), written_as("write a whole number of at least
 Seconds = Annotated[
     float, Field(gt=0, strict=False, allow_inf_nan=False), written_as("write a number of seconds that is more than 0")
 ]
-BatchSize = Annotated[Literal["tune", "keep", "largest"] | Count, written_as("write tune, keep, largest or a number")]
+BatchSize = Annotated[
+    Literal["tune", "keep", "largest"] | Annotated[int, Field(ge=1)], written_as("write tune, keep, largest or a number")
+]
 
 
 class Baseline(BaseModel):

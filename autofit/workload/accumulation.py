@@ -41,14 +41,14 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
 
 def accumulate(model: Any, steps: int) -> None:
     """Make the optimizer of a compiled model accumulate gradients over `steps` batches."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    optimizer, problem = getattr(model.optimizer, "inner_optimizer", model.optimizer), ""
     if not hasattr(optimizer, NAME):
         problem = f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
-        raise UsageError(problem, key="effective_batch_size")
-    if optimizer.built:
-        raise UsageError(
+    elif optimizer.built:
+        problem = (
             "build_model returns a model whose optimizer is already built, so autofit cannot change its accumulation. "
-            f"Give build_model a parameter {NAME} and pass it to the optimizer",
-            key="effective_batch_size",
+            f"Give build_model a parameter {NAME} and pass it to the optimizer"
         )
+    if problem:
+        raise UsageError(problem, key="effective_batch_size")
     setattr(optimizer, NAME, steps)

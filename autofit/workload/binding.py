@@ -15,10 +15,7 @@ from autofit.workload.workload import Workload
 
 
 def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
-    """Check the arguments of each function that `resolve` returns for an argument of `tune`; return the knobs of the data.
-
-    These are, for `data` and a given `validation`, the knobs that it takes with the names of its parameters or attributes.
-    """
+    """Check the arguments of each function; for `data` and `validation`, return the knobs with their parameters' names."""
     _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
     knobs = {}
     for key in ("data", "validation"):

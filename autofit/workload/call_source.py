@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from autofit.records.result import CallSource, DataForm
+from autofit.records.result import CallSource
 from autofit.workload.callbacks import FOLDER, takes_folder
 from autofit.workload.fit_options import CALLBACKS, is_made
 from autofit.workload.inputs.knobs import is_pydataset
@@ -39,9 +39,9 @@ def call_source_of(workload: Workload) -> CallSource:
         named, given = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
         written = _written(given)
         # arrays, and objects with knobs as attributes, have no name in code
-        form, name, unnamed = DataForm.OBJECT if is_pydataset(data) else DataForm.ARRAYS, None, key
+        form, name, unnamed = "object" if is_pydataset(data) else "arrays", None, key
         if callable(data) or isinstance(data, Reference):
-            form, name, unnamed = DataForm.FACTORY, _name(named, imports), f"make_{key}"
+            form, name, unnamed = "factory", _name(named, imports), f"make_{key}"
         fields |= {key: None if data is None else name or unnamed, f"{key}_kwargs": written, f"{key}_form": form}
         elided += [] if data is None or (name is not None and written == given) else [key]
     # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are the user's own

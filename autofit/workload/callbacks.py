@@ -24,8 +24,7 @@ FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 # Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
 # is the user's own, and a LearningRateScheduler calls the user's function.
 _RUN_IN_TRIALS = ("History", "SwapEMAWeights")
-_HOOKS = [f"on_{call}_batch_{moment}" for call in ("train", "test", "predict") for moment in ("begin", "end")]
-_HOOKS += ["on_batch_begin", "on_batch_end"]
+_HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
             form = "a share of the samples: at least 0 and less than 1"
         elif name == CALLBACKS and not (isinstance(value, TrialCallbacks) or is_made(value)):
-            if isinstance(value, list | tuple) or is_callback(value):
+            if is_callback(value) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
                 options[name] = TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
             else:
                 form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
@@ -110,10 +110,8 @@ def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int 
 def rendered(
     options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
 ) -> dict[str, Any]:
-    """Return the user's arguments for the chosen batch size: `steps_per_epoch`, `written_for` another, keeps its samples.
-
-    With `scale_validation`, the batch size applies to validation data, and `validation_steps` is scaled, too.
-    """
+    """Return the user's arguments, which were `written_for` a batch size, so that an epoch keeps its number of samples."""
+    # the chosen batch size may apply to the validation data, too
     if not chosen or not written_for:
         return dict(options)
     scaled = {STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])} & set(options)

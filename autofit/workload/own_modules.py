@@ -37,8 +37,8 @@ class OwnModules:
         while pending:
             file = pending.pop()
             if file not in self.digests and file.is_file():  # the trial reports a missing file
-                self.digests[file], *used = read(file.read_bytes())
-                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(*used, file)]
+                self.digests[file], imports, texts = read(file.read_bytes())
+                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(imports, texts, file)]
 
     def follow(self, imports: Set[str], texts: Set[str], file: Path) -> None:
         """Add the own modules that code in a file loads by imports or may load by texts; without a file, in a notebook."""
@@ -55,12 +55,12 @@ class OwnModules:
 
     def _files_of(self, imports: Set[str], texts: Set[str], file: Path) -> Iterator[Path]:
         """Return the user's files that code in a file loads: the modules, and the `__init__.py` of their packages."""
-        # code that imports by a computed name may import all beside it, and what lies where its strings begin to lead
+        # code that imports by a computed name may import what lies where its strings begin to lead, and all beside it
         starts = {re.split(r"[^\w.]", text)[0].strip(".") for text in texts} if _IMPORTERS & texts else set()
-        beside = {".*", *(f"{name}.*" for start in starts for name in (start, start.rpartition(".")[0]) if name)}
+        by_name = {f"{package}.*" for start in starts for package in (start, start.rpartition(".")[0])}
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]
-        for name in imports | beside if starts else imports:
+        for name in imports | by_name:
             absolute = name.lstrip(".")
             level = len(name) - len(absolute)
             folders = above[level - 1 : level] if level else [*self.folders, *sys.path, *above]
@@ -71,7 +71,7 @@ class OwnModules:
                 located, folders = _locate(part, folders)
                 yield from located
                 if not located and not folders:
-                    self.packages |= set() if level or position else {part}
+                    self.packages |= {part} if name in imports and not level and position == 0 else set()
                     break
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.result import Cell, SweepRecord
 from autofit.report.html import page as html
 from autofit.tuning.engine import tune
 from tests.fakes import MACHINE, MIB, FakeLauncher, collect, make_request

@@ -114,10 +114,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Expand environment variables; note the line of a variable that is not set and of a value that YAML rejects."""
-        has_variables = isinstance(node, yaml.ScalarNode) and "${" in node.value
         text = node.value
         try:
-            if not has_variables:
+            if not isinstance(node, yaml.ScalarNode) or "${" not in text:
                 return super().construct_object(node, deep)
             text = _VARIABLE.sub(_value_of_variable, node.value)
             # only a plain text, without quotes, may stand for a number
@@ -142,6 +141,8 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     problem = str(error.problem)
     if problem == "found character '\\t' that cannot start any token":
         return "there is a tab; indent with spaces"
+    if problem.endswith("but got '{'"):
+        return f"{problem}; inside of {{}} or [], write ${{NAME}} in quotes"
     if problem == "but found another document":
         return "a second document starts here; write each tune in its own file"
     if problem.startswith("could not determine a constructor for the tag"):

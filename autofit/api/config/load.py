@@ -31,7 +31,7 @@ Cells = list[tuple[dict[str, Any], dict[str, Any]]]  # the values of each by axi
 @collected
 def _reference(text: str, info: ValidationInfo) -> Reference:
     """Return the function that a file names, relative to its folder, which is the context of the validation."""
-    reference = Reference(text, info.context)
+    reference = Reference(text, info.context or ".")
     reference.validate()
     return reference
 
@@ -40,7 +40,7 @@ def _reference(text: str, info: ValidationInfo) -> Reference:
 def _fit_kwargs(given: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
     options, errors = dict(given), list[UsageError]()
     for name in (name for name in fit_options.MADE if isinstance(given.get(name), str)):
-        reference = Reference(options.pop(name), info.context)
+        reference = Reference(options.pop(name), info.context or ".")
         with collecting(errors, f"fit_kwargs.{name}"):
             reference.validate()
             options[name] = reference

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from autofit.records.description import XLA, EstimateRecord
-from autofit.records.result import TuneRecord
+from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import CellOutcome, SweepRecord
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.choice import figures, headlines, sentences
@@ -73,7 +72,7 @@ def sweep_table(record: SweepRecord) -> Group:
     problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
     failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in problems[:_MOST_ROWS]]
     outcomes = [cell.outcome for cell in record.cells]
-    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in CellOutcome if outcome in outcomes]
+    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in get_args(CellOutcome) if outcome in outcomes]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
     more = len(record.cells) - _MOST_ROWS
     cut = [Text(f"… and {counted(more, 'more cell')}, in the CSV file", style="dim")] if more > 0 else []

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.result import DataForm, FailedTune, TuneLog, TuneRecord
+from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase
-from autofit.records.sweep import SweepRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report import choice, columns, snippet, wording
@@ -28,14 +27,13 @@ def render(record: Record) -> str:
     from plotly.io.json import to_json_plotly  # plotly loads slowly: only when a report is drawn
     from plotly.offline import get_plotlyjs
 
-    is_sweep = isinstance(record, SweepRecord)
-    drawn = [plots.cell_rates(record)] if is_sweep else [plots.throughput(record), plots.memory(record)]
-    figures = {plot.name: plot.figure for plot in drawn if plot is not None}
+    drawn = [plots.throughput(record), plots.memory(record)] if isinstance(record, TuneLog) else [plots.cell_rates(record)]
+    shown = [plot for plot in drawn if plot is not None]
+    figures = {plot.name: plot.figure for plot in shown}
     return _fill(
         "page.html",
         record,
-        machine={} if is_sweep else _machine(record),
-        plots=[plot for plot in drawn if plot is not None],
+        plots=shown,
         script=(_TEMPLATES / "page.js").read_text(encoding="utf-8"),
         style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
         plotly=get_plotlyjs() if figures else "",
@@ -71,7 +69,7 @@ def _fill(template: str, record: Record, **shown: Any) -> str:
     content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     rows = content["rows"]
     used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", wording.NONE) for row in rows)]
-    shown |= {"columns": used, "texts": columns.TEXTS, "origin": _origin(record)}
+    shown |= {"columns": used, "origin": _origin(record)}
     return str(environment.get_template(template).render(content | shown))
 
 
@@ -90,14 +88,16 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     runs = f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
     return {
         **content,
+        "texts": columns.TEXTS,
         "title": f"{source.model.partition('(')[0]} on {source.data}",
         "workload": _workload(record),
         "heading": f"{counted(len(record.searched), 'trial')} of the search{runs}",
         "rows": [
-            {"trial": row["trial"], "answer": labels.get(trial.config, wording.NONE), **row}
+            {"trial": row["trial"], "answer": labels.get(trial.config, ""), **row}
             for trial, row in zip(trials, columns.trial_rows(trials, record.limits), strict=True)
         ],
         "details": [_details(trial) for trial in trials],
+        "machine": _machine(record),
     }
 
 
@@ -107,33 +107,30 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         for cell, row in zip(record.cells, columns.cell_rows(record), strict=True)
     ]
     content = {"title": record.title, "heading": counted(len(record.cells), "cell"), "rows": rows, "details": []}
-    return {"answers": [], "sentences": {}, "problem": "", "workload": {}, **content}
+    texts = (*columns.TEXTS, *record.axes, *wording.short_names(record.axes).values())
+    return {"answers": [], "sentences": {}, "problem": "", "workload": {}, "machine": {}, "texts": texts, **content}
 
 
 def _origin(record: TuneLog | SweepRecord) -> str:
-    """Return the date, the host and the duration of a tune or a sweep in one line."""
     when = time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime(record.started_at)) if record.started_at else ""
     where = f" on {record.machine.host}" if record.machine.host else ""
     return f"Tuned{when}{where} in {format_seconds(record.seconds)}."
 
 
 def _workload(record: TuneLog) -> dict[str, str]:
-    """Describe what was tuned: the model, the data, the call, the device and the versions."""
     source, d = record.call_source, record.description
     given = ", ".join(f"{name}={value!r}" for name, value in source.data_kwargs.items())
     facts = {
         "model": source.model,
-        "data": f"{source.data}({given})" if source.data_form is DataForm.FACTORY else source.data,
+        "data": f"{source.data}({given})" if source.data_form == "factory" else source.data,
         "call": source.call + (f", with validation on {source.validation}" if source.validation else ""),
         "device": record.device,
         "limits": wording.limits_in_words(record.limits),
     }
     if d is None:
         return facts
-    facts["model"] += f": {d.parameter_count:,} parameters ({format_bytes(d.parameter_bytes)})"
-    facts["model"] += f", optimizer {format_bytes(d.optimizer_bytes)}" + (
-        f", compiled by {d.compiler}" if d.compiler else ""
-    )
+    compiled = f", compiled by {d.compiler}" if d.compiler else ""
+    facts["model"] += f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
     facts["data"] += f": {d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     facts["data"] += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
     versions = {"Python": record.machine.python, **d.versions}
@@ -141,7 +138,6 @@ def _workload(record: TuneLog) -> dict[str, str]:
 
 
 def _machine(record: TuneLog) -> dict[str, str]:
-    """Describe the machine, and what is known of the batches."""
     m, d = record.machine, record.description
     return {
         "host": m.host,

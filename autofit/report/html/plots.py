@@ -12,9 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from autofit.records.result import Answer, TuneLog, TuneRecord
+from autofit.records.result import Answer, Cell, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import Cell, CellOutcome, SweepRecord
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate, format_spread
 from autofit.report.choice import baseline, headlines
@@ -32,7 +31,7 @@ _LOOK = Path(__file__).parent / "templates" / "plot.json"
 # the caption names it instead
 _FAR = 3.0
 _HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
-_EDGE = 1.4  # factor of space below the smallest and above the largest batch size, so that markers are not cut off
+_EDGE = 1.4  # the same at both ends of a logarithmic axis
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
 _FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
 _ROW_PIXELS = 30
@@ -41,9 +40,12 @@ _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not c
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 _IN_TITLE = ("trial", "batch", "workers", "queue")  # columns whose texts are in the title of a hover text
-_OUTLINED = {"star": 18, "diamond": 13, "x": 12}  # symbols with an outline, and their sizes in pixels
+_OUTLINED = {"star": 14, "diamond": 11, "x": 12}  # symbols with an outline, and their sizes in pixels
 _MARK_PIXELS = 11
-_ERROR_BARS = {"type": "data", "thickness": 1.5, "width": 5}
+_ERROR_BARS = {"type": "data", "color": _BLACK, "thickness": 1.5, "width": 9}  # wider than any marker, which hides the bar
+_BATCHES = [2**k for k in range(31)]  # ticks
+_RATES = [digit * 10**k for k in range(-3, 10) for digit in (1, 1.5, 2, 3, 5, 7)]
+_MOST_TICKS = 16
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,11 @@ def throughput(log: TuneLog) -> Plot | None:
     marked = _marked(log)
     reached = max([trial.samples_per_second for trial in rated])
     near = [rate for ceiling in ceilings for rate in ceiling["y"] if rate <= _FAR * reached]
-    top = _HEADROOM * max([reached, *near, *(answer.samples_per_second * (1 + _spread(answer)) for _, answer in marked)])
+    drawn = [trial.samples_per_second for trial in rated] + [answer.samples_per_second for _, answer in marked] + near
+    floor, top = min(drawn) / _EDGE, max(drawn) * _EDGE
     caption = (
-        f"Every point is measured. {log.call_source.call} cannot be faster than the model alone, which runs on one batch "
-        "again and again, nor than the input alone, without a model."
+        f"Every point is measured. The rate of {log.call_source.call} is at most that of the model alone, which runs on "
+        "one batch again and again, and at most that of the input alone, without a model."
     )
     for ceiling in ceilings:
         if ceiling["y"] and (lowest := min(ceiling["y"])) > top:
@@ -89,13 +92,13 @@ def throughput(log: TuneLog) -> Plot | None:
         *ceilings,
         _marks("trials with other settings", [_point(t, t.samples_per_second) for t in others], "circle-open", _SKY),
         _marks(name, [_point(t, t.samples_per_second) for t in same], "circle", _BLUE, mode="lines+markers"),
-        _marks("out of memory", [_point(t, 0.0) for t in ooms], "x", _VERMILION),
-        _marks("timeout, crash or error", [_point(t, 0.0) for t in failed], "cross", _PURPLE),
+        _marks("out of memory", [_point(t, floor) for t in ooms], "x", _VERMILION),
+        _marks("timeout, crash or error", [_point(t, floor) for t in failed], "cross", _PURPLE),
         *(_answer(label, answer, [answer.samples_per_second], _spread(answer)) for label, answer in marked),
     ]
-    y_axis = {"title": {"text": "samples/s"}, "range": [-0.04 * top, top], "tickformat": ",~r"}
-    drawn = _figure(traces, xaxis=_batch_axis(traces), yaxis=y_axis)
-    return Plot("throughput", "Throughput against batch size", caption, drawn)
+    # a gain at the own batch size would vanish on a linear axis that reaches up to a tenfold one
+    figure = _figure(traces, xaxis=_batch_axis(traces), yaxis=_log_axis("samples/s", _RATES, floor / _EDGE, top))
+    return Plot("throughput", "Throughput against batch size", caption, figure)
 
 
 def _is_like(config: FitConfig, best: FitConfig) -> bool:
@@ -156,7 +159,7 @@ def memory(log: TuneLog) -> Plot | None:
 
 def cell_rates(record: SweepRecord) -> Plot | None:
     """Plot the rate of each cell as a bar; return None if no cell has a result."""
-    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome is not CellOutcome.WAITING}
+    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
     rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
     if not rated:
         return None
@@ -164,17 +167,21 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     spreads = [rate * _spread(result.fastest) for rate, result in zip(rates, rated.values(), strict=True)]
     hover = [_cell_hover(shown[label]) for label in rated]
     failed = [(0.0, label, _cell_hover(cell)) for label, cell in shown.items() if label not in rated]
-    bars = {"type": "bar", "name": "rate", "x": rates, "y": [*rated], "hovertext": hover, "orientation": "h"}
-    bars |= {"marker": {"color": _BLUE}, "error_x": {**_ERROR_BARS, "array": spreads}, "showlegend": False}
+    bars: dict[str, Any] = {"type": "bar", "name": "rate", "x": rates, "y": [*rated], "hovertext": hover}
+    bars |= {
+        "orientation": "h",
+        "marker": {"color": _BLUE},
+        "error_x": {**_ERROR_BARS, "array": spreads},
+        "showlegend": False,
+    }
     highest = max(rate + spread for rate, spread in zip(rates, spreads, strict=True))
     x_axis = {"title": {"text": "samples/s"}, "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
-    y_axis = {"type": "category", "categoryorder": "array", "categoryarray": [*shown], "ticks": "", "rangemode": "normal"}
-    y_axis |= {"range": [len(shown) - 0.4, -0.6], "tickfont": {"size": 12}}
+    y_axis: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": [*shown], "ticks": ""}
+    y_axis |= {"range": [len(shown) - 0.4, -0.6], "rangemode": "normal", "tickfont": {"size": 12}}
     caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
     caption += " A cross marks a cell without a result." if failed else ""
     traces = [bars, _marks("no result", failed, "x", _VERMILION)]
-    pixels = _FRAME_PIXELS + _ROW_PIXELS * len(shown)
-    drawn = _figure(traces, pixels, bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    drawn = _figure(traces, _FRAME_PIXELS + _ROW_PIXELS * len(shown), bargap=0.3, xaxis=x_axis, yaxis=y_axis)
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
 
 
@@ -197,18 +204,18 @@ def _figure(traces: Iterable[dict[str, Any]], height: int = _HEIGHT_PIXELS, **la
 
 
 def _batch_axis(traces: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return a logarithmic axis for the batch sizes of these traces, with ticks at powers of two."""
     sizes = [size for trace in traces for size in trace["x"]]
-    lowest, highest = min(sizes) / _EDGE, max(sizes) * _EDGE
-    powers = [2**k for k in range(math.floor(math.log2(lowest)), math.ceil(math.log2(highest)) + 1)]
-    shown = powers[:: max(1, len(powers) // 8)]
+    return _log_axis("batch size (samples)", _BATCHES, min(sizes) / _EDGE, max(sizes) * _EDGE)
+
+
+def _log_axis(title: str, ticks: Sequence[float], lowest: float, highest: float) -> dict[str, Any]:
+    inside = [tick for tick in ticks if lowest <= tick <= highest]
+    shown = inside[:: 1 + len(inside) // _MOST_TICKS]
     scale = {"type": "log", "range": [math.log10(lowest), math.log10(highest)], "rangemode": "normal"}
-    ticks = {"tickvals": shown, "ticktext": [f"{value:,}" for value in shown]}
-    return {"title": {"text": "batch size (samples)"}, **scale, **ticks}
+    return {"title": {"text": title}, **scale, "tickvals": shown, "ticktext": [f"{tick:,.10g}" for tick in shown]}
 
 
 def _marks(name: str, points: Sequence[Point], symbol: str, color: str, **more: Any) -> dict[str, Any]:
-    """Return a trace of markers."""
     x, y, hover = ([point[part] for point in points] for part in range(3))
     outline = {"width": 1, "color": _BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
     marker = {"symbol": symbol, "color": color, "size": _OUTLINED.get(symbol, _MARK_PIXELS), "line": outline}
@@ -235,20 +242,20 @@ def _answer(label: str, answer: Answer, heights: Sequence[float], spread: float 
     name = label if answer.confirmed else f"{label}, not confirmed"
     hover = _hover(f"{name}: {answer.config}", [_rate(answer)])
     points = [(answer.config.batch_size, height, hover) for height in heights if answer.config.batch_size]
-    return _marks(name, points, symbol, color, error_y={**_ERROR_BARS, "array": [spread * height for height in heights]})
+    bars = {"error_y": {**_ERROR_BARS, "array": [spread * height for height in heights]}} if spread else {}
+    return _marks(name, points, symbol, color, **bars)
 
 
 def _rate(answer: Answer) -> str:
-    return f"{format_rate(answer.samples_per_second)} samples/s" + (
-        f" {format_spread(answer.spread)}" if answer.spread else ""
-    )
+    spread = f" {format_spread(_spread(answer))}" if _spread(answer) else ""
+    return f"{format_rate(answer.samples_per_second)} samples/s{spread}"
 
 
 def _point(trial: Trial, y: float) -> Point:
     """Return the point of a trial, whose hover text has its outcome, its readings and why it was tried."""
     (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
-    failed = trial.measurement.outcome is not Outcome.OK
-    lines = [evidence.reason + (f" ({evidence.phase.label})" if evidence.phase else "")] if failed else []
+    phase = f" ({evidence.phase.label})" if evidence.phase else ""
+    lines = [] if trial.measurement.outcome is Outcome.OK else [evidence.reason + phase]
     lines += [f"{column}: {text}" for column, text in row.items() if column not in _IN_TITLE and text != NONE]
     lines += [f"why: {trial.why}"] if trial.why else []
     return trial.config.batch_size or 0, y, _hover(str(trial.config), lines)

@@ -268,6 +268,7 @@ def _send(
         steady_samples_per_second=rate.samples_per_second,
         step_seconds=rate.step_seconds,
         steps=rate.steps,
+        blocks=rate.blocks,
         compute_samples_per_second=step_rate,
         compute_spread=None if step is None else step.finite_spread,
         input_samples_per_second=input_rate,

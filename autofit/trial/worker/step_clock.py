@@ -42,6 +42,7 @@ class SteadyRate:
     spread: float
     step_seconds: float
     steps: int
+    blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
 
     @classmethod
     def read_before(cls, samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
@@ -77,7 +78,9 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
             blocks.append((end, done))
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps))
+    (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
+    read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read)
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
@@ -18,25 +18,21 @@ NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); 
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
 
 
-def _has_base(value: Any, package: str | tuple[str, ...], name: str) -> bool:
+def _has_base(value: Any, package: str | tuple[str, ...], names: tuple[str, ...]) -> bool:
     # by the names of the classes, because this process must not import the libraries
-    return any(base.__name__ == name and base.__module__.startswith(package) for base in type(value).__mro__)
+    return any(base.__name__ in names and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
-is_model = functools.partial(_has_base, package=("keras.", "tf_keras."), name="Model")  # of Keras 3, or of Keras 2
-is_pydataset = functools.partial(_has_base, package="keras", name="PyDataset")
-is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", name="DatasetV2")
-is_torch_loader = functools.partial(_has_base, package="torch.utils.data", name="DataLoader")
-is_grain_map = functools.partial(_has_base, package="grain", name="MapDataset")
-is_distributed = functools.partial(_has_base, package="tensorflow.python.distribute", name="DistributedDatasetInterface")
+is_model = functools.partial(_has_base, package=("keras.", "tf_keras."), names=("Model",))  # of Keras 3, or of Keras 2
+is_pydataset = functools.partial(_has_base, package="keras", names=("PyDataset",))
+is_tfdata = functools.partial(_has_base, package="tensorflow.python.data", names=("DatasetV2",))
+is_torch_loader = functools.partial(_has_base, package="torch.utils.data", names=("DataLoader",))
+is_grain = functools.partial(_has_base, package="grain", names=("MapDataset", "IterDataset", "DataLoader"))
+is_grain_map = functools.partial(_has_base, package="grain", names=("MapDataset",))
+is_distributed = functools.partial(_has_base, package="tensorflow.python", names=("DistributedDatasetInterface",))
 
-
-def is_grain(data: Any) -> bool:
-    """Return whether data is one of the three kinds of grain datasets."""
-    return any(_has_base(data, "grain", name) for name in ("MapDataset", "IterDataset", "DataLoader"))
-
-
-_READY_MADE = (  # data whose batch size cannot be set: its kind, and the parameters and the return value of a factory
+# data whose batch size cannot be set: its kind, and the parameters and the return value of a factory
+_READY_MADE: tuple[tuple[Callable[[Any], bool], str, str, str], ...] = (
     (
         is_tfdata,
         "tf.data.Dataset",

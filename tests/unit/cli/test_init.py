@@ -1,5 +1,7 @@
 """`autofit init` finds the functions of a file without running it, and writes a file that is valid."""
 
+import re
+
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -63,8 +65,9 @@ def test_it_chooses_functions_says_why_and_writes_a_valid_file(folder):
         "validation": "src/train.py:validation_data",
     }
     assert load.load("tune.yaml")["data_kwargs"] == {"folder": None}
-    keys = [line for line in text.splitlines() if line.startswith("# ") and line.split()[1].endswith(":")]
-    (folder / "all.yaml").write_text(text + "\n".join(line[2:] for line in keys[1:]))
+    defaults = re.findall(r"^# ((?:fit_kwargs|space|baseline|batch_size|\w+_memory|max_seconds): .*)", text, re.MULTILINE)
+    assert len(defaults) == 7
+    (folder / "all.yaml").write_text("\n".join([text, *defaults]))
     assert load.load("all.yaml")["max_seconds"] is None
 
 

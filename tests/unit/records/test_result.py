@@ -1,6 +1,6 @@
 import pytest
 
-from autofit.records.sweep import Cell, SweepRecord
+from autofit.records.result import Cell, SweepRecord
 from tests.fakes import MACHINE
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autofit.records.description import EstimateRecord, EstimateRow, Footprint
-from autofit.records.result import Answer, Bottleneck, CallSource, FailedTune, Speedup, TuneRecord
+from autofit.records.result import Answer, CallSource, Cell, FailedTune, Speedup, SweepRecord, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
-from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
@@ -60,7 +59,7 @@ def record():
             data_kwargs=CHOSEN.values(),
         ),
         same_batch=None,
-        bottleneck=Bottleneck.COMPUTE,
+        bottleneck="compute",
         compute_samples_per_second=chosen.compute_samples_per_second,
         input_samples_per_second=chosen.input_samples_per_second,
         stop_reason="all trials are spent",

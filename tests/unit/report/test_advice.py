@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.result import Answer, Bottleneck, TuneLog
+from autofit.records.result import Answer, TuneLog
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import choice
@@ -28,7 +28,7 @@ def test_the_bottleneck_is_explained_by_the_three_rates(record):
     limited = with_fields(
         record,
         config=FitConfig(32, 4, 10, True),
-        bottleneck=Bottleneck.INPUT,
+        bottleneck="input",
         compute_samples_per_second=2400.0,
         input_samples_per_second=500.0,
         trials=tuple(input_trial(record, config, rate) for config, rate in rates.items()),
@@ -36,17 +36,13 @@ def test_the_bottleneck_is_explained_by_the_three_rates(record):
     light = choice.bottleneck_sentence(limited)
     assert numbers(light) == ["310", "2400", "4", "500"]
     assert "4 processes" in light
-    compute = choice.bottleneck_sentence(
-        with_fields(limited, bottleneck=Bottleneck.COMPUTE, input_samples_per_second=9000.0)
-    )
+    compute = choice.bottleneck_sentence(with_fields(limited, bottleneck="compute", input_samples_per_second=9000.0))
     assert numbers(compute) == ["2400", "9000"]
-    contention = choice.bottleneck_sentence(
-        with_fields(limited, bottleneck=Bottleneck.CONTENTION, samples_per_second=300.0)
-    )
+    contention = choice.bottleneck_sentence(with_fields(limited, bottleneck="contention", samples_per_second=300.0))
     assert numbers(contention) == ["2400", "500", "300"]
     names = [text.partition(":")[0] for text in (light, compute, contention)]
     assert names == ["input-bound", "compute-bound", "contention"]
-    assert choice.bottleneck_sentence(with_fields(limited, bottleneck=Bottleneck.UNKNOWN)).startswith("unknown")
+    assert choice.bottleneck_sentence(with_fields(limited, bottleneck="unknown")).startswith("unknown")
 
 
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
@@ -100,10 +96,10 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
 
     choice = Answer(config, 1000.0, 0.01, None, None, record.speedup)
     ceilings = ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
-    assert ceilings == (Bottleneck.INPUT, 2000.0, 1001.0, 980.0)
-    assert ceilings_of(choice, []) == (Bottleneck.UNKNOWN, None, None, None)
+    assert ceilings == ("input", 2000.0, 1001.0, 980.0)
+    assert ceilings_of(choice, []) == ("unknown", None, None, None)
     steady = replace(run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0)  # the rest is between epochs
-    assert ceilings_of(choice, [steady]) == (Bottleneck.INPUT, 5000.0, 3050.0, 3000.0)
+    assert ceilings_of(choice, [steady]) == ("input", 5000.0, 3050.0, 3000.0)
 
 
 def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):

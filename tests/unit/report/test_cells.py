@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from autofit.records.sweep import Cell
+from autofit.records.result import Cell
 from autofit.report import columns
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from autofit.api.result import Result
 from autofit.cli import app
 from autofit.errors import UsageError
+from autofit.records.result import Cell, SweepRecord
 from autofit.records.states import Outcome
-from autofit.records.sweep import Cell, SweepRecord
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import choice, snippet
 from autofit.report.html import page as html
@@ -168,13 +168,16 @@ def test_throughput_is_drawn_with_both_ceilings_the_answers_the_baseline_and_wha
     marks = [drawn["baseline"], drawn["at your batch"], drawn["fastest"]]
     assert [(list(mark.x), list(mark.y)) for mark in marks] == [([32], [900.0]), ([32], [4000.0 / 3]), ([64], [2000.0])]
     assert len({(mark.marker.symbol, mark.marker.color) for mark in marks}) == 3
-    assert [round(mark.error_y.array[0]) for mark in marks] == [0, 41, 62]  # the made-up runs of the baseline do not differ
+    assert [round(mark.error_y.array[0]) for mark in marks[1:]] == [
+        41,
+        62,
+    ]  # the made-up runs of the baseline do not differ
 
 
 def test_an_interval_that_says_nothing_and_an_answer_without_runs_are_drawn_as_what_they_are(two_answers):
     wide = with_fields(two_answers, spread=40.0, confirmed=False)
     fastest = traces(plots.throughput(wide))["fastest, not confirmed"]
-    assert fastest.error_y.array[0] == 0
+    assert fastest.error_y.array is None
     alone = replace(two_answers, runs=())
     assert "baseline" not in traces(plots.throughput(alone))
 
@@ -208,7 +211,7 @@ def test_the_caption_names_a_ceiling_above_the_plot(record, fast, part):
     assert re.search(rf"{part} reaches [0-9,]+ samples/s", plot.caption)
     assert plot.caption.count("samples/s") == 1
     assert "samples/s" not in plots.throughput(record).caption
-    assert plot.figure["layout"]["yaxis"]["range"][1] < 10_000
+    assert 10 ** plot.figure["layout"]["yaxis"]["range"][1] < 10_000
 
 
 def test_memory_is_drawn_as_shares_of_the_limits_with_out_of_memory_points(two_answers):

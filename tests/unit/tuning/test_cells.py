@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
-from autofit.records.result import TuneRecord
-from autofit.records.sweep import SweepRecord
+from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import columns, wording
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files

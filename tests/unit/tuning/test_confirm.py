@@ -8,7 +8,7 @@ from rich.console import Console
 
 from autofit.records.description import Description
 from autofit.records.events import Notice, TrialEnded
-from autofit.records.result import CallSource, DataForm
+from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report import snippet
@@ -156,7 +156,7 @@ class Validating(FakeLauncher):
 
 @pytest.mark.parametrize("form", ["factory", "arrays"])
 def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
-    call_source = CallSource(validation="validation", validation_form=DataForm(form))
+    call_source = CallSource(validation="validation", validation_form=form)
     knobs = {"batch_size": "batch_size"} if form == "factory" else {}
     launcher = Validating(knobs, validates=20)
     events, record = collect(tune, make_request(tmp_path, max_trials=8, call_source=call_source), launcher)
