@@ -7,7 +7,7 @@ from autofit.storage import result_files
 from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import FakeLauncher, collect, make_request, tune
+from tests.fakes import DESCRIPTION, FakeLauncher, collect, make_request, tune
 
 __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tune", "save_result", "save_sweep"]
 
@@ -20,7 +20,7 @@ def fingerprint_of(folder, build_model, data, **kwargs):
 def names_of(tmp_path, **changes):
     """The storage keys of a tune: its study, its result, and its warm start."""
     request = make_request(tmp_path, **changes)
-    return {"study": request.fingerprint(), "answer": request.result_key(), "kin": request.warm_start_key()}
+    return {"study": request.fingerprint(), "answer": request.result_key(), "kin": request.warm_start_key(DESCRIPTION)}
 
 
 def run_tune(tmp_path, **changes):

@@ -75,7 +75,7 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
 def opened(storage: str | None) -> Iterator[BaseStorage]:
     """Open a storage for a block, and create its file; turn errors, in the block too, into `StorageError`."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with explained():
+    with explained(f" in {shown(storage)}"):
         url, file = url_of(storage), file_of(storage)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _database(url: str) -> RDBStorage:
 # A storage raises errors of Optuna, SQLAlchemy, a driver or the file system and, if its content is damaged, any other
 # error. So the blocks contain accesses to a storage alone, and every error in them counts as one of the storage.
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
+def explained(where: str = "") -> Iterator[None]:
     """Turn the errors in a block, or in a function that this decorates, into `StorageError` with a remedy."""
     try:
         yield
@@ -114,4 +114,4 @@ def explained() -> Iterator[None]:
             cause = cause.__cause__
         reason = _masked(next(iter(str(cause).strip().splitlines()), type(cause).__name__))
         remedy = next(remedy for sign, remedy in _REMEDIES.items() if re.search(sign, reason))
-        raise StorageError(f"the trials cannot be stored: {reason}; {remedy}") from None
+        raise StorageError(f"the trials cannot be stored{where}: {reason}; {remedy}") from None

@@ -133,7 +133,8 @@ class TuningStudy:
         return tuple(trial for trial in self._trials if self.is_allowed(trial.config))
 
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
-        """Return the finished trials of the latest other tune with this key, which tunes of similar requests share."""
+        """Store the key that tunes of similar requests share; return the finished trials of the latest other such tune."""
+        self.set_attribute(WARM_START_KEY, warm_start_key)
         with contextlib.suppress(StorageError), connection.explained():  # such as a damaged study
             for study in reversed(self._backend.get_all_studies()):
                 if study.study_name != self._name and study.system_attrs.get(WARM_START_KEY) == warm_start_key:

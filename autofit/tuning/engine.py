@@ -28,6 +28,8 @@ from autofit.records.result import TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import counted
+from autofit.search.frontier import FrontierSearch, LargestBatch
+from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import notices
@@ -38,6 +40,7 @@ from autofit.tuning.problem import Problem, build_problem, with_fixed_batch_size
 from autofit.tuning.record import failed_tune, record_of, store
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
+from autofit.tuning.settings import LARGEST
 
 _ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
 
@@ -113,7 +116,7 @@ class _Engine:
         study, budget, max_trials, where = self.study, self._runner.budget, problem.settings.max_trials, ""
         if at_own_batch:
             max_trials, where = min(len(self._trials()), max_trials) + OWN_BATCH_TRIALS, ", at your own batch size"
-        sampler = problem.sampler(at_own_batch=at_own_batch)
+        sampler = _sampler(problem, at_own_batch=at_own_batch)
         while True:
             sampler.trials = trials = self._trials()
             plan = budget.plan(trials, problem)
@@ -137,7 +140,7 @@ class _Engine:
                 continue
             narrowed = self._narrowed(problem, trial)
             if narrowed is not None:
-                problem, sampler = narrowed, narrowed.sampler(at_own_batch=at_own_batch)
+                problem, sampler = narrowed, _sampler(narrowed, at_own_batch=at_own_batch)
                 continue
             self._emit(TrialEnded(study.tell(trial, problem.space.knobs())))
             raise_user_error(measurement)
@@ -163,7 +166,8 @@ class _Engine:
 
     def _problem(self, description: Description) -> Problem:
         self._description = description
-        problem = build_problem(self._request, description, self.study)
+        similar = self.study.similar_trials(self._request.warm_start_key(description))
+        problem = build_problem(self._request, description, () if self._request.fresh else similar)
         self.study.is_allowed = problem.allows
         return problem
 
@@ -252,3 +256,15 @@ class _Engine:
             placement=request.placement,
             study=request.fingerprint(),
         )
+
+
+def _sampler(problem: Problem, *, at_own_batch: bool) -> FrontierSampler:
+    """Return a new sampler; one that the user gave is restricted to what is predicted to fit."""
+    settings, space = problem.settings, problem.space
+    if at_own_batch:
+        space = replace(space, batch_size=(problem.baseline.batch_size,))
+    arguments = {"baseline": problem.baseline, **vars(problem.context)}
+    if settings.options.sampler is not None:
+        return BoundedSampler(settings.options.sampler, space, **arguments)
+    search = LargestBatch if settings.batch_size == LARGEST else FrontierSearch
+    return FrontierSampler(space, search=search, **arguments)

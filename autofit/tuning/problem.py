@@ -11,23 +11,17 @@ of a knob is another one built without that value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from autofit.backends.protocol import TENSORFLOW
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.search.context import SearchContext
-from autofit.search.frontier import FrontierSearch, LargestBatch
 from autofit.search.memory import least_device_bytes
-from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.search.space import SearchSpace, build_space
-from autofit.storage.result_files import WARM_START_KEY
-from autofit.storage.study import TuningStudy
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import KEEP, LARGEST, TUNE, TuneSettings
 from autofit.workload import accumulation
@@ -88,19 +82,8 @@ class Problem:
             warm_start=self.warm_start,
         )
 
-    def sampler(self, *, at_own_batch: bool = False) -> FrontierSampler:
-        """Return a new sampler; one that the user gave is restricted to what is predicted to fit."""
-        settings, space = self.settings, self.space
-        if at_own_batch:
-            space = replace(space, batch_size=(self.baseline.batch_size,))
-        own: Callable[..., FrontierSampler] = partial(
-            FrontierSampler, search=LargestBatch if settings.batch_size == LARGEST else FrontierSearch
-        )
-        make = own if settings.options.sampler is None else partial(BoundedSampler, settings.options.sampler)
-        return make(space, baseline=self.baseline, **vars(self.context))
 
-
-def build_problem(request: TuneRequest, description: Description, study: TuningStudy) -> Problem:
+def build_problem(request: TuneRequest, description: Description, similar: Sequence[Trial] = ()) -> Problem:
     """Build the problem; raise `NothingFitsError` if even the smallest batch cannot fit, and UsageError if none is left."""
     space, limit_bytes = build_space_of(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
@@ -117,7 +100,10 @@ def build_problem(request: TuneRequest, description: Description, study: TuningS
             f"parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses",
             key="effective_batch_size",
         )
-    return Problem(request, description, space, baseline, _similar_trials(request, description, study))
+    steps = description.defaults.get(STEPS_PER_EXECUTION)  # which the configs of similar tunes may not name
+    named = (replace(t.config, steps_per_execution=t.config.steps_per_execution or steps) for t in similar)
+    warm_start = tuple(replace(trial, config=config) for trial, config in zip(similar, named, strict=True))
+    return Problem(request, description, space, baseline, warm_start)
 
 
 def build_space_of(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
@@ -201,20 +187,6 @@ def steps_are_open(request: TuneRequest, description: Description) -> bool:
     is_free = VALIDATION_STEPS not in request.call_source.fit_kwargs and not joins_unlike
     is_default = description.defaults.get(STEPS_PER_EXECUTION) == 1
     return is_free and is_default and request.placement.count == 1 and bool(description.knobs)
-
-
-def _similar_trials(request: TuneRequest, description: Description, study: TuningStudy) -> tuple[Trial, ...]:
-    """Store the key that similar tunes share, and return their trials in the same storage."""
-    key = f"{request.warm_start_key()} {description.parameter_count} {description.sample_bytes}"
-    backend = description.versions.get("backend", TENSORFLOW)
-    if backend != TENSORFLOW:  # rates on one backend say nothing about another
-        key = f"{key} {backend}"
-    study.set_attribute(WARM_START_KEY, key)
-    steps = description.defaults.get(STEPS_PER_EXECUTION)
-    trials = () if request.fresh else study.similar_trials(key)
-    return tuple(  # whose configs may not name the steps
-        replace(t, config=replace(t.config, steps_per_execution=t.config.steps_per_execution or steps)) for t in trials
-    )
 
 
 def with_fixed_steps(problem: Problem, failed: Trial) -> Description | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autofit.backends.protocol import TENSORFLOW
 from autofit.records.description import Description
 from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource
@@ -71,8 +72,11 @@ class TuneRequest:
         }
         return PREFIX + _hash(parts)
 
-    def warm_start_key(self) -> str:
-        return _hash(self._workload_and_hardware())
+    def warm_start_key(self, description: Description) -> str:
+        """Return the key that tunes of the same workload under other limits and versions share."""
+        backend = description.versions.get("backend", TENSORFLOW)  # rates on one backend say nothing about another
+        of_model = f"{description.parameter_count} {description.sample_bytes}"
+        return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (backend != TENSORFLOW)
 
     def result_key(self) -> str:
         """Return the storage key of the result."""

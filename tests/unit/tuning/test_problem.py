@@ -18,24 +18,10 @@ from autofit.tuning.problem import build_problem
 from tests.fakes import BASELINE, DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
 
-class Study:
-    """Remembers the key under which similar tunes are looked for."""
-
-    def set_attribute(self, name, key):
-        self.key = key
-
-    def similar_trials(self, key):
-        return ()
-
-
 @pytest.mark.parametrize(("backend", "same"), [("tensorflow", True), ("jax", False), ("torch", False)])
 def test_a_tune_on_another_backend_is_no_similar_one(tmp_path, backend, same):
-    keys = []
-    for described in (DESCRIPTION, replace(DESCRIPTION, versions={"backend": backend})):
-        study = Study()
-        build_problem(make_request(tmp_path), described, study)
-        keys.append(study.key)
-    assert (keys[0] == keys[1]) is same
+    request, described = make_request(tmp_path), replace(DESCRIPTION, versions={"backend": backend})
+    assert (request.warm_start_key(described) == request.warm_start_key(DESCRIPTION)) is same
 
 
 def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path):
@@ -137,12 +123,12 @@ TAKES_STEPS = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
 
 def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_counts_batches(tmp_path):
     request = make_request(tmp_path)
-    problem = build_problem(request, TAKES_STEPS, Study())
+    problem = build_problem(request, TAKES_STEPS)
     assert problem.space.steps_per_execution == (1, 8, 32)
     assert problem.baseline.steps_per_execution == 1
     counts = replace(TAKES_STEPS, batch_callbacks=("Schedule",))
     for described in (DESCRIPTION, replace(TAKES_STEPS, defaults={"steps_per_execution": 4}), counts):
-        problem = build_problem(request, described, Study())
+        problem = build_problem(request, described)
         assert (problem.space.steps_per_execution, problem.baseline.steps_per_execution) == (None, None)
     (text,) = notices.before(problem)
     assert "steps_per_execution is not tried, because callbacks of batches (Schedule) would" in text
@@ -176,17 +162,17 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
 def test_an_epoch_of_given_length_is_divided_by_the_steps_in_a_call(tmp_path):
     source = replace(make_request(tmp_path).call_source, fit_kwargs={"steps_per_epoch": 12})
     request = replace(make_request(tmp_path, space={"batch_size": [32, 64]}), call_source=source)
-    space = build_problem(request, replace(TAKES_STEPS, sample_count=12 * 64), Study()).space
+    space = build_problem(request, replace(TAKES_STEPS, sample_count=12 * 64)).space
     assert {(point.batch_size, point.steps_per_execution) for point in space.configs()} == {(32, 1), (32, 8), (64, 1)}
 
 
 def test_steps_in_a_call_that_are_named_need_a_model_that_takes_them(tmp_path):
     asked = {"space": {"batch_size": [32], "steps_per_execution": [4]}, "baseline": {"workers": 1}}
-    problem = build_problem(make_request(tmp_path, **asked), TAKES_STEPS, Study())
+    problem = build_problem(make_request(tmp_path, **asked), TAKES_STEPS)
     assert problem.space.steps_per_execution == (4,)
     assert problem.baseline.steps_per_execution == 1
     with pytest.raises(UsageError, match=r"^space: steps_per_execution is given, but it cannot be set"):
-        build_problem(make_request(tmp_path, **asked), DESCRIPTION, Study())
+        build_problem(make_request(tmp_path, **asked), DESCRIPTION)
 
 
 def test_what_cannot_even_be_described_says_what_it_needs(tmp_path):

@@ -20,7 +20,7 @@ from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.workload.fingerprint import identify, version_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import MACHINE, MIB, make_request
+from tests.fakes import DESCRIPTION, MACHINE, MIB, make_request
 from tests.unit.workload.functions import Maker, build, make, over
 
 MODEL = '''
@@ -528,15 +528,14 @@ def test_pythons_version_is_among_the_settings(keras_home):
 
 
 @pytest.mark.parametrize("placement", [ON_CPU, Placement.on(Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB))])
-def test_the_processor_counts_and_a_few_kib_of_memory_do_not(tmp_path, placement):
+def test_the_processor_counts_and_the_memory_does_not(tmp_path, placement):
     asked = make_request(tmp_path, placement=placement)
     another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
     assert another.fingerprint() != asked.fingerprint()
-    assert another.warm_start_key() != asked.warm_start_key()
-    for difference in (-12 * 1024, 12 * 1024):
-        rebooted = replace(asked, machine=replace(MACHINE, memory_bytes=MACHINE.memory_bytes + difference))
-        assert rebooted.fingerprint() == asked.fingerprint()
-        assert rebooted.warm_start_key() == asked.warm_start_key()
+    assert another.warm_start_key(DESCRIPTION) != asked.warm_start_key(DESCRIPTION)
+    grown = replace(asked, machine=replace(MACHINE, memory_bytes=40 * 1024 * MIB))  # as on some virtual machines
+    assert grown.fingerprint() == asked.fingerprint()
+    assert grown.warm_start_key(DESCRIPTION) == asked.warm_start_key(DESCRIPTION)
 
 
 class Raising:
