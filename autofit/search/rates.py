@@ -179,6 +179,9 @@ class _Fit:
     for Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
     """
 
+    parameters: Vector
+    shares: Vector
+
     def __init__(self, readings: Rates, factor: float, first: _Fit | None = None) -> None:
         law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
         variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS

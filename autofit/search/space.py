@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
@@ -45,11 +45,7 @@ AutotunedValue = Annotated[
         json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
     ),
 ]
-_Value = TypeVar("_Value")
-_Choices = Annotated[
-    Range | Annotated[list[_Value], Field(min_length=1)] | _Value | None,
-    written_as('write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'),
-]
+_FORM = written_as('write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})')
 _Switch = Annotated[
     Annotated[list[bool], Field(min_length=1)] | bool | None, written_as("write true, false or a list of them")
 ]
@@ -58,12 +54,15 @@ _Switch = Annotated[
 def _type_of(row: KnobRow) -> Any:
     if isinstance(row.default, bool):
         return _Switch
-    return _Choices[AutotunedValue] if row.autotunes else _Choices[int]
+    value = AutotunedValue if row.autotunes else int
+    return Annotated[Range | Annotated[list[value], Field(min_length=1)] | value | None, _FORM]  # type: ignore[valid-type]  # made for each knob
 
 
-class Space(  # type: ignore[misc]  # type checkers do not see the fields that follow from the table
-    create_model("Knobs", **{knob: (_type_of(row), None) for knob, row in KNOBS.items()})
-):
+_ASKED: dict[str, Any] = {knob: (_type_of(row), None) for knob, row in KNOBS.items()}
+_Asked: Any = create_model("Knobs", **_ASKED)
+
+
+class Space(_Asked):
     """The values to try for each knob; a knob that is left out gets defaults."""
 
     model_config = VALIDATED
@@ -103,7 +102,8 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
             return config
         for knob in (knob for knob in self.knobs() if KNOBS[knob].of_queue):
             default, numbers = KNOBS[knob].default, [value for value in getattr(self, knob) if value != AUTOTUNE]
-            config = replace(config, **{knob: default if default in numbers or not numbers else numbers[0]})
+            changed: dict[str, Any] = {knob: default if default in numbers or not numbers else numbers[0]}
+            config = replace(config, **changed)
         idle = [workers for workers in self.workers if not replace(config, workers=workers).has_queue]
         return replace(config, workers=idle[-1]) if idle else config
 
@@ -267,7 +267,7 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[A
         allowed = f"integers of at least {row.lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and row.autotunes)
         raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)
     if is_range and knob == "batch_size":
-        values = batch_grid(*values, replicas)
+        values = batch_grid(values[0], values[1], replicas)
         if not values:
             raise UsageError(f"the range {asked!r} contains no multiple of {replicas}, the number of devices", key=key)
     elif is_range:

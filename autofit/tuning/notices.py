@@ -30,7 +30,7 @@ def _similar_tunes(problem: Problem) -> str | None:
 
 
 def _ends_of_a_range(problem: Problem) -> str | None:
-    sizes = problem.settings.space.batch_size
+    sizes = problem.settings.space.values().get("batch_size")
     if not isinstance(sizes, list) or len(sizes) != 2 or _LIKE_A_RANGE * min(sizes) > max(sizes):
         return None
     return (

@@ -123,7 +123,7 @@ class TuneSettings(BaseModel):
     @model_validator(mode="after")
     def _check_batch_size(self) -> TuneSettings:
         present, size = self.baseline.batch_size, self.batch_size
-        if size != TUNE and self.space.batch_size is not None:
+        if size != TUNE and "batch_size" in self.space.values():
             raise UsageError(
                 f'{size!r} is given, but space gives values to try; remove batch_size from space, or write "{TUNE}"',
                 key="batch_size",

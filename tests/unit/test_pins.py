@@ -48,9 +48,9 @@ def test_the_fingerprint_of_a_workload():
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
-        "study": "autofit-d55a7676745a3c48",
+        "study": "autofit-ff9e7c0dd615bd58",
         "answer": "autofit:record:b9cb3dc0d806c13a",
-        "kin": "22f5c0623390b947",
+        "kin": "823f4e7e95d1e54b 1000 262144",
     }
 
 
