@@ -144,6 +144,6 @@ def tune(
     """
     shown = progress_of(progress)
     result = Result.of(run_tune(*parse(arguments_of(locals())), shown))
-    if shown is not progress and not shown.console.is_jupyter:  # a notebook shows the result itself
+    if shown is not progress and not shown.is_in_notebook:  # a notebook shows the result itself
         shown.summarise(result)
     return result

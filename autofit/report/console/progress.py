@@ -55,6 +55,11 @@ class Progress:
             live.stop()
 
     @property
+    def is_in_notebook(self) -> bool:
+        """Whether this shows on a notebook, which also shows the result by itself."""
+        return isinstance(self.console, Terminal) and self.console.is_in_notebook
+
+    @property
     def trials_kept(self) -> int:
         """Number of stored trials of the search, including those of earlier runs."""
         return sum(trial.stage is Stage.SEARCH for trial in self._trials)
