@@ -4,14 +4,14 @@
                                    ^           │
                                    └───────────┘  the user's code fails with a value of a knob: search again without it
 
-The baseline is the user's present config. There are two answers: the fastest config with its batch size, which trains with
-the same updates, and the fastest of all. (If only one batch size is searched, they are one, and the second search is left
-out.)
+The baseline is the user's present config. There are two answers: the fastest config with the baseline's batch size, so that
+training makes the same updates, and the fastest of all. (If only one batch size is searched, they are one, and the second
+search is left out.)
 
     search   ask the sampler for a config ──> run it in a process ──> record it; until the sampler has nothing better to
              propose, or trials or seconds run out
-    confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until both answers are
-             shown or given up
+    confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until each of these is
+             proven to be faster, or given up
 
 This module prints nothing: the caller receives events.
 """
@@ -60,10 +60,10 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 # What happens when
 #
 #   a trial runs out of memory   it is recorded like any other; the sampler proposes nothing that would take as much
-#   the user's code raises       if it runs with other batch sizes, or without several steps in a call, the tune drops that
-#                                value and continues; otherwise it ends with the traceback
+#   the user's code raises       if it runs with the baseline's batch size, or with one step in a call of the train step,
+#                                the tune drops the other values and continues; otherwise it ends with the traceback
 #   `max_seconds` is reached     the trial that runs is ended, and not stored. The search stops early enough to confirm; an
-#                                answer that could not be confirmed says so, and how many seconds it needs
+#                                answer that could not be confirmed says so, and which `max_seconds` would do
 #   Ctrl-C or kill               the trial that runs is lost. All others were stored when they ended: the next tune of the
 #                                same request continues after the last one, and uses the confirming runs again
 #   a confirming run fails       its config is excluded, also in later tunes; the next best one is confirmed
