@@ -19,7 +19,6 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT, CALLS = 2.0, 3.0, 8, 5, 2
-MOST_SECONDS = 180.0  # a process that takes longer is started once more
 
 
 class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
@@ -127,12 +126,8 @@ def timed(programs, job, config, *, data, method):
     The functions `{job}_model` and `data` of a module of programs make the model and the data.
     """
     command = [sys.executable, __file__, programs, f"{job}_model", data, method, json.dumps(config)]
-    for is_last in (False, True):
-        started = time.perf_counter()
-        # rarely, a step of TensorFlow never ends: two threads of Eigen spin (in one of some hundred processes, Conv3D)
-        with contextlib.suppress(*[] if is_last else [subprocess.TimeoutExpired]):
-            output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=MOST_SECONDS).stdout
-            break
+    started = time.perf_counter()
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = json.loads(output.splitlines()[-1])
     return row["rate"], time.perf_counter() - started - row["ran"] + row["first_step"]
 
