@@ -70,4 +70,4 @@ def require_writable(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it", key="--output")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}; create it first", key="--output")
+        raise UsageError(f"the folder {path.parent} does not exist; create it first", key="--output")

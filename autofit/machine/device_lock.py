@@ -69,8 +69,8 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
     def busy_error(self) -> DeviceBusyError:
         """Return the error for a lock that could not be acquired and is not waited for."""
         return DeviceBusyError(
-            f"another autofit is measuring on the {self._device} ({self.holder()}); two at the same time would falsify "
-            "each other's results. Wait for it (--wait, the default), end it, or choose another device"
+            f"another autofit is measuring on the {self._device} ({self.holder()}); running both would "
+            "make both measurements wrong. Wait for it (--wait, the default), end it, or choose another device"
         )
 
     def release(self) -> None:

@@ -176,8 +176,8 @@ class Measurement:
     `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or "" if the trial was not asked for it.
     Spreads are the half-widths of the 95% confidence intervals of rates, relative to them.
 
-    The rates of step and pipeline alone are no readings of this trial if an earlier trial read them, or if they were read
-    below the steady rate, to which they are then raised (`compute_is_read`, `input_is_read`).
+    `compute_is_read` and `input_is_read` tell whether this trial read the rates of step and pipeline alone: not if an
+    earlier trial did, or if a reading was below the steady rate, to which it is then raised.
 
     Peaks are None if they cannot be read. Those by phase include the phase in which the input pipeline runs alone; the
     total peaks do not.

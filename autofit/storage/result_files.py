@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -73,6 +74,9 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
         if written != target:
             written.replace(target)
     except OSError as error:
+        if written != target:  # which may be incomplete, as on a full disk
+            with contextlib.suppress(OSError):
+                written.unlink()
         raise UsageError(f"{target}: the result cannot be written ({error.strerror}); give another path") from None
 
 

@@ -165,7 +165,7 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     stored = connection.attributes_of(storage, record.study)
     if stored is None:
         problem = f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}"
-        raise UsageError(f"{problem}: give the storage in which it ran, or lower the limits", key="storage")
+        raise UsageError(f"{problem}: give the storage of that tune, or lower the limits", key="storage")
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
     if peak_bytes := getattr(record, f"{memory}_peak_bytes"):
         # a limit for later tunes: what takes as much in a trial would fail as well

@@ -120,8 +120,7 @@ class _Engine:
         while True:
             sampler.trials = trials = self._trials()
             plan = budget.plan(trials, problem)
-            stop_reason = sampler.decide(trials).stop_reason
-            stop_reason = stop_reason or budget.stop_reason(
+            stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(
                 plan, trials, max_trials, resumed=len(self._resumed), cut_off=len(self._cut_off)
             )
             if stop_reason is not None:

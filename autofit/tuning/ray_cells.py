@@ -97,7 +97,7 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
             raise UsageError(problem, key="ship")
         return lambda: None
     if ship is not None and not ship.is_dir():
-        raise UsageError(f"there is no folder {ship}", key="ship")
+        raise UsageError(f"the folder {ship} does not exist", key="ship")
     runtime_env = {} if ship is None else {"working_dir": str(ship)}
     handler = signal.getsignal(signal.SIGTERM)
     try:

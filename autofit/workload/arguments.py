@@ -125,7 +125,7 @@ def no_such(name: str, allowed: Collection[str]) -> str:
     if name in _PLACED and "build_model" in allowed:
         return _PLACED[name]
     hint = did_you_mean(name, allowed)
-    return f"there is no such key{hint}" + ("" if hint.endswith("?") else f" Allowed here: {', '.join(allowed)}")
+    return f"unknown key{hint}" + ("" if hint.endswith("?") else f" Allowed here: {', '.join(allowed)}")
 
 
 def did_you_mean(name: Any, allowed: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Import the user's modules without running the training that they contain."""
 # A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in
 # each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
-# train, that take long or that write files raise an error which names the line. Models of other libraries are no concern.
+# train, that take long or that write files raise an error which names the line. Models of other libraries are left alone.
 
 from __future__ import annotations
 

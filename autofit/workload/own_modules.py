@@ -123,7 +123,7 @@ def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
 def read(content: bytes) -> tuple[str, Set[str], Set[str]]:
-    """Return a digest of Python code, its imports, and its names and strings; the digest of the bytes if it is no code."""
+    """Return a digest of Python code (of its bytes if it cannot be parsed), its imports, and its names and strings."""
     digest, imports, texts = hashlib.sha256(content), set[str](), set[str]()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one is no secret, and is found in common words
+_LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
 
 
 class Written(str):

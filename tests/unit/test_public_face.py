@@ -35,7 +35,7 @@ def test_every_error_is_an_autofit_error_with_an_exit_code():
         ({"max_trials": "5"}, "max_trials: '5' is not allowed"),
         ({"options": {"tolerance": 1.5}}, "options.tolerance: 1.5 is not allowed"),
         ({"max_seconds": 0}, "max_seconds: 0"),
-        ({"baseline": {"batches": 3}}, "baseline.batches: there is no such key; did you mean batch_size"),
+        ({"baseline": {"batches": 3}}, "baseline.batches: unknown key; did you mean batch_size"),
         ({"baseline": {"batch_size": "32"}}, "baseline.batch_size: '32' is not allowed"),
         ({"space": {"workers": ["two"]}}, "space.workers: ['two'] is not allowed"),
         ({"space": {"batch_size": (8, 64)}}, "space.batch_size: (8, 64) is not allowed"),

@@ -56,7 +56,7 @@ class Progress:
 
     @property
     def is_in_notebook(self) -> bool:
-        """Whether this shows on a notebook, which also shows the result by itself."""
+        """Whether the output is a notebook, which displays a result without `print`."""
         return isinstance(self.console, Terminal) and self.console.is_in_notebook
 
     @property

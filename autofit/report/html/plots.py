@@ -131,7 +131,7 @@ def _spread(answer: Answer) -> float:
 
 
 def memory(log: TuneLog) -> Plot | None:
-    """Plot the peaks of device and host memory as shares of their limits; return None if there is no reading."""
+    """Plot the peaks of device and host memory as shares of their limits; return None if no peak was read."""
     sized = [trial for trial in (*log.searched, *log.runs) if trial.config.batch_size]
     traces = []
     for which, symbol, color in (("device", "circle", _BLUE), ("host", "square-open", _GREEN)):

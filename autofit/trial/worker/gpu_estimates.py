@@ -12,7 +12,7 @@ from autofit.records.description import Footprint, GpuEstimate, recomputes_from
 from autofit.records.machine import Device
 from autofit.trial.worker.job import first_line
 
-_CONTEXT_BYTES = 500 * 2**20  # CUDA's context, which is no memory of the program (assumed)
+_CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
 _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest

@@ -112,7 +112,7 @@ ARRAYS = np.zeros((8, 2)), np.zeros((8, 1))
         (lambda: autofit.tune(build_model, ARRAYS, tolerance=0.1), "tolerance: is one of the options; give it in options"),
         (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
         (lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]), "x: is part of the data; give data=(x, y)"),
-        (lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1), "colour: there is no such key. Allowed"),
+        (lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1), "colour: unknown key. Allowed"),
         (lambda: autofit.estimate(build_model, ARRAYS, batch_sizes=[8]), "did you mean batch_size?"),
         (lambda: autofit.sweep(build_model, ARRAYS, {"max_trials": [1]}, timeout=8), "did you mean max_seconds?"),
         (lambda: autofit.sweep(build_model, ARRAYS), "missing a required argument: 'matrix'"),

@@ -188,7 +188,7 @@ def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
     lines = str(caught.value).splitlines()
     assert lines[0] == "12 errors:"
     assert lines[1].startswith(f"  {errors[0].file}:1:1: build_model: 'model.py:build': ")
-    assert lines[3].endswith("tune.yaml:2:1: dataset: there is no such key; did you mean data?")
+    assert lines[3].endswith("tune.yaml:2:1: dataset: unknown key; did you mean data?")
     assert (len(lines), lines[-1]) == (12, "  and 2 more")
 
 

@@ -71,7 +71,7 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
         ("", 1, None, "has no `matrix:`"),
         ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials", "'none' is not allowed"),
         ("matrix:\n  model_kwargs: [8]\n", 4, "matrix.model_kwargs", "a mapping of names to values"),
-        ("matrix:\n  widht: [8]\n", 4, "matrix.widht", "there is no such key"),
+        ("matrix:\n  widht: [8]\n", 4, "matrix.widht", "unknown key"),
         ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder", "folder"),
         ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model", "does not define f"),
         ("matrix:\n  space.wrokers: [[1], [2]]\n", 4, "matrix.space.wrokers", "did you mean workers"),

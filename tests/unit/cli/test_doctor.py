@@ -255,4 +255,4 @@ def test_one_configuration_against_itself(ratio, noise, work, status, monkeypatc
 def test_verify_names_its_figures():
     ran = RUN.invoke(app, ["verify", "--only", "input rat"])
     assert ran.exit_code == 2
-    assert "--only: there is no such key; did you mean input rate?" in ran.output
+    assert "--only: unknown key; did you mean input rate?" in ran.output
