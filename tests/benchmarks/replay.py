@@ -134,7 +134,7 @@ def tune(case, seed, between, best, own):
     common = Common(case, seed, between)
     machine = replace(MACHINE, cores=case.cores)
 
-    def problem(request, description, study):
+    def problem(request, description, similar):
         return Problem(request, description, case.space, baseline)
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(engine, "build_problem", problem):

@@ -130,12 +130,13 @@ def public_tunes(text):
         if match and float(match[2]) < 0.93:
             misses[f"{job}: chose {match[1]}, at {match[2]} of the best"] = None
     shown = sorted(gain for gain in gains if gain)
+    note = f"{text.splitlines()[1]}." if text.splitlines()[1] else ""  # on the age of the figures
     return (
         f"{fit[0]} tunes of five public programs (two convnets, a transformer, an LSTM, a 3-D net on files) took "
         f"{100 * float(fit[3]):.0f} % (median) to {100 * float(fit[4]):.0f} % of the seconds of 15 plain fits. Their "
         f"choices reached {fit[1]} of the best configuration of an exhaustive grid in the median, {fit[2]} at least. "
         f"{len(shown)} state a gain over the program's own batch size, of {shown[0]}x to {shown[-1]}x; "
-        f"{len(gains) - len(shown)} show none. With `predict`: {predict[0]}, at least {predict[1]}."
+        f"{len(gains) - len(shown)} show none. With `predict`: {predict[0]}, at least {predict[1]}. {note}"
     ), list(misses)
 
 
