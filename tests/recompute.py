@@ -41,13 +41,18 @@ def figures_of(path):
         if run["stage"] in ("chosen", "baseline"):
             by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
     choice = result["fastest"]
-    confirming = by_config[json.dumps(choice["config"])]
-    found["rate"] = (choice["samples_per_second"], statistics.median(confirming))
+    confirming = by_config.get(json.dumps(choice["config"]), [])  # none if time was up: the rate is that of the search
+    searched = [t["measurement"]["samples_per_second"] for t in result["trials"] if t["config"] == choice["config"]]
+    found["rate"] = (choice["samples_per_second"], statistics.median(confirming or searched[:1]))
     speedup = choice["speedup"]
     if choice["config"] != speedup["baseline"] and speedup["pairs"] > 1:
-        pairs = speedup["pairs"]
-        logs = [list(map(math.log, rates[:pairs])) for rates in (confirming, by_config[json.dumps(speedup["baseline"])])]
-        lead = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+        pairs, stated = speedup["pairs"], math.log(speedup["ratio"])
+        theirs, own = (list(map(math.log, rates)) for rates in (by_config[json.dumps(speedup["baseline"])], confirming))
+        # the baseline runs in every round, and the config in consecutive ones, from its first on
+        starts = range(len(theirs) - pairs + 1)
+        leads = {statistics.fmean(own[:pairs]) - statistics.fmean(theirs[start:][:pairs]): start for start in starts}
+        lead = min(leads, key=lambda lead: abs(lead - stated))
+        logs = own[:pairs], theirs[leads[lead] :][:pairs]
         squares = [statistics.variance(each) / pairs for each in logs]
         freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
         widths = [t.ppf(quantile, freedom) * math.sqrt(sum(squares)) for quantile in QUANTILES]

@@ -100,7 +100,7 @@ def alive(process):
         return False
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()
