@@ -3,7 +3,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from autofit.machine import gpus
 
@@ -26,7 +26,7 @@ BEFORE_A_RELEASE = (
     "trial/test_keras_facts.py",
     "trial/test_lifetime.py",
     "trial/test_measuring.py::test_both_kinds_of_process_give_the_same",
-    "trial/test_memory.py::test_what_is_estimated_is_what_is_measured_within_the_error_stated",
+    "trial/test_memory.py::test_what_is_estimated_is_about_what_is_measured",
     "trial/test_tensorflow_facts.py",
 )
 """The beginnings of paths, or of names of tests, in `tests/`."""
@@ -42,7 +42,8 @@ WITH_EVERY_CHANGE = {
 }
 """The backend on which the tests of a file in `backends/` run with every change; on the others, before a release."""
 
-settings.register_profile("shared machine", deadline=None)  # no time that a busy machine could spoil
+# no time that a busy machine could spoil, and the same examples in each run
+settings.register_profile("shared machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # tunes of two workers run at once, as their tests do not time them

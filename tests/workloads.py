@@ -239,18 +239,3 @@ def build_rows():
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
-
-
-def build_slow(width=2000, depth=30):
-    """A network whose step takes some tenths of a second, whatever the batch."""
-    layers = keras.layers
-    model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3)), layers.GlobalAveragePooling2D(), layers.Dense(width)])
-    shared = layers.Dense(width)
-    shared.build((None, width))
-    inputs = model.inputs[0]
-    x = model.outputs[0]
-    for _ in range(depth):
-        x = shared(x)
-    model = keras.Model(inputs, layers.Dense(1)(x))
-    model.compile("sgd", "mse")
-    return model

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from autofit.records.states import FailureKind, Outcome
+from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.memory import estimates
 from tests import workloads as w
@@ -103,11 +103,3 @@ def test_what_jax_raises(text, kind):
 
     assert Jax().exhausted(jax.errors.JaxRuntimeError(text)) is kind
     assert Jax().exhausted(RuntimeError(text)) is None
-
-
-@pytest.mark.quiet
-def test_a_slow_step_does_not_make_a_trial_wait_for_all_that_is_under_way(launched, play):
-    measurement = play(launched(w.build_slow), FitConfig(8, 1, 10, False))
-    assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert measurement.step_seconds > 0.05  # slow enough for a wait to be seen, on a fast machine too
-    assert measurement.seconds < 25

@@ -18,7 +18,8 @@ def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
     launcher = launched(data=loaders.loader)
     for workers, factor in ((2, 2), (2, 4), (1, 2)):
         measurement = play(launcher, FitConfig(8, workers, None, True, factor))
-        assert measurement.queued_batches == workers * factor
+        # the two batches of the last steps may be missing, if a busy machine keeps the workers from making others
+        assert workers * factor - 2 <= measurement.queued_batches <= workers * factor
 
 
 @pytest.mark.slow

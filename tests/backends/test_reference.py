@@ -61,7 +61,7 @@ def test_the_example_runs(name, names):
 
 def test_the_reference_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path)]
-    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=800)
     assert (built.stdout, built.stderr) == ("", "")
     page = (tmp_path / "autofit.html").read_text()
     assert all(f'id="{name}"' in page for name in autofit.__all__)

@@ -20,7 +20,6 @@ def build_model():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_sampler_of_optuna_tunes_to_the_end(tmp_path):
     storage = f"sqlite:///{tmp_path}/trials.db"
 
@@ -33,7 +32,6 @@ def test_a_sampler_of_optuna_tunes_to_the_end(tmp_path):
     assert result.stop_reason == "all 6 trials are used up"
     assert 6 <= len({trial.config for trial in result.trials}) <= 8  # at most two more at the own batch size
     assert all("proposed by the sampler" in trial.why for trial in result.trials)
-    assert result.config.batch_size > 8
     assert result.samples_per_second > 0
     (study,) = optuna.get_all_study_summaries(storage)
     trials = optuna.load_study(study_name=study.study_name, storage=storage).trials

@@ -15,17 +15,17 @@ OUTPUTS = ("inputs", "memory", "search", "live", "confirmation", "phases", "publ
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_the_output_is_the_frozen_one(name):
-    process = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=50)
+    process = subprocess.run([sys.executable, HERE / f"{name}.py"], capture_output=True, text=True, check=True, timeout=800)
     assert process.stdout == (HERE / f"{name}.txt").read_text()
 
 
 def test_the_validation_page_follows_from_the_frozen_outputs():
-    subprocess.run([sys.executable, HERE / "validation.py", "--check"], check=True, timeout=50)
+    subprocess.run([sys.executable, HERE / "validation.py", "--check"], check=True, timeout=800)
 
 
 def test_a_simulated_gpu_is_filled_without_an_oom():
     command = [sys.executable, HERE / "gpu_memory.py", "--searches", "16"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=800).stdout.splitlines()
     assert lines[-1].startswith("out of memory: 0 of ")
     after_six = lines[-2].split()
     assert (after_six[0], float(after_six[2]) >= 0.87, float(after_six[-1]) <= 1.0) == ("6", True, True)

@@ -86,7 +86,7 @@ def test_the_pasted_lines_train_and_validate(tuned, tmp_path):
     _, done = tuned
     lines = done.stdout.rpartition("\n\nimport ")[2].partition("\nwritten to")[0]
     ran = subprocess.run(
-        [sys.executable, "-c", f"import {lines}"], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-c", f"import {lines}"], cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert "val_accuracy" in ran.stdout
@@ -95,7 +95,7 @@ def test_the_pasted_lines_train_and_validate(tuned, tmp_path):
 def test_the_same_question_is_answered_at_once(tuned):
     folder, first = tuned
     command = [AUTOFIT, "tune", "tune.yaml", "--quiet"]
-    again = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    again = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
     assert again.returncode == 0
     summary = first.stdout[first.stdout.index("baseline      ") :].partition("\nwritten to")[0]
     assert again.stdout.strip() == summary.strip()
@@ -107,7 +107,7 @@ def test_show_and_kwargs_read_the_result(tuned):
 
     def run(*arguments):
         return subprocess.run(
-            [AUTOFIT, *arguments], cwd=folder, capture_output=True, text=True, timeout=280, check=True
+            [AUTOFIT, *arguments], cwd=folder, capture_output=True, text=True, timeout=800, check=True
         ).stdout
 
     assert "samples/s" in run("show", "result.json")
@@ -193,7 +193,7 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned,
         assert refused.returncode == 1
         assert re.search(rf"pid {os.getpid()}\b.*their_model.*their_data", refused.stderr)
         command = [AUTOFIT, "tune", "tune.yaml", "--quiet"]
-        stored = subprocess.run(command, cwd=tuned[0], capture_output=True, text=True, timeout=280, check=False)
+        stored = subprocess.run(command, cwd=tuned[0], capture_output=True, text=True, timeout=800, check=False)
         assert stored.returncode == 0
         waiting = subprocess.Popen(
             [AUTOFIT, "tune", "tune.yaml"],
@@ -234,7 +234,7 @@ print(result.config.batch_size, sorted(result.fit_kwargs), len(history.history["
 @pytest.mark.slow
 def test_functions_of_main_work_without_a_file_and_the_kwargs_train(tmp_path):
     command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "256 ['batch_size'] 1"
 
@@ -261,7 +261,7 @@ def test_a_signal_while_the_command_loads_is_no_crash(tmp_path, signal_number):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 def test_an_output_that_takes_nothing_more_ends_in_one_sentence():
     with open("/dev/full", "w") as full:
-        done = subprocess.run([AUTOFIT, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=280, check=False)
+        done = subprocess.run([AUTOFIT, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=800, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("autofit: ")
     assert "No space left on device" in done.stderr
@@ -271,5 +271,5 @@ def test_an_output_that_takes_nothing_more_ends_in_one_sentence():
 def test_a_terminal_in_ascii_shows_what_it_can(tuned):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [AUTOFIT, "show", "result.json"]
-    done = subprocess.run(command, cwd=tuned[0], env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=tuned[0], env=environment, capture_output=True, text=True, timeout=800, check=False)
     assert (done.returncode, done.stderr, "baseline" in done.stdout) == (0, "", True)

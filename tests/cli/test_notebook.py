@@ -29,7 +29,7 @@ def test_progress_and_result_show_in_a_notebook(tmp_path):
     cells = [nbformat.v4.new_code_cell(PROGRESS), nbformat.v4.new_code_cell("result")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbclient.NotebookClient(notebook, timeout=280, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=800, kernel_name="python3").execute()
     printed, shown = (cell.outputs for cell in notebook.cells)
     progress = "".join(output.text for output in printed if output.get("name") == "stdout")
     assert "1,000 parameters" in progress
@@ -41,7 +41,6 @@ def test_progress_and_result_show_in_a_notebook(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
 def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -51,7 +50,7 @@ def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_
     assert any("model.fit(" in out.data["text/html"] for out in outputs[3] if "text/html" in out.get("data", {}))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(notebook, timeout=500, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
     again = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     last = "".join(out.text for out in again[-1] if out.output_type == "stream")
     assert "autofit: epoch 3: " in last

@@ -56,7 +56,7 @@ def opened(browser, record, tmp_path):
         page.on("request", lambda request: request.url.startswith(("data:", "blob:")) or asked.append(request.url))
         asked = []
         page.goto(path.as_uri())
-        page.wait_for_selector("html[data-drawn=yes]", timeout=15_000)
+        page.wait_for_selector("html[data-drawn=yes]", timeout=200_000)
         assert asked == [path.as_uri()]
         return page
 

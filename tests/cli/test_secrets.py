@@ -35,7 +35,6 @@ data_kwargs:
   length: 40
 space: {batch_size: [32], workers: [1], max_queue_size: [4], use_multiprocessing: [false]}
 max_trials: 1
-max_seconds: 60
 storage: ${STORAGE:-trials.db}
 """
 

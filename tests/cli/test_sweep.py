@@ -37,43 +37,41 @@ def start(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start(tmp_path)
-    assert any("baseline: " in line for line in process.stdout)  # its only trial and a confirming run have ended
+    assert any(": ok, " in line for line in process.stdout)  # its only trial has ended; a confirming run takes seconds
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
     assert kept(tmp_path) == [1]
     ended = start(tmp_path)
-    told = ended.communicate(timeout=500)[0]
+    told = ended.communicate(timeout=800)[0]
     assert ended.returncode == 0, told
     assert "1 trial of an earlier run" in told
     assert kept(tmp_path) == [1]
-    assert told.count("baseline: batch 32") == 1  # which had run before the kill, and is taken over
+    assert told.count("baseline: batch 32") == 1
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     cells = [(row["model_kwargs.filters"], row["outcome"], row["trials"]) for row in rows]
     assert cells == [("8", "ok", "1"), ("8", "failed", "0")]
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
     assert "2 cells: 1 ok, 1 failed" in told
     again = start(tmp_path, "--quiet", "--output", "again.json")
-    again.communicate(timeout=280)
+    again.communicate(timeout=800)
     assert again.returncode == 0
     assert next(csv.DictReader(io.StringIO((tmp_path / "again.csv").read_text()))) == rows[0]
     assert kept(tmp_path) == [1]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_whole_sweep_has_the_stored_results_of_its_parts(tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     for part, status in (("1/2", 0), ("2/2", 1)):  # the only cell of the second part fails
         process = start(tmp_path, "--only", part)
-        told = process.communicate(timeout=280)[0]
+        told = process.communicate(timeout=800)[0]
         assert process.returncode == status, told
     process = start(tmp_path)
-    told = process.communicate(timeout=280)[0]
+    told = process.communicate(timeout=800)[0]
     assert process.returncode == 0, told
     assert "using the stored result" in told
     first, second, whole = (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.test_cli import AUTOFIT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys
@@ -64,7 +64,7 @@ def start(folder, *arguments):
 def run(folder, *arguments):
     with start(folder, *arguments) as process:
         try:
-            return process.communicate(timeout=400)[0], process.wait()
+            return process.communicate(timeout=800)[0], process.wait()
         finally:
             process.kill()
 

@@ -25,7 +25,7 @@ def run(*command, folder):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

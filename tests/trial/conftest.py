@@ -53,7 +53,7 @@ def turn(shared):
 def play():
     """Run one trial to its end; returns its measurement or description."""
 
-    def play(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * GIB, seconds=180, **spec):
+    def play(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * GIB, seconds=600, **spec):
         config = config or FitConfig(8, 1, 10, False)
         limits = Limits(device_bytes, host_bytes)
         spec = {"measure_seconds": 0.5, **spec}

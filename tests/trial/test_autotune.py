@@ -1,8 +1,5 @@
 """`tf.data` as everybody writes it, with AUTOTUNE: what a trial reads of it, and what TensorFlow makes of it."""
 
-import threading
-import time
-
 import keras
 import numpy as np
 import pytest
@@ -10,10 +7,9 @@ import pytest
 from autofit.errors import UsageError
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, FitConfig
+from autofit.records.trial import AUTOTUNE, FitConfig
 from tests import workloads as w
 
-QUIET_SECONDS = 0.3
 SAMPLES = 480
 
 
@@ -85,38 +81,3 @@ def test_validation_without_workers_goes_with_training_under_autotune(turn, play
     x = np.zeros((SAMPLES, w.PIXELS, w.PIXELS, 3), "float32")
     launcher = turn(data=make_data, validation=(x, np.zeros((SAMPLES, 1), "float32")))
     assert play(launcher, FitConfig(8, AUTOTUNE, AUTOTUNE), role="confirm").outcome is Outcome.OK
-
-
-def test_the_buffer_of_autotune_is_small_until_it_was_full_and_ran_empty():
-    """It begins with one batch, and doubles: how many it holds at last depends on how unevenly the batches are taken."""
-    import tensorflow as tf
-
-    made, lock = [], threading.Lock()
-
-    def write(number):
-        with lock:
-            made.append(number)
-        return np.float32(number)
-
-    def when_quiet():
-        count, since = -1, time.monotonic()
-        while time.monotonic() - since < QUIET_SECONDS:
-            if len(made) != count:
-                count, since = len(made), time.monotonic()
-            time.sleep(0.01)
-        return count
-
-    numbers = tf.data.Dataset.range(10_000).map(lambda n: tf.numpy_function(write, [n], tf.float32), num_parallel_calls=1)
-    batches, even, uneven = iter(numbers.prefetch(AUTOTUNE)), [], []
-    for taken in range(1, 9):
-        next(batches)
-        even.append(when_quiet() - taken)
-    taken = 8
-    for _ in range(3):
-        for _ in range(50):
-            next(batches)
-        taken += 50
-        uneven.append(when_quiet() - taken)
-    assert max(even) <= AUTOTUNE_BATCHES / 2
-    assert uneven[-1] >= 2 * max(even)
-    assert sorted(uneven) == uneven

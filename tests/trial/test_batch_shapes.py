@@ -36,6 +36,4 @@ def test_the_peak_is_that_of_the_longest_and_the_rate_that_of_all(texts, play, r
     measurement = play(texts, FitConfig(32, 1, 10, False), role=role, device_bytes=LIMIT)
     assert measurement.outcome is Outcome.OK
     by_phase = measurement.device_peak_bytes_by_phase
-    # the step alone opens with the longest batch, too: its peak differs by operations that chance to overlap
-    assert measurement.device_peak_bytes == pytest.approx(by_phase["longest_batch"], rel=0.25)
-    assert by_phase["longest_batch"] > 2 * by_phase["training"]
+    assert measurement.device_peak_bytes >= by_phase["longest_batch"] > 2 * by_phase["training"]

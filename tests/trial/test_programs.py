@@ -16,8 +16,6 @@ from autofit.records.trial import FitConfig
 from tests import programs
 from tests.trial.forms import OPTIONS
 
-pytestmark = pytest.mark.timeout(420)  # one process goes through all forms first
-
 ROLES = ("describe", "measure", "confirm")
 
 
@@ -25,7 +23,7 @@ ROLES = ("describe", "measure", "confirm")
 def forms(tmp_path_factory):
     """What `train_step` gets for each form of data, from plain `fit` and in a trial, as one process found it."""
     command = [sys.executable, "-m", "tests.trial.forms", str(tmp_path_factory.mktemp("forms"))]
-    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=400)
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=800)
     return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"["))
 
 

@@ -1,15 +1,21 @@
-"""What the memory estimate takes from TensorFlow's private parts, each pinned against the installed version."""
+"""What is taken from TensorFlow's private parts, and what AUTOTUNE holds, pinned against the installed version."""
 
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = "autofit/backends/tensorflow/"
+QUIET_SECONDS = 1.0
 
 PROGRAM = """
 import json, sys
@@ -145,3 +151,38 @@ def problems():
 def test_the_memory_estimate_can_rest_on(problems, fact):
     meaning, file = FACTS[fact]
     assert fact not in problems, f"{meaning}; {file} rests on it: {problems[fact]}"
+
+
+def test_the_buffer_of_autotune_is_small_until_it_was_full_and_ran_empty():
+    """It begins with one batch, and doubles: how many it holds at last depends on how unevenly the batches are taken."""
+    import tensorflow as tf
+
+    made, lock = [], threading.Lock()
+
+    def write(number):
+        with lock:
+            made.append(number)
+        return np.float32(number)
+
+    def when_quiet():
+        count, since = -1, time.monotonic()
+        while time.monotonic() - since < QUIET_SECONDS:
+            if len(made) != count:
+                count, since = len(made), time.monotonic()
+            time.sleep(0.01)
+        return count
+
+    numbers = tf.data.Dataset.range(10_000).map(lambda n: tf.numpy_function(write, [n], tf.float32), num_parallel_calls=1)
+    batches, even, uneven = iter(numbers.prefetch(AUTOTUNE)), [], []
+    for taken in range(1, 9):
+        next(batches)
+        even.append(when_quiet() - taken)
+    taken = 8
+    for _ in range(3):
+        for _ in range(50):
+            next(batches)
+        taken += 50
+        uneven.append(when_quiet() - taken)
+    assert max(even) <= AUTOTUNE_BATCHES / 2
+    assert uneven[-1] >= 2 * max(even)
+    assert sorted(uneven) == uneven

@@ -19,7 +19,7 @@ from autofit.tuning.record import record_of
 from autofit.workload.call_source import call_source_of
 from autofit.workload.inputs.knobs import refuse_unsupported
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, drain, make_request
+from tests.fakes import MIB, drain, make_request, most_steps
 from tests.workload import witness as w
 from tests.workload.fresh import Fresh
 
@@ -34,7 +34,7 @@ class Tuned:
         self._request = make_request(folder, call_source=call_source_of(workload), host_bytes=8192 * MIB, **asked)
         self._effective = asked.get("effective_batch_size")
         launcher.change(workload)
-        spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), LIMITS, 60, effective_batch_size=self._effective)
+        spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), LIMITS, 600, effective_batch_size=self._effective)
         self.description = drain(launcher.run(spec))[1]
         assert not hasattr(self.description, "outcome"), self.description
 
@@ -198,7 +198,7 @@ def test_nests_of_arrays_with_weights_are_trained_on(tuned, launcher):
     x = {"left": np.ones((100, w.WIDTH), "float32"), "right": np.ones((100, w.WIDTH), "float32")}
     tuned = tuned(w.build_two_inputs, (x, np.ones((100, 1)), np.ones(100)))
     assert tuned.description.sample_bytes == 2 * 4 * w.WIDTH + 4 + 4  # `fit` casts floats to Keras's precision
-    measured = drain(launcher.run(TrialSpec(Role.MEASURE, FitConfig(32), LIMITS, 60, 0.3)))[1]
+    measured = drain(launcher.run(TrialSpec(Role.MEASURE, FitConfig(32), LIMITS, 600, 0.3)))[1]
     assert measured.outcome.value == "ok", measured.evidence
 
 
@@ -225,13 +225,12 @@ class ReadOnly(w.Dataset):
         super().__setattr__(name, value)
 
 
-@pytest.mark.quiet
 @pytest.mark.parametrize("factory", [w.make_tfdata, w.make_batches])
 @pytest.mark.parametrize("role", ["measure", "confirm"])
 def test_trials_of_other_kinds_measure_what_their_producers_make(launcher, factory, role):
     workload = Workload(w.build_model, factory, validation=factory)
     config = FitConfig(24, 2, 4) if factory is w.make_tfdata else FitConfig(24)
     launcher.change(workload)
-    measured = drain(launcher.run(TrialSpec(Role(role), config, LIMITS, 60, 1.0)))[1]
+    measured = drain(launcher.run(TrialSpec(Role(role), config, LIMITS, 600, 1.0)))[1]
     assert measured.outcome.value == "ok", measured.evidence
-    assert measured.samples_per_second == pytest.approx((config.workers or 1) * 24 / w.SECONDS, rel=0.3)
+    assert measured.steps <= most_steps(measured, config.workers or 1, w.SECONDS, config.max_queue_size or 0)

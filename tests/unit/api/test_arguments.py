@@ -62,7 +62,7 @@ def test_every_key_of_the_schema_has_a_text():
 
 def test_without_docstrings_the_texts_are_empty_and_nothing_fails():
     code = "from autofit.cli import app; from autofit.api.config import load; load.schema(); app(['tune', '--help'])"
-    ran = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    ran = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, timeout=800, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "--batch-size" in ran.stdout
 

@@ -1,7 +1,6 @@
 import concurrent.futures
 import itertools
 import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -150,15 +149,10 @@ def test_of_steps_that_go_on_the_ends_are_noted_when_they_are_over():
         clock.step_ended(event.wait)
     assert clock.steps_done == 64
     assert len(clock._ends) < 2
-    began = time.monotonic()
     for event in over:
         event.set()
-        time.sleep(0.005)
-    seconds = (time.monotonic() - began) / len(over)  # far more than was slept on a busy machine
     concurrent.futures.wait(clock._awaited)
-    rate = clock.rate()
-    assert rate.steps >= 31  # of the first few some are noted, further and further apart
-    assert rate.step_seconds == pytest.approx(seconds, rel=0.5)
+    assert clock.rate().steps >= 31  # of the first few some are noted, further and further apart
 
 
 def test_a_clock_may_let_few_steps_only_be_under_way():

@@ -14,6 +14,7 @@ from autofit.search.failures import dominated_by, hardly_faster
 from autofit.search.frontier import LABELS, Reason
 from autofit.search.space import build_space
 from autofit.storage import result_files
+from autofit.tuning import budget
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, FakeLauncher, arrays, collect, make_request, searched, tune
 
 FIRST = FitConfig(8, 1, 10, False)
@@ -210,7 +211,9 @@ def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limit
     assert {spec.limits.host_bytes for spec in launcher.specs} == {limits.get("host_bytes", 8192 * MIB)}  # always kept
 
 
-def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(tmp_path):
+def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "monotonic", lambda: 0.0)  # no seconds that a busy machine adds
+
     class Slow(FakeLauncher):
         def measure(self, spec):
             if spec.config.batch_size > 48 and spec.role == "measure":
