@@ -31,15 +31,17 @@ def figures_of(path):
     found, by_config = {}, {}
     for run in (*result["trials"], *result["runs"]):
         measured, config = run["measurement"], run["config"]
-        if measured["outcome"] != "ok" or not measured["blocks"]:
+        if measured["outcome"] != "ok":
+            continue
+        if run["stage"] in ("chosen", "baseline"):
+            by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
+        if not measured["blocks"]:
             continue
         rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
         name = f"{run['stage']} {config['batch_size']} {len(found)}"
         found[f"rate of {name}"] = (measured["steady_samples_per_second"] or measured["samples_per_second"], rate)
         if measured["spread"] is not None and measured["epoch_gap_seconds"] is None:
             found[f"spread of {name}"] = (measured["spread"], width)
-        if run["stage"] in ("chosen", "baseline"):
-            by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
     choice = result["fastest"]
     confirming = by_config.get(json.dumps(choice["config"]), [])  # none if time was up: the rate is that of the search
     searched = [t["measurement"]["samples_per_second"] for t in result["trials"] if t["config"] == choice["config"]]
