@@ -62,13 +62,15 @@ def tune_on_ray(
     cluster that RAY_ADDRESS names or that runs on this machine. Ray copies the folder `ship` with the user's code to each
     host; if it is None, all hosts share the working folder.
     """
+    folder = None if ship is None else Path(ship).resolve()
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"the folder {folder} does not exist", key="ship")
     try:
         import ray
     except ImportError:
         raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
     if any(request.settings.device.startswith("gpu:") for request in requests):
         raise UsageError("on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu", key="device")
-    folder = None if ship is None else Path(ship).resolve()
     waiting: dict[Any, int] = {}
     disconnect = _connect(ray, address, folder)
     try:
@@ -96,8 +98,6 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
             problem = 'Ray is already connected; pass the folder to your ray.init(runtime_env={"working_dir": …}) instead'
             raise UsageError(problem, key="ship")
         return lambda: None
-    if ship is not None and not ship.is_dir():
-        raise UsageError(f"the folder {ship} does not exist", key="ship")
     runtime_env = {} if ship is None else {"working_dir": str(ship)}
     handler = signal.getsignal(signal.SIGTERM)
     try:
