@@ -40,9 +40,9 @@ class SlowStart(keras.utils.PyDataset):
         time.sleep(START_SECONDS)
 
 
-def slow_generator():
+def slow_generator(start_seconds=START_SECONDS):
     """Sleep when it is made; Keras draws on it in all epochs."""
-    time.sleep(START_SECONDS)
+    time.sleep(start_seconds)
     while True:
         time.sleep(BATCH_SECONDS)
         yield rows()

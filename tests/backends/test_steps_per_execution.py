@@ -45,7 +45,7 @@ TUNE = """
 import autofit
 
 if __name__ == "__main__":
-    space = {"batch_size": [16, 32], "steps_per_execution": [1, 4, 16]}
+    space = {"batch_size": [16, 32], "steps_per_execution": [4, 16]}
     result = autofit.tune(build_model, (x, y), space=space, storage=sys.argv[1], max_trials=5)
     calls = [trial.config.steps_per_execution for trial in result.trials]
     print(json.dumps([calls, result.compile_kwargs, result.snippet(), str(result.config)]))
@@ -77,7 +77,7 @@ def test_a_tune_tries_them_and_hands_over_what_it_found(backend, tmp_path):
     process = run(TUNE, backend, tmp_path)
     assert process.returncode == 0, process.stderr
     calls, compile_kwargs, snippet, config = json.loads(process.stdout.splitlines()[-1])
-    assert set(calls) <= {1, 4, 16}  # which of them depends on the rates
+    assert {4, 16} & set(calls)  # which of them depends on the rates
     steps = compile_kwargs["steps_per_execution"]
     assert (f"model.steps_per_execution = {steps}" in snippet) == (steps > 1)
     assert (f"{steps} steps a call" in config) == (steps > 1)

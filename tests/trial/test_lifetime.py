@@ -215,7 +215,7 @@ def test_a_run_that_is_broken_off_ends_its_trial(launcher):
     assert not any(alive(one) for one in below)
 
 
-def test_a_server_that_does_not_answer_is_ended_soon_after_the_deadline(monkeypatch):
+def test_a_server_that_does_not_answer_is_ended_after_the_deadline(monkeypatch):
     monkeypatch.setattr(launcher_module, "_SERVER_SECONDS", 1.0)
     workload = Workload(w.build_model, w.Cases, data_kwargs={"seconds": 0.5, "length": 1000})
     with ProcessLauncher(workload, None) as launcher:
