@@ -17,7 +17,7 @@ from .errors import (
     UsageError as UsageError,
     UserCodeError as UserCodeError,
 )
-from .records.distribution import __version__ as __version__
+from .records import __version__ as __version__
 from .records.result import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 from types import FrameType
@@ -33,9 +32,6 @@ def main() -> None:
         if ending.code and _received:  # a command, or typer, has already handled the signal
             raise SystemExit(_SIGNALLED + _received[0]) from None
         raise
-    except OSError:
-        _end_if_output_is_full()
-        raise
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
@@ -44,20 +40,6 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def _end_if_output_is_full() -> None:
-    """End the program with a message if standard output cannot be written, as on a full disk; otherwise do nothing."""
-    try:
-        sys.stdout.write("\n")  # a new write, because Python may have dropped the text that failed
-        sys.stdout.flush()
-    except OSError as error:
-        print(
-            f"autofit: standard output cannot be written: {error.strerror}. Finished trials are stored; send the output "
-            "elsewhere and run the command again",
-            file=sys.stderr,
-        )
-        os._exit(1)  # a normal exit would flush standard output again
 
 
 if __name__ == "__main__":

@@ -34,12 +34,7 @@ class AutofitError(Exception):
 
 
 class TuneError(AutofitError):
-    """A tune ended without a result; `tune` is its record with the trials that ran, None if it had not begun.
-
-    Example:
-        >>> autofit.TuneError("no trial ran").tune is None
-        True
-    """
+    """A tune ended without a result; `tune` is its record with the trials that ran, None if it had not begun."""
 
     tune: FailedTune | None = None
 
@@ -106,12 +101,7 @@ class UserCodeError(TuneError):
 
 
 class DeviceBusyError(AutofitError):
-    """The device is in use: this process holds memory of the GPU, or another autofit is measuring and `wait` is false.
-
-    Example:
-        >>> autofit.DeviceBusyError("another autofit is measuring on the GPU").exit_code
-        1
-    """
+    """The device is in use: this process holds memory of the GPU, or another autofit is measuring and `wait` is false."""
 
 
 class NothingFitsError(TuneError):
@@ -149,29 +139,14 @@ class NothingFitsError(TuneError):
 
 
 class NoTrialFinishedError(TuneError):
-    """Trials ran, but none of them finished, and the reason was not memory.
-
-    Example:
-        >>> issubclass(autofit.NoTrialFinishedError, autofit.TuneError)
-        True
-    """
+    """Trials ran, but none of them finished, and the reason was not memory."""
 
 
 class TrialProcessError(AutofitError):
-    """A trial process could not be started, or it ended unexpectedly.
-
-    Example:
-        >>> autofit.TrialProcessError("no process could be started").exit_code
-        1
-    """
+    """A trial process could not be started, or it ended unexpectedly."""
 
 
 class StorageError(AutofitError):
-    """The storage of the trials cannot be opened, read or written.
-
-    Example:
-        >>> autofit.StorageError("database is locked").exit_code
-        2
-    """
+    """The storage of the trials cannot be opened, read or written."""
 
     exit_code: ClassVar[int] = 2

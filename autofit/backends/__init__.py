@@ -14,9 +14,9 @@ from autofit.backends.protocol import TENSORFLOW, Backend, backend_name
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
-from autofit.records.distribution import install_command
+from autofit.records import install_command
 
-__all__ = ["NAMES", "Backend", "current", "named", "remedy_for_missing"]
+__all__ = ["NAMES", "Backend", "current", "named"]
 
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 NAMES = tuple(_BACKENDS)  # the supported backends, by the names that Keras gives them
@@ -24,29 +24,20 @@ NAMES = tuple(_BACKENDS)  # the supported backends, by the names that Keras give
 
 def current() -> Backend:
     """Return the backend that Keras uses in this environment; raise UsageError if it is not supported or installed."""
-    return _made(backend_name(os.environ), key=None)
+    return named(None)
 
 
 def named(name: str | None) -> Backend:
     """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
-    return current() if name is None else _made(name, key="backend")
-
-
-def remedy_for_missing(name: str, selector: str = "KERAS_BACKEND") -> str:
-    """Say how to install a missing backend, and which installed ones may be used; `selector` is a variable or argument."""
-    command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the other backends are extras
-    others = [other for other in NAMES if other != name and importlib.util.find_spec(other) is not None]
-    return f"run {command}" + (f", or set {selector} to {' or '.join(others)}" if others else "")
-
-
-def _made(name: str, key: str | None) -> Backend:
+    key, selector, where = None, "KERAS_BACKEND", " (set by KERAS_BACKEND or keras.json, or Keras's default)"
+    if name is not None:
+        key, selector, where = "backend", "backend", ""
+    name = name or backend_name(os.environ)
     if name not in _BACKENDS:
-        how = "" if key else "; set KERAS_BACKEND to one of them"
-        raise UsageError(
-            f"{name!r} is not a supported backend; the supported ones are {', '.join(_BACKENDS)}{how}", key=key
-        )
+        raise UsageError(f"{name!r} is not a supported backend; set {selector} to one of {', '.join(NAMES)}", key=key)
     if importlib.util.find_spec(name) is None:
-        how = "" if key else " (set by KERAS_BACKEND or keras.json, or Keras's default)"
-        remedy = remedy_for_missing(name, selector=key or "KERAS_BACKEND")
-        raise UsageError(f"the backend {name}{how} is not installed; {remedy}", key=key)
+        command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the others are extras
+        others = " or ".join(other for other in NAMES if importlib.util.find_spec(other) is not None)
+        instead = f", or set {selector} to {others}" if others else ""
+        raise UsageError(f"the backend {name}{where} is not installed; run {command}{instead}", key=key)
     return _BACKENDS[name]()

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from autofit.errors import UsageError
+from autofit.records import install_command
 from autofit.records.description import Footprint
-from autofit.records.distribution import install_command
 from autofit.records.machine import Device
 
 # The memory that XLA assigns to a program compiled in this way was 1 to 4 % below that of a program on the GPU itself
@@ -71,14 +71,10 @@ def target_of(gpu: Device) -> Any:
 
     # otherwise JAX looks for a real GPU first, and gives up the compiler
     jax.config.update("jax_platforms", "cpu")
-    return topologies.get_topology_desc(platform="cuda", target_config=spec(gpu), topology="1x1x1").devices[0]
-
-
-def spec(gpu: Device) -> str:
-    """Return the description of a GPU as XLA's compiler reads it (a GpuTargetConfigProto as text)."""
     row = _table()["models"][gpu.name]
     units = {"bandwidth": row["bandwidth"] * 10**9, "l2": row["l2"] * 2**20}
-    return Template(_table()["target"]).substitute(row, **units)
+    spec = Template(_table()["target"]).substitute(row, **units)  # a GpuTargetConfigProto as text
+    return topologies.get_topology_desc(platform="cuda", target_config=spec, topology="1x1x1").devices[0]
 
 
 def compiled(compile_with: Callable[[dict[str, Any]], Any]) -> Any:

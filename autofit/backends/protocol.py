@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Protocol
 
 from autofit.backends import exhaustion
 from autofit.errors import UsageError
+from autofit.records import install_command
 from autofit.records.description import Footprint
-from autofit.records.distribution import install_command
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 

@@ -20,7 +20,7 @@ from autofit.cli.findings import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import known
 from autofit.errors import AutofitError, StorageError, UsageError
 from autofit.machine import gpus, host
-from autofit.records.distribution import DISTRIBUTION, install_command, version_of
+from autofit.records import DISTRIBUTION, install_command, version_of
 from autofit.records.events import Activity
 from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role

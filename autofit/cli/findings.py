@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.distribution import __version__
+from autofit.records import __version__
 from autofit.records.events import Activity
 from autofit.records.units import counted
 from autofit.report.console.terminal import Terminal

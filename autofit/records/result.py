@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, computed_field
 
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
@@ -41,28 +41,22 @@ LOOKS = (3, 5, 8)
 
 @dataclass(frozen=True)
 class Speedup:
-    """The rate of a config relative to the baseline, from pairs of runs.
-
-    `ratio` is the geometric mean of the config's rates divided by that of the baseline's; `low` and `high` are the ends of
-    its 95% confidence interval. If only one pair of runs finished, `low` and `high` are None; if none did, `ratio` is None
-    as well. `pairs` is the number of pairs that finished. The ratio counts as a gain only if `is_shown` is true.
-    """
+    """The rate of a config relative to the baseline, from pairs of runs; it counts as a gain only if `is_shown` is true."""
 
     baseline: FitConfig
     baseline_outcome: Outcome
-    ratio: Ratio | None = None
+    ratio: Ratio | None = None  # of the geometric means of both configs' rates; None if no pair finished
+    # the ends of its 95% confidence interval; None unless two pairs finished
     low: Ratio | None = None
     high: Ratio | None = None
-    pairs: Count = 0
+    pairs: Count = 0  # that finished
 
     @property
     def is_shown(self) -> bool:
-        """Whether enough pairs of runs show a gain: the interval is above 1.0."""
         return self.pairs >= LOOKS[0] and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether enough pairs of runs show a loss: the interval is below 1.0."""
         return self.pairs >= LOOKS[0] and self.high is not None and self.high < 1.0
 
 
@@ -77,16 +71,12 @@ class Challenger:
 
 @dataclass(frozen=True)
 class Answer:
-    """A config that a tune recommends, with the figures of its confirming runs and the arguments that set it.
-
-    `samples_per_second` is the median rate, and `spread` the half-width of its 95% confidence interval, relative to it.
-    Peaks are None if they could not be read.
-    """
+    """A config that a tune recommends, with the figures of its confirming runs and the arguments that set it."""
 
     config: FitConfig
-    samples_per_second: Rate
-    spread: Ratio | None
-    device_peak_bytes: Count | None
+    samples_per_second: Rate  # the median
+    spread: Ratio | None  # the half-width of its 95% confidence interval, relative to it
+    device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
     speedup: Speedup  # over the baseline
     validation_batch_size: Positive | None = None  # only if validation needs smaller batches than training
@@ -105,18 +95,15 @@ class Answer:
         return {} if steps is None else {STEPS_PER_EXECUTION: steps}
 
     def snippet(self) -> str:
-        """Return Python code that trains the model with this config."""
         return self.code
 
 
 @dataclass(frozen=True)
 class CallSource:
-    """The source code that calls the user's functions: import lines, and expressions for the model and the data.
+    """The source code that calls the user's functions: import lines, and expressions for the model and the data."""
 
-    A factory is called with the kwargs given here and with the knobs that it takes. Values with environment variables are
-    as the YAML file has them: `${NAME}`.
-    """
-
+    # A factory is called with the kwargs given here and with the knobs that it takes. Values with environment variables are
+    # as the YAML file has them: `${NAME}`.
     imports: tuple[str, ...] = ()
     model: str = "build_model()"
     data: str = "data"
@@ -176,20 +163,14 @@ class FailedTune(TuneLog):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRecord(TuneLog):
-    """A tune with its result.
-
-    `fastest` is the fastest config that fits; `config`, `fit_kwargs` and others are its own. `same_batch` is the fastest of
-    those with the batch size of the baseline, which train with the same updates; None if none of them fits. Both are the
-    same if no other batch size is shown to be faster, and also if none would change the updates.
-
-    `compute_samples_per_second` and `input_samples_per_second` are ceilings of the rate of `fastest`, measured in one run;
-    `ceilings_run_samples_per_second` is the rate of `fit` in that run. A ceiling is None if it was not read or is lower
-    than that rate.
-    """
+    """A tune with its result; `config`, `fit_kwargs` and others are those of the fastest config that fits."""
 
     fastest: Answer
+    # the fastest of those with the batch size of the baseline, which train with the same updates; None if none of them
+    # fits, and the same as `fastest` if no other batch size is shown to be faster or would change the updates
     same_batch: Answer | None
     bottleneck: Bottleneck
+    # ceilings of the rate of `fastest`, measured in one run; None if not read, or lower than the rate of `fit` in that run
     compute_samples_per_second: Rate | None
     input_samples_per_second: Rate | None
     stop_reason: str  # of the search
@@ -238,6 +219,7 @@ class Cell:
     problem: str = ""
     host: str = ""
 
+    @computed_field  # type: ignore[prop-decorator]  # a property is meant
     @property
     def outcome(self) -> CellOutcome:
         if isinstance(self.tune, TuneRecord):

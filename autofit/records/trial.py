@@ -174,13 +174,8 @@ class Measurement:
     `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of which takes
     `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If the gap was not read, it is None,
     `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or "" if the trial was not asked for it.
-    Spreads are the half-widths of the 95% confidence intervals of rates, relative to them.
-
-    `compute_is_read` and `input_is_read` tell whether this trial read the rates of step and pipeline alone: not if an
-    earlier trial did, or if a reading was below the steady rate, to which it is then raised.
-
-    Peaks are None if they cannot be read. Those by phase include the phase in which the input pipeline runs alone; the
-    total peaks do not.
+    Spreads are the half-widths of the 95% confidence intervals of rates, relative to them. Peaks are None if they cannot be
+    read.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -199,10 +194,13 @@ class Measurement:
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
+    # whether this trial read the rates of step and pipeline alone: not if an earlier trial did, or if a reading was below
+    # the steady rate, to which it is then raised
     compute_is_read: bool = True
     input_is_read: bool = True
     device_peak_bytes: Count | None = None
     host_peak_bytes: Count | None = None
+    # with the phase in which the input pipeline runs alone, which the total peaks are without
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries

@@ -1,17 +1,16 @@
-"""Predict device and host memory, each with one Bayesian line through the peaks that were measured.
+"""Predict device and host memory, each with one Bayesian line through the peaks that were measured."""
 
-    device   peak = V + c·E(b)    E: the estimate from the graph of the train step, piecewise linear through its footprints
-             peak = V + c·b       without an estimate
-    host     peak = process + c·step + d·(q + p)·b·s + e·t·b·s + w·(U + f·b·s)
-
-with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX also those of the steps
-under way), t threads that each make a batch, and w worker processes; "step" is what the step takes on a CPU, or the
-conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the pages that it writes to.
-AUTOTUNE counts as one thread per core, and as a queue of `AUTOTUNE_BATCHES`.
-
-The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
-memory never falls with a knob. An OOM that the line does not expect counts as a peak at the limit.
-"""
+# device   peak = V + c·E(b)    E: the estimate from the graph of the train step, piecewise linear through its footprints
+#          peak = V + c·b       without an estimate
+# host     peak = process + c·step + d·(q + p)·b·s + e·t·b·s + w·(U + f·b·s)
+#
+# with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX also those of the steps
+# under way), t threads that each make a batch, and w worker processes; "step" is what the step takes on a CPU, or the
+# conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the pages that it writes to.
+# AUTOTUNE counts as one thread per core, and as a queue of `AUTOTUNE_BATCHES`.
+#
+# The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
+# memory never falls with a knob. An OOM that the line does not expect counts as a peak at the limit.
 
 from __future__ import annotations
 

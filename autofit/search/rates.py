@@ -1,26 +1,15 @@
 """Predict the rates of configs that have not run, with one Gaussian model of all rates that were read.
 
-    context, first trial ──> Law          log rates of step, input and fit as functions of a few parameters, with priors
-    rates that were read ──> Rates        the parameters, and smooth residuals of the law, updated together
-    configs ───────────────> Prediction   log rates of fit, their deviations, and the deviation of any difference
-
-    step     1/R = t·(1 + t0/b) + h/(N·b)              b samples in a batch; Python's h is spent once a call of N steps
-    input    1/R = p·(1 + p0/b) / n                    n busy threads, up to a capacity g (the GIL, the disk, the cores)
-                 = (p·(1 + p0/b) + x) / n              n busy processes, up to a capacity G; pickling a sample takes x
-                 ≥ r                                   with processes: receiving a sample takes r, one at a time
-    fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
-             R_step: on a CPU, busy workers take cores from the step, except while they wait
-    epoch    1/R = 1/R_fit + (a + c·n + B)/S           n processes start in each epoch of S samples; its first batch takes B
-
-Rates are those of epochs where the gap between epochs was read, and predicted ones if it was read at all. Workers
-beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with its size. Smooth functions replace minima,
-so that the rates have slopes. What the law leaves over is modelled by smooth residuals: of the step over batch sizes
-(plateaus, dips, declines), and of `fit` over all knobs, as far as the step alone does not bound the rate.
-
-Everything unknown is Gaussian around the best fit (iterated linearization, as in the extended Kalman filter), with each
-error counted once. One covariance therefore gives the deviation of a config's rate, and also that of the difference of two
-configs. Only the difference decides whether one may be faster: a trial cannot resolve what makes both of them uncertain.
+context, first trial ──> Law          log rates of step, input and fit as functions of a few parameters, with priors
+rates that were read ──> Rates        the parameters, and smooth residuals of the law, updated together
+configs ───────────────> Prediction   log rates of fit, their deviations, and the deviation of any difference
 """
+
+# Rates are those of epochs where the gap between epochs was read, and predicted ones if it was read at all.
+#
+# Everything unknown is Gaussian around the best fit (iterated linearization, as in the extended Kalman filter), with each
+# error counted once. One covariance therefore gives the deviation of a config's rate, and also that of the difference of
+# two configs. Only the difference decides whether one may be faster: a trial cannot resolve what makes both uncertain.
 
 from __future__ import annotations
 
@@ -64,7 +53,20 @@ _SHARES_OF_UPDATE = [0.5**halvings for halvings in range(10)]
 
 
 class Law:
-    """The law of the module's docstring; its parameters are logarithms with a Gaussian prior, in the order given here."""
+    """Log rates of step, input and fit; the parameters are logarithms with a Gaussian prior, in the order given here."""
+
+    # step     1/R = t·(1 + t0/b) + h/(N·b)              b samples in a batch; Python's h is spent once a call of N steps
+    # input    1/R = p·(1 + p0/b) / n                    n busy threads, up to a capacity g (the GIL, the disk, the cores)
+    #              = (p·(1 + p0/b) + x) / n              n busy processes, up to a capacity G; pickling a sample takes x
+    #              ≥ r                                   with processes: receiving a sample takes r, one at a time
+    # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
+    #          R_step: on a CPU, busy workers take cores from the step, except while they wait
+    # epoch    1/R = 1/R_fit + (a + c·n + B)/S           n processes start in an epoch of S samples; its first batch takes B
+    #
+    # Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with its size. Smooth functions
+    # replace minima, so that the rates have slopes. What the law leaves over is modelled by smooth residuals: of the step
+    # over batch sizes (plateaus, dips, declines), and of `fit` over all knobs, as far as the step alone does not bound the
+    # rate.
 
     def __init__(self, first: Trial, context: SearchContext) -> None:
         measured, batch, cores = first.measurement, first.config.batch_size or 1, context.cores
@@ -132,12 +134,10 @@ class Law:
 
 
 class _Rows(NamedTuple):
-    """Log rates as linear functions of all that is unknown, with a row for each rate.
+    """Log rates as linear functions of all that is unknown, with a row for each rate."""
 
-    The unknowns are the parameters, with these `slopes`; the step's residual, with the slope `by_step`, over `octaves`; and
-    the residual of fit, whose standard deviation is `height`, over `points`.
-    """
-
+    # The unknowns are the parameters, with these `slopes`; the step's residual, with the slope `by_step`, over `octaves`;
+    # and the residual of fit, whose standard deviation is `height`, over `points`.
     slopes: Matrix
     by_step: Vector
     height: Vector
@@ -151,14 +151,11 @@ class _Rows(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The predicted log rates of `fit` (samples per second) of several configs, and their standard deviations.
-
-    `noise` is the standard deviation of one more reading of such a rate.
-    """
+    """The predicted log rates of `fit` (samples per second) of several configs, and their standard deviations."""
 
     mean: Vector
     deviation: Vector
-    noise: float
+    noise: float  # the standard deviation of one more reading of such a rate
     rows: _Rows
     explained: Matrix
     variances: Vector
@@ -172,13 +169,11 @@ class Prediction(NamedTuple):
 
 
 class _Fit:
-    """Parameters and residuals, fitted together: Gaussian updates of the law, linearized at the last fit, until it stays.
+    """Parameters and residuals, fitted together: Gaussian updates of the law, linearized at the last fit."""
 
-    In a first fit, `factor` is that of the noise between runs, and then that of the amplitudes. An update that does not
-    lower the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
-    for Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
-    """
-
+    # In a first fit, `factor` is that of the noise between runs, and then that of the amplitudes. An update that does not
+    # lower the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
+    # for Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
     parameters: Vector
     shares: Vector
 
@@ -233,11 +228,7 @@ class _Fit:
 
 
 class Rates:
-    """Predicts the log rates of configs from finished trials that have a rate, and from those of an earlier tune.
-
-    A rate of step or input that a trial did not read itself does not count: it is another trial's reading, or the rate of
-    `fit` once more.
-    """
+    """Predicts the log rates of configs from finished trials that have a rate, and from those of an earlier tune."""
 
     def __init__(self, trials: Sequence[Trial], context: SearchContext) -> None:
         readings = [*trials, *ran(context.warm_start)]
@@ -247,6 +238,7 @@ class Rates:
         self._epoch_samples = max((samples for samples in charged if math.isfinite(samples)), default=math.inf)
         self.at = ConfigArrays([t.config for t in readings], context.cores, np.array(charged))
         self.earlier = np.arange(len(readings)) >= len(trials)
+        # a rate that a trial did not read itself is another trial's reading, or the rate of `fit` once more
         step = [m.compute_samples_per_second if m.compute_is_read else None for m in measured]
         inputs = [m.input_samples_per_second if m.input_is_read else None for m in measured]
         fit = [m.samples_per_second for m in measured]

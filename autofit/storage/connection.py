@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import DBAPIError
 
 from autofit.errors import StorageError
-from autofit.records.distribution import install_command
+from autofit.records import install_command
 
 SQLITE, JOURNAL = "sqlite:///", "journal:"
 # with the drivers that autofit's extras install, which are not those that SQLAlchemy looks for

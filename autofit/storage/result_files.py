@@ -27,12 +27,8 @@ _SWEEPS = TypeAdapter(SweepRecord)
 
 def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
     """Convert a record to JSON types."""
-    if not isinstance(record, SweepRecord):
-        fields: dict[str, Any] = _RECORDS.dump_python(record, mode="json", fallback=repr)
-        return fields
-    fields = _SWEEPS.dump_python(record, mode="json", fallback=repr)
-    for raw, cell in zip(fields["cells"], record.cells, strict=True):
-        raw["outcome"] = cell.outcome
+    adapter: TypeAdapter[Any] = _SWEEPS if isinstance(record, SweepRecord) else _RECORDS
+    fields: dict[str, Any] = adapter.dump_python(record, mode="json", fallback=repr)
     return fields
 
 

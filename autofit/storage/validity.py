@@ -6,18 +6,13 @@ else must be the same for a result to be found is in its key (`tuning/request.py
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
-
-from pydantic import TypeAdapter, ValidationError
 
 from autofit.records.result import FailedTune, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Measurement
-from autofit.records.units import Positive
 
-_FAILED = TypeAdapter(dict[Literal["device_bytes", "host_bytes"], Positive])
 _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
@@ -27,12 +22,9 @@ def _has_grown(memory: str, then: Limits, now: Limits, slack_ratio: float = _LIM
     return then_bytes is not None and (now_bytes is None or now_bytes > slack_ratio * then_bytes)
 
 
-def lowered(limits: Limits, failed: Any) -> Limits:
-    """Lower limits to those stored by `study.mark_failed`, by their names; ignore a stored value that is damaged."""
-    with contextlib.suppress(ValidationError):
-        for name, size in _FAILED.validate_python(failed or {}).items():
-            limits = replace(limits, **{name: min(getattr(limits, name) or size, size)})
-    return limits
+def lowered(limits: Limits, failed: Mapping[str, int] | None) -> Limits:
+    """Lower limits to those stored by `study.mark_failed`, by their names."""
+    return replace(limits, **{name: min(getattr(limits, name) or size, size) for name, size in (failed or {}).items()})
 
 
 def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_seconds: float) -> bool:
@@ -42,8 +34,10 @@ def trial_holds(measurement: Measurement, then: Limits, now: Limits, max_trial_s
     return not measurement.outcome.is_oom or not _has_grown(measurement.outcome.removesuffix("_oom"), then, now)
 
 
-def result_holds(record: TuneRecord, now: Limits) -> bool:
+def result_holds(record: TuneRecord | FailedTune, now: Limits) -> bool:
     """Return whether a result fits today's limits, and no limit that its search came near or exceeded has grown."""
+    if isinstance(record, FailedTune):  # what did not fit still does not, unless the limit has grown by any amount
+        return not _has_grown(record.memory or "host", record.limits, now, slack_ratio=1)
     if not now.allow(record.device_peak_bytes or 0, record.host_peak_bytes or 0):
         return False
     for memory in ("device", "host"):
@@ -53,8 +47,3 @@ def result_holds(record: TuneRecord, now: Limits) -> bool:
             if (came_near or measurement.outcome == f"{memory}_oom") and _has_grown(memory, record.limits, now):
                 return False
     return True
-
-
-def failure_holds(failed: FailedTune, now: Limits) -> bool:
-    """Return whether a workload that did not fit still does not fit: the limit it exceeded has not grown by any amount."""
-    return not _has_grown("device" if failed.memory == "device" else "host", failed.limits, now, slack_ratio=1)

@@ -48,8 +48,6 @@ def stored_result(request: TuneRequest) -> TuneRecord | FailedTune | None:
         result = result_files.decode(stored.get(request.result_key()))
     except ValidationError:
         return None
-    if isinstance(result, FailedTune):
-        return result if validity.failure_holds(result, limits) else None
     return replace(result, call_source=request.call_source) if validity.result_holds(result, limits) else None
 
 

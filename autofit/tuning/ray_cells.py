@@ -28,7 +28,7 @@ import psutil
 
 from autofit.errors import AutofitError, UsageError
 from autofit.machine.gpus import requested
-from autofit.records.distribution import install_command
+from autofit.records import install_command
 from autofit.records.result import Cell
 from autofit.records.units import counted
 from autofit.tuning.cells import HOST_ERRORS, CellRequest, Tune, tuned

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autofit.records.distribution import DISTRIBUTION
+from autofit.records import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]

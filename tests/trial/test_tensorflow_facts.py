@@ -77,9 +77,8 @@ def parts():
 
 def names():
     step = StepFootprint(TrainStep(model, batch, None), onednn=False)
-    program = step_program._Program(step._setting)
-    program.read(step._graph)
-    made = {buffer.part for op in program.operations for buffer in op.makes}
+    step._program._read(step._graph)
+    made = {buffer.part for op in step._program._operations for buffer in op.makes}
     assert made == {"activations", "gradients", "temporaries"}, made
 
 def report():
@@ -103,7 +102,7 @@ def reserve():
 
     graph = recurrent.get_concrete_function(tf.TensorSpec((7, 5, 3))).graph
     (layer,) = (op for op in graph.get_operations() if op.type == "CudnnRNNV3")
-    size = step_program.Setting(traced=5, batch_size=10, threads=1).tensor_bytes(layer.outputs[3])
+    size = step_program.StepProgram(traced=5, batch_size=10, threads=1)._bytes(layer.outputs[3])
     assert size == 6 * 7 * 10 * 11 * 4, size
 
 problems = {}

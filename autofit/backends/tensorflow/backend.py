@@ -24,7 +24,10 @@ _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assume
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
 _SMALL_BYTES, _SMALL_RESERVE_MIB = 2 * 2**30, 225
-_TF_FLAGS, _XLA_FLAGS = "TF_XLA_FLAGS", "XLA_FLAGS"
+_CACHE_FLAGS = {
+    "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory",
+    "XLA_FLAGS": "--xla_gpu_per_fusion_autotune_cache_dir",
+}
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
@@ -192,16 +195,11 @@ def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> d
     # compute capability 9.0 and newer, CUDA compiles some of TensorFlow's kernels, which take more space than this cache
     # has by default.
     variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
-    major, minor = (int(part) if part.isdigit() else 0 for part in (*version.split("."), "0")[:2])
-    if (major, minor) < _FIRST_VERSION:
-        return variables
-    for name, flag in (
-        (_TF_FLAGS, f"--tf_xla_persistent_cache_directory={folder}"),
-        (_XLA_FLAGS, f"--xla_gpu_per_fusion_autotune_cache_dir={folder}"),
-    ):
-        flags = present.get(name, "")
-        if flag.partition("=")[0] not in flags:
-            variables[name] = f"{flags} {flag}".strip()
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST_VERSION:
+        for name, flag in _CACHE_FLAGS.items():
+            flags = present.get(name, "")
+            if flag not in flags:
+                variables[name] = f"{flags} {flag}={folder}".strip()
     return variables
 
 
@@ -223,16 +221,10 @@ def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
             set_growth(dev, enable)
 
     def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
+        wanted = min((int(each.memory_limit or limit) for each in virtual_devices), default=limit)
         if dev != gpu:
             set_logical(dev, virtual_devices)
-            return
-        if len(virtual_devices) > 1:
-            raise UsageError(
-                f"your code splits the GPU into {len(virtual_devices)} logical devices; a trial trains on one. Remove the "
-                "split"
-            )
-        wanted = min((int(each.memory_limit or limit) for each in virtual_devices), default=limit)
-        if wanted < limit:  # the search must know a lower limit; a higher one has no effect
+        elif wanted < limit:  # the search must know a lower limit; a higher one has no effect
             raise UsageError(
                 f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), less than "
                 f"autofit's limit of {format_bytes(limit * _MIB)}; set device_memory: {wanted}MiB",

@@ -10,8 +10,9 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 _CACHE_BYTES = 30 * 2**20  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
 _LEVEL3_CACHE_SIZE = 194  # of sysconf in the GNU C library; Python has no name for it
@@ -44,31 +45,30 @@ OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "Sh
 
 def workspace_bytes(
     kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], item_bytes: int, *, onednn: bool = False
-) -> tuple[int, ...]:
+) -> list[int]:
     """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees while it runs on a CPU."""
     # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
     # TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products
     # do not gather patches. Like every kernel without a rule, they count as having no workspace.
-    sizes: tuple[int, ...] = ()
+    tensors, sizes = [item_bytes * math.prod(shape) for shape in (*inputs, *outputs)], list[int]()
     match kind:
         # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
         case "Einsum":
-            sizes = tuple(item_bytes * math.prod(shape) for shape in (*inputs, *outputs))
+            sizes = tensors
         case _ if onednn:
             pass
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
-            sizes = (_patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes),)
+            sizes = [_patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes)]
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
-            image, kernel = (inputs[0], outputs[0]) if "Filter" in kind else (outputs[0], inputs[1])
+            kernel = outputs[0] if "Filter" in kind else inputs[1]
             patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
-            if patches <= _MOST_OVERHEAD * item_bytes * sum(map(math.prod, (image, kernel, inputs[2]))):
-                sizes = (patches,)
+            sizes = [patches] if patches <= _MOST_OVERHEAD * sum(tensors) else []
         case "DepthwiseConv2dNativeBackpropFilter":
-            sizes = (inputs[2][0] * math.prod(outputs[0]) * item_bytes,)
+            sizes = [inputs[2][0] * tensors[-1]]
         case "MaxPoolGrad":
-            sizes = (math.prod(inputs[1]) * item_bytes, math.prod(inputs[1]) * _INDEX_BYTES)
+            sizes = [tensors[1], math.prod(inputs[1]) * _INDEX_BYTES]
         case "MatMul" | "BatchMatMulV2" if item_bytes < _SINGLE_BYTES:  # single-precision copies of factors and product
-            sizes = tuple(_SINGLE_BYTES * math.prod(shape) for shape in (*inputs[:2], outputs[0]))
+            sizes = [size * _SINGLE_BYTES // item_bytes for size in tensors]
     return sizes
 
 
@@ -97,13 +97,15 @@ class Buffer:
 
 @dataclass(eq=False)
 class Operation:
-    """An operation starts when those with the numbers `after` have ended, and holds its workspace while it runs."""
+    """An operation that starts when those with the numbers `after` have ended.
 
-    reads: list[Buffer]
-    makes: list[Buffer]  # new; each takes over the memory of one in `reuses` that has its size and no other reader left
+    If it `overwrites`, what it makes takes over the memory of what it reads, if that has the same size and no other reader.
+    """
+
+    reads: Sequence[Buffer]
+    makes: Sequence[Buffer]  # a buffer that no operation reads is a workspace: it is freed when this one ends
     after: Collection[int]
-    reuses: list[Buffer]
-    workspace_bytes: int
+    overwrites: bool
     seconds: float  # a rough duration that only decides which operations overlap
 
 
@@ -112,57 +114,37 @@ class Operation:
 _RUNS, _DEVIATION = 3, 0.5  # of a duration's logarithm: on busy cores an operation takes half or twice as long
 
 
-def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Mapping[str, int]:
+def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:
     """Return the bytes of each part at the highest peak of several steps; `threads` operations run at the same time."""
     chance = random.Random(0)
-    runs = [_run(operations, results, threads, chance) for _ in range(_RUNS)]
-    return max(runs, key=lambda parts: sum(parts.values()))
+    return max((_run(operations, results, threads, chance) for _ in range(_RUNS)), key=Counter.total)
 
 
-def _run(
-    operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
-) -> Mapping[str, int]:
+def _run(operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random) -> Counter[str]:
     # A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
     # `results` stay. A free thread takes the operation that became ready last.
     left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(results)
-    waits = [len(op.after) for op in operations]
-    followers: list[list[int]] = [[] for _ in operations]
-    for number, op in enumerate(operations):
-        for earlier in op.after:
-            followers[earlier].append(number)
-    ready = [number for number, count in enumerate(waits) if not count]
-    running: list[tuple[float, int]] = []  # end and number of each operation
-    live: set[Buffer] = set()
-    in_use: Counter[str] = Counter()
-    now, highest, at_peak = 0.0, 0, dict(in_use)
-
-    def release(buffer: Buffer) -> None:
-        live.discard(buffer)
-        in_use[buffer.part] -= buffer.size_bytes
-
+    order = TopologicalSorter({number: op.after for number, op in enumerate(operations)})
+    order.prepare()
+    ready, running = list(order.get_ready()), list[tuple[float, int]]()  # end and number of each running operation
+    in_use, at_peak, now = Counter[str](), Counter[str](), 0.0
     while ready or running:
         while ready and len(running) < threads:
-            number = ready.pop()
-            op = operations[number]
+            op = operations[number := ready.pop()]
             for buffer in op.makes:
-                same = (b for b in op.reuses if b in live and left[b] == 1 and b.size_bytes == buffer.size_bytes)
-                if (reused := next(same, None)) is not None:
-                    release(reused)
-                live.add(buffer)
                 in_use[buffer.part] += buffer.size_bytes
-            in_use["temporaries"] += op.workspace_bytes
-            if in_use.total() > highest:
-                highest, at_peak = in_use.total(), dict(in_use)
+                same = (b for b in op.reads if op.overwrites and left[b] == 1 and b.size_bytes == buffer.size_bytes)
+                if (reused := next(same, None)) is not None:
+                    left[reused] = 0  # so that it is not released again
+                    in_use[reused.part] -= reused.size_bytes
+            if in_use.total() > at_peak.total():
+                at_peak = in_use.copy()
             heapq.heappush(running, (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number))
         now, number = heapq.heappop(running)
-        op = operations[number]
-        in_use["temporaries"] -= op.workspace_bytes
-        for buffer in (*op.reads, *op.makes):
+        for buffer in (*operations[number].reads, *operations[number].makes):
             left[buffer] -= 1
-            if not left[buffer] and buffer in live:
-                release(buffer)
-        for follower in followers[number]:
-            waits[follower] -= 1
-            if not waits[follower]:
-                ready.append(follower)
+            if left[buffer] == 0:
+                in_use[buffer.part] -= buffer.size_bytes
+        order.done(number)
+        ready += order.get_ready()
     return at_peak

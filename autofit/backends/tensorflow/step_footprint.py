@@ -18,8 +18,7 @@ import tensorflow as tf
 
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep, bytes_of_variables, optimizers_of
-from autofit.backends.tensorflow import step_program
-from autofit.backends.tensorflow.step_program import Setting
+from autofit.backends.tensorflow.step_program import StepProgram
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.machine import Device
 
@@ -44,7 +43,7 @@ _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 class StepFootprint:
     """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph.
 
-    `threads` and `onednn` are as in `Setting`; `least_bytes` is the smallest buffer that the allocator counts.
+    `threads` and `onednn` are as in `StepProgram`; `least_bytes` is the smallest buffer that the allocator counts.
     """
 
     # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
@@ -53,25 +52,22 @@ class StepFootprint:
 
     def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2, least_bytes: int = 1) -> None:
         self._step, self._model, self._batch = step, step.model, step.batch
-        self._samples, self._graph = self._trace()
+        samples, self._graph = self._trace()
         # building the model may have added dimensions that the prime number divides
-        if step.multiple_of is not None and self._samples != step.multiple_of * self._prime():
-            self._samples, self._graph = self._trace()
-        of_model = {id(_tensorflow_variable(v)): v for v in self._model.variables}
-        used = {id(v): v for v in self._graph.variables}
-        of_optimizers = [variable for key, variable in used.items() if key not in of_model]
+        if step.multiple_of is not None and samples != step.multiple_of * self._prime():
+            samples, self._graph = self._trace()
+        of_model, used = ({id(_tensorflow_variable(v)): v for v in each.variables} for each in (self._model, self._graph))
         # sizes in bytes; the model's variables count even if the step does not use them
         self._variables = {
             "weights": [bytes_of_variables([variable]) for variable in of_model.values()],
-            "optimizer": [bytes_of_variables([variable]) for variable in of_optimizers],
+            "optimizer": [bytes_of_variables([variable]) for key, variable in used.items() if key not in of_model],
         }
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
-        of_optimizer = {id(_tensorflow_variable(v)) for v in (optimizer.variables if optimizer is not None else ())}
-        self.uses_model_optimizer = bool(of_optimizer & set(used))
-        self._setting = Setting(
-            self._samples,
-            self._samples,
+        self.uses_model_optimizer = any(id(_tensorflow_variable(v)) in used for v in getattr(optimizer, "variables", ()))
+        self._program = StepProgram(
+            samples,
+            samples,
             threads=1 if self._model.run_eagerly else threads,
             on_cpu=step.device is None,
             onednn=onednn and step.device is None,
@@ -83,45 +79,44 @@ class StepFootprint:
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         # the peak of the walk for each size, then XLA's totals if XLA compiles the step
         for size in sorted(batch_sizes):
-            yield self._walked(replace(self._setting, batch_size=size))
+            yield self._walked(replace(self._program, batch_size=size))
         if self._model.jit_compile:
             for size in sorted(batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]):
                 total = compiled_bytes(self._model, self._batch, size)
                 if total is None:
                     return
                 beyond, weights = self._beyond_arguments(total, size), self._variables["weights"]
-                if self._setting.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
+                if self._program.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
                     beyond = _chunk_bytes(beyond, sum(map(sum, self._variables.values())) + 2 * max(weights, default=0))
-                method = XLA, self._relative_error(XLA), _ABSOLUTE_ERROR_BYTES
-                yield self._footprint(replace(self._setting, batch_size=size), {"temporaries": beyond}, *method)
+                yield self._footprint(replace(self._program, batch_size=size), {"temporaries": beyond}, self._method(XLA))
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
-        there = replace(self._setting, batch_size=batch_size, on_cpu=False, onednn=False, least_bytes=1)
+        there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False, least_bytes=1)
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
         text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
         arguments, temporaries = absent_gpu.compiled_bytes(absent_gpu.memory_of_stablehlo(text, gpu))
         beyond = temporaries + self._beyond_arguments(arguments, batch_size)
-        return self._footprint(there, {"temporaries": beyond}, *absent_gpu.ERRORS)
+        return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
 
     def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
         arguments = (*self._variables["weights"], *self._variables["optimizer"], *_batch_bytes(self._batch, batch_size))
         return max(0, total_bytes - sum(arguments))
 
-    def _walked(self, setting: Setting) -> Footprint:
-        of_step = step_program.peak(self._graph, setting)
-        method = LIVENESS, self._relative_error(LIVENESS), _ABSOLUTE_ERROR_BYTES
-        return self._footprint(setting, of_step, *method, factor=_CHUNK_FACTOR)
+    def _walked(self, program: StepProgram) -> Footprint:
+        return self._footprint(program, program.peak(self._graph), self._method(LIVENESS), factor=_CHUNK_FACTOR)
 
-    def _footprint(self, setting: Setting, of_step: Mapping[str, int], *method: Any, factor: float = 1.0) -> Footprint:
+    def _footprint(
+        self, program: StepProgram, of_step: Mapping[str, int], method: tuple[str, float, int], factor: float = 1.0
+    ) -> Footprint:
         # what a step holds, with what outlives it: data, variables and the input
-        inputs = _batch_bytes(self._batch, setting.batch_size) * (_BATCHES_ON_CPU if setting.on_cpu else 1)
+        inputs = _batch_bytes(self._batch, program.batch_size) * (_BATCHES_ON_CPU if program.on_cpu else 1)
         outlives = {**self._variables, "input_batch": inputs}
-        held = {part: sum(size for size in sizes if size >= setting.least_bytes) for part, sizes in outlives.items()}
-        data = (_chunk_bytes(size) if setting.on_cpu else size for size in self._step.data_tensors)
+        held = {part: sum(size for size in sizes if size >= program.least_bytes) for part, sizes in outlives.items()}
+        data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
         parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
-        return Footprint(setting.batch_size, {DATA_PART: sum(data), **parts}, *method)
+        return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
 
     def _trace(self) -> tuple[int, Any]:
         arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
@@ -134,12 +129,14 @@ class StepFootprint:
         dimensions = {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
         return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
 
-    def _relative_error(self, method: str) -> float:
-        if method == LIVENESS and self._model.jit_compile:
-            return _FUSED_ERROR
+    def _method(self, name: str) -> tuple[str, float, int]:
+        """Return the name of a method and its error bounds."""
+        error = _ERRORS[name] if self._program.on_cpu else max(_GPU_ERROR, _ERRORS[name])
         if self._model.run_eagerly:
-            return _EAGER_ERROR
-        return _ERRORS[method] if self._setting.on_cpu else max(_GPU_ERROR, _ERRORS[method])
+            error = _EAGER_ERROR
+        if name == LIVENESS and self._model.jit_compile:
+            error = _FUSED_ERROR
+        return name, error, _ABSOLUTE_ERROR_BYTES
 
 
 def _tensorflow_variable(variable: Any) -> Any:
