@@ -44,31 +44,22 @@ def of_one_size(batch_size=8, num_workers=0, prefetch_factor=None):
     return loader(8, num_workers, prefetch_factor)
 
 
-def stream(batch_size=8, num_workers=0, prefetch_factor=None):
-    """The same as a stream, which has no length."""
+def stream(batch_size=8, num_workers=0, prefetch_factor=None, length=None):
+    """The same as a stream, which tells its length if it is given one."""
     from torch.utils.data import DataLoader, IterableDataset
 
     class Stream(IterableDataset):
         def __iter__(self):
             pictures = Pictures()
-            return (pictures[index] for index in range(10 * ROWS))
+            return (pictures[index] for index in range(length or 10 * ROWS))
 
+    if length is not None:
+        Stream.__len__ = lambda self: length
     return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
 
 
 def counted_stream(batch_size=8, num_workers=0, prefetch_factor=None):
-    """A stream that tells its length."""
-    from torch.utils.data import DataLoader, IterableDataset
-
-    class Stream(IterableDataset):
-        def __len__(self):
-            return 500 * ROWS
-
-        def __iter__(self):
-            pictures = Pictures()
-            return (pictures[index] for index in range(500 * ROWS))
-
-    return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+    return stream(batch_size, num_workers, prefetch_factor, length=500 * ROWS)
 
 
 def forgets_its_workers(batch_size=8, num_workers=0, prefetch_factor=None):

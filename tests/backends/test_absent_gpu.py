@@ -3,7 +3,6 @@
 import pytest
 
 import autofit
-from autofit.errors import UsageError
 from tests import workloads as w
 from tests.installed import needs
 
@@ -48,17 +47,3 @@ def test_the_compiler_assigns_about_the_same_memory_to_a_step_of_tensorflow_and_
         temporaries = [footprint.device_bytes_by_part["temporaries"] for footprint in (one, other)]
         assert one.batch_size == other.batch_size
         assert max(temporaries) <= 1.3 * min(temporaries) + 2**20
-
-
-def test_a_step_that_xla_does_not_compile_is_counted(estimates):
-    needs("jax_cuda12_plugin")
-    (gpu,) = autofit.estimate(w.build_model, w.Cases, backend="tensorflow", gpu="T4", progress=False).gpus
-    first = gpu.footprints[0]
-    assert first.method.startswith("tensors counted")
-    assert first.device_bytes_by_part["libraries"] == 2 * 2**30
-    assert first.device_bytes_by_part["activations"] > 0
-
-
-def test_a_gpu_is_named_as_the_choices_are():
-    with pytest.raises(UsageError, match=r"gpu: no GPU 'T5' is known. Known GPUs: T4, "):
-        autofit.estimate(w.build_model, w.Cases, gpu="T5")

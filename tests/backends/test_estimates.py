@@ -1,12 +1,14 @@
 """Estimates of a step's memory, and errors of exhausted memory, as the installed JAX and torch give them."""
 
 import os
+import pkgutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from autofit import backends
 from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.memory import estimates
@@ -14,6 +16,7 @@ from tests import workloads as w
 from tests.installed import needs
 
 SIZES = (8, 32, 128)
+DEVICE, HOST = FailureKind.DEVICE_OOM, FailureKind.HOST_OOM
 
 
 @pytest.mark.slow
@@ -64,42 +67,22 @@ def test_the_tensors_of_torch_count_while_they_live():
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"),
+    ("kind", "text", "memory"),
     [
-        (lambda torch: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), FailureKind.DEVICE_OOM),
-        (lambda torch: RuntimeError("CUDA error: out of memory"), FailureKind.DEVICE_OOM),
-        (lambda torch: RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), FailureKind.DEVICE_OOM),
+        ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.", DEVICE),
+        ("builtins.RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", DEVICE),
+        ("builtins.RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate memory: you", HOST),
+        ("builtins.RuntimeError", "mat1 and mat2 shapes cannot be multiplied", None),
         (
-            lambda torch: RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"),
-            FailureKind.HOST_OOM,
+            "jax.errors.JaxRuntimeError",
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+            DEVICE,
         ),
-        (lambda torch: RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
-        (lambda torch: type("Mine", (RuntimeError,), {})("CUDA out of memory"), None),
+        ("jax.errors.JaxRuntimeError", "RESOURCE_EXHAUSTED: failed to allocate pinned host memory", HOST),
+        ("jax.errors.JaxRuntimeError", "INVALID_ARGUMENT: shapes do not match", None),
     ],
 )
-def test_what_torch_raises(make, kind):
-    needs("torch")
-    import torch
-
-    from autofit.backends.torch.backend import Torch
-
-    assert Torch().exhausted(make(torch)) is kind
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", FailureKind.DEVICE_OOM),
-        ("RESOURCE_EXHAUSTED: failed to allocate pinned host memory", FailureKind.HOST_OOM),
-        ("INTERNAL: Failed to allocate the scratch space for CUDNN_STATUS_ALLOC_FAILED", FailureKind.DEVICE_OOM),
-        ("INVALID_ARGUMENT: shapes do not match", None),
-    ],
-)
-def test_what_jax_raises(text, kind):
-    needs("jax")
-    import jax
-
-    from autofit.backends.jax.backend import Jax
-
-    assert Jax().exhausted(jax.errors.JaxRuntimeError(text)) is kind
-    assert Jax().exhausted(RuntimeError(text)) is None
+def test_what_a_backend_raises(kind, text, memory):
+    name = "jax" if kind.startswith("jax") else "torch"
+    needs(name)
+    assert backends.named(name).exhausted(pkgutil.resolve_name(kind)(text)) is memory

@@ -38,14 +38,8 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, index):
         return np.ones((self.batch_size, 8), "float32"), np.ones((self.batch_size, 1), "float32")
 """
-FILE = """
-build_model: parts.py:build_model
-data: parts.py:{data}
-device: cpu
-space: {{batch_size: [16, 32]}}
-max_trials: 2
-storage: trials.db
-"""
+FILE = "{{build_model: parts.py:build_model, data: parts.py:{data}, device: cpu, space: {{batch_size: [16, 32]}}, "
+FILE += "max_trials: 2, storage: trials.db}}"
 
 pytestmark = pytest.mark.slow
 
@@ -93,18 +87,12 @@ def test_a_tune_on_another_backend(run, tmp_path, backend, data):
     assert {trial["measurement"]["outcome"] for trial in result["trials"]} == {"ok"}
 
 
-def test_the_doctor_needs_tensorflow_only_as_the_backend(run):
+def test_the_default_backend_names_what_is_missing(run, tmp_path):
     needs("jax")
-    healthy = run("doctor", backend="jax")
-    assert healthy.returncode == 0, healthy.stdout
-    missing = run("doctor", backend=None)
-    assert missing.returncode == 1
-    assert "pip install tensorflow" in " ".join(missing.stdout.split())
-
-
-def test_a_tune_on_the_default_backend_names_what_is_missing(run, tmp_path):
     (tmp_path / "tune.yaml").write_text(FILE.format(data="arrays"))
-    refused = run("tune", "tune.yaml", backend=None)
-    assert refused.returncode == 2
-    assert "pip install tensorflow" in refused.stderr
+    assert run("doctor", backend="jax").returncode == 0
+    missing, refused = run("doctor", backend=None), run("tune", "tune.yaml", backend=None)
+    assert (missing.returncode, refused.returncode) == (1, 2)
+    for text in (missing.stdout, refused.stderr):
+        assert "pip install tensorflow" in " ".join(text.split())
     assert "Traceback" not in refused.stderr

@@ -35,11 +35,8 @@ def create_study(backend, name):
 
 def template():
     trial = create_trial(
-        params={"batch_size": 8, "use_multiprocessing": True},
-        distributions={
-            "batch_size": IntDistribution(1, 1024, log=True),
-            "use_multiprocessing": CategoricalDistribution((False, True)),
-        },
+        params={"batch_size": 8, "processes": True},
+        distributions={"batch_size": IntDistribution(1, 9, log=True), "processes": CategoricalDistribution((False, True))},
         state=TrialState.COMPLETE,
         value=123.5,
         user_attrs=VALUES,
@@ -50,34 +47,19 @@ def template():
     return trial
 
 
-def test_studies_are_listed_in_the_order_of_their_creation(backend):
-    ids = {name: create_study(backend, name) for name in ("b", "a")}
-    backend.set_study_system_attr(ids["a"], "key", 1)
-    listed = backend.get_all_studies()
-    assert [(study.study_name, study._study_id, study.system_attrs) for study in listed] == [
-        ("b", ids["b"], {}),
-        ("a", ids["a"], {"key": 1}),
-    ]
-
-
-def test_a_study_that_was_deleted_raises_a_key_error(backend):
-    backend.delete_study(create_study(backend, "a"))
-    with pytest.raises(KeyError, match="Record does not exist"):
-        backend.get_study_id_from_name("a")
-
-
-def test_system_attributes_keep_json_values(backend):
-    study_id = create_study(backend, "a")
-    assert backend.get_study_system_attrs(study_id) == {}
-    for key, value in VALUES.items():
-        backend.set_study_system_attr(study_id, key, value)
-    assert backend.get_study_system_attrs(study_id) == VALUES
-
-
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_the_name_of_a_metric_has_its_attribute(backend):
-    backend.set_study_system_attr(create_study(backend, "a"), "study:metric_names", ["rate"])
+def test_studies_are_listed_in_the_order_of_their_creation_with_their_json_attributes(backend):
+    ids = {name: create_study(backend, name) for name in ("b", "a", "c")}
+    for key, value in {**VALUES, "study:metric_names": ["rate"]}.items():
+        backend.set_study_system_attr(ids["a"], key, value)
     assert optuna.load_study(study_name="a", storage=backend).metric_names == ["rate"]
+    backend.delete_study(ids["c"])
+    with pytest.raises(KeyError, match="Record does not exist"):
+        backend.get_study_id_from_name("c")
+    listed = [(study.study_name, study._study_id, study.system_attrs) for study in backend.get_all_studies()]
+    attributes = {**VALUES, "study:metric_names": ["rate"]}
+    assert listed == [("b", ids["b"], {}), ("a", ids["a"], attributes)]
+    assert backend.get_study_system_attrs(ids["a"]) == attributes
 
 
 def test_a_trial_is_created_from_a_template(backend):

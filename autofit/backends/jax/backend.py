@@ -24,7 +24,7 @@ _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by defaul
 _ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-_STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured: tests/backends/test_facts.py)
+_STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
 BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 

@@ -68,11 +68,6 @@ def loaded(monkeypatch):
     return counts
 
 
-@pytest.fixture
-def exhausted(loaded):
-    return TensorFlow().exhausted
-
-
 def raised(source):
     entry = RAISED[source]
     return (getattr(Errors, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
@@ -92,14 +87,12 @@ def test_an_exception_is_classified_by_its_text(source, loaded):
     assert bool(signs.SUSPECTS.search(RAISED[source]["text"])) or source not in SUSPECTS
 
 
-def test_an_error_of_the_users_own_type_is_never_an_oom(exhausted):
-    assert exhausted(OutOfMemoryError("OOM when allocating tensor")) is None
-
-
-def test_what_an_exception_came_from_counts(exhausted):
+@pytest.mark.usefixtures("loaded")
+def test_what_an_exception_came_from_counts_and_an_error_of_the_users_own_type_never_does():
     cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
     own.__cause__, own.__context__, context.__context__ = context, cause, own
-    assert exhausted(context) is FailureKind.DEVICE_OOM
+    assert TensorFlow().exhausted(context) is FailureKind.DEVICE_OOM
+    assert TensorFlow().exhausted(OutOfMemoryError("OOM when allocating tensor")) is None
 
 
 @pytest.mark.parametrize("source", LOGS)
@@ -120,34 +113,28 @@ def test_the_log_decides_about_an_error_with_several_causes(source, log, outcome
     assert (measured.traceback is None) is (outcome is Outcome.DEVICE_OOM)
 
 
+OF_LIBRARY = "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED"
+OF_AUTOTUNING = "No algorithm worked!  Error messages: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"
+
+
 @pytest.mark.parametrize(
-    ("message", "is_outside"),
+    ("raised_text", "log", "is_outside"),
     [
-        ("failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", True),
-        ("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", True),
-        ("No algorithm worked!  Error messages: RESOURCE_EXHAUSTED: Out of memory while trying to allocate", False),
+        (f"InternalError: {OF_LIBRARY}", RETRY, True),
+        (f"InternalError: {OF_LIBRARY}", "", False),  # an error of another kind
+        ("InternalError: Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", RETRY, True),
+        (f"InternalError: {OF_AUTOTUNING}", RETRY, False),
+        (f"UnknownError: {RAISED['tensorflow 59890']['text']}", NCCL, True),  # buffers of several GPUs
+        (None, f"{BACKPEDAL}\n{OPERATION}", True),  # the pool is smaller than its limit
+        (None, OPERATION, False),
+        ("ValueError: x", FAILED, False),  # of the user's code: no OOM whatever the log reports
     ],
 )
-def test_a_library_that_finds_no_memory_is_outside_the_pool(message, is_outside):
-    failure = Failure(FailureKind.ERROR, f"InternalError: {message}", f"Traceback\n{message}")
-    evidence = ended(failure=failure, log=RETRY).evidence
-    assert evidence.outside_pool is is_outside
-    assert not ended(failure=failure, log="").evidence.outside_pool  # an error of another kind
-
-
-def test_an_oom_in_a_pool_smaller_than_its_limit_is_outside_the_pool():
-    assert ended(exit_code=-signal.SIGABRT, log=f"{BACKPEDAL}\n{OPERATION}").evidence.outside_pool
-    assert not ended(exit_code=-signal.SIGABRT, log=OPERATION).evidence.outside_pool
-
-
-def test_buffers_of_several_gpus_are_outside_the_pool():
-    said = RAISED["tensorflow 59890"]["text"]
-    failure = Failure(FailureKind.ERROR, f"UnknownError: {said}", f"Traceback\n{said}")
-    assert ended(failure=failure, log=NCCL).evidence.outside_pool
-
-
-def test_an_error_of_the_users_code_is_no_oom_whatever_the_log_reports():
-    assert ended(failure=Failure(FailureKind.ERROR, "ValueError: x", "T"), log=FAILED).outcome is Outcome.ERROR
+def test_memory_that_is_missing_outside_the_pool_is_told_apart(raised_text, log, is_outside):
+    failure = raised_text and Failure(FailureKind.ERROR, raised_text, f"Traceback\n{raised_text}")
+    measured = ended(failure=failure, log=log) if failure else ended(exit_code=-signal.SIGABRT, log=log)
+    assert measured.evidence.outside_pool is is_outside
+    assert (measured.outcome is Outcome.ERROR) == (log == "" or raised_text == "ValueError: x")
 
 
 def test_the_inventory_of_the_allocator_does_not_push_the_failure_out_of_the_record():

@@ -30,20 +30,28 @@ def none_set(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("backend", [TensorFlow(), Jax(), Torch()])
-def test_a_trial_gets_its_backend_and_sees_one_gpu_or_none(backend):
-    assert backend.environment(ON_CPU, CACHE)["KERAS_BACKEND"] == backend.name
-    assert backend.environment(ON_CPU, CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert backend.environment(Placement.on(GPU), CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+BOTH = Placement.on(GPU, replace(GPU, uuid="GPU-2"))
 
 
-def test_jax_and_torch_stay_on_the_cpu():
-    assert Jax().environment(ON_CPU, CACHE)["JAX_PLATFORMS"] == "cpu"
-    assert "JAX_PLATFORMS" not in Jax().environment(Placement.on(GPU), CACHE)
-    assert Torch().environment(ON_CPU, CACHE)["KERAS_TORCH_DEVICE"] == "cpu"
-    on_gpu = Torch().environment(Placement.on(GPU), CACHE)
-    assert on_gpu["KERAS_TORCH_DEVICE"] == "cuda"
-    assert on_gpu["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+@pytest.mark.parametrize(
+    ("backend", "placement", "expected"),
+    [
+        *((backend, ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1"}) for backend in (TensorFlow(), Jax(), Torch())),
+        (TensorFlow(), ON_CPU, {"HIP_VISIBLE_DEVICES": "-1", "XLA_FLAGS": None}),
+        (TensorFlow(), Placement.on(GPU), {"CUDA_VISIBLE_DEVICES": "GPU-1", "NCCL_DEBUG": None}),
+        (TensorFlow(), BOTH, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"}),
+        (Jax(), ON_CPU, {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": None}),
+        (Jax(), Placement.on(GPU), {"CUDA_VISIBLE_DEVICES": "GPU-1", "JAX_PLATFORMS": None}),
+        (Jax(), BOTH, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"}),
+        (Jax(), Placement(count=2), {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))}),
+        (Torch(), ON_CPU, {"KERAS_TORCH_DEVICE": "cpu"}),
+        (Torch(), Placement.on(GPU), {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
+    ],
+)
+def test_a_trial_gets_its_backend_and_sees_its_devices_alone(backend, placement, expected, monkeypatch):
+    monkeypatch.delenv("NCCL_DEBUG", raising=False)
+    variables, expected = backend.environment(placement, CACHE), {"KERAS_BACKEND": backend.name, **expected}
+    assert {name: variables.get(name) for name in expected} == expected
 
 
 def test_what_is_compiled_is_shared_unless_the_user_has_a_cache(monkeypatch):
@@ -60,22 +68,20 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
     assert Jax().pool_bytes(None) is None
 
 
-def test_a_limit_above_jaxs_share_is_reported_with_the_variable_to_set():
-    assert Jax().problems(None, None) == ()
-    assert Jax().problems(GPU, 50 * GIB) == ()
-    assert "XLA_CLIENT_MEM_FRACTION=0.90" in Jax().problems(GPU, 72 * GIB)[0]
-
-
-@pytest.mark.parametrize("allocator", ["platform", "cuda_async"])
-def test_an_allocator_of_jax_without_a_limit_is_reported(monkeypatch, allocator):
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_ALLOCATOR", allocator)
-    assert "XLA_PYTHON_CLIENT_ALLOCATOR" in Jax().problems(GPU, 50 * GIB)[0]
-
-
-def test_a_program_that_keeps_torch_on_the_cpu_is_told_that_trials_use_the_gpu(monkeypatch):
-    monkeypatch.setenv("KERAS_TORCH_DEVICE", "cpu")
-    assert "trains on the CPU, but trials train on some GPU" in Torch().problems(GPU, 50 * GIB)[0]
-    assert Torch().problems(None, None) == ()
+@pytest.mark.parametrize(
+    ("backend", "variables", "limit", "named"),
+    [
+        (Jax(), {}, 72 * GIB, "XLA_CLIENT_MEM_FRACTION=0.90"),
+        (Jax(), {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=platform"),
+        (Torch(), {"KERAS_TORCH_DEVICE": "cpu"}, 50 * GIB, "trains on the CPU, but trials train on some GPU"),
+        (Torch(), {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, 50 * GIB, "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+    ],
+)
+def test_settings_that_make_trials_unreliable_are_reported(backend, variables, limit, named, monkeypatch):
+    assert backend.problems(None, None) == backend.problems(GPU, 50 * GIB) == ()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert named in backend.problems(GPU, limit)[0]
 
 
 class Cuda:
@@ -119,53 +125,30 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     assert Jax().peak_bytes(Placement.on(GPU)) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
     stats["peak_bytes_in_use"] = 5 * GIB
     assert Jax().peak_bytes(Placement.on(GPU)) == 5 * GIB
-    programs.clear()
-    assert Jax().peak_bytes(Placement.on(GPU)) == 5 * GIB
     assert Jax().peak_bytes(ON_CPU) is None
 
 
-def test_torchs_share_is_of_the_total_that_cuda_reports(monkeypatch):
+def test_torchs_share_is_of_the_total_that_cuda_reports_and_failed_allocations_are_the_slow_zone(monkeypatch):
     shares = []
     cuda = SimpleNamespace(
         is_available=lambda: True,
         get_device_properties=lambda number: SimpleNamespace(total_memory=79 * GIB),
         set_per_process_memory_fraction=shares.append,
+        memory_stats=lambda: {"num_alloc_retries": 2, "num_ooms": 3},
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     Torch().set_limit(Placement.on(GPU), 40 * GIB)
     assert shares == [40 / 79]
-
-
-def test_torch_counts_failed_allocations_as_the_slow_zone(monkeypatch):
-    counts = {"num_alloc_retries": 2, "num_ooms": 3}
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(memory_stats=lambda: counts)))
-    assert Torch().retries(Placement.on(GPU)) == 5
-    assert Torch().retries(ON_CPU) == 0
-
-
-def test_keras_pool_of_processes_is_not_tried_on_jax_with_a_gpu():
-    assert "20619" in Jax().fork_problem_on_gpu
-    assert not Torch().fork_problem_on_gpu
-
-
-def test_step_and_input_take_turns_with_torch_on_a_cpu_alone():
-    assert [backend.name for backend in (TensorFlow(), Jax(), Torch()) if backend.alternates_on_cpu] == ["torch"]
+    assert [Torch().retries(placement) for placement in (Placement.on(GPU), ON_CPU)] == [5, 0]
 
 
 def test_switches_are_part_of_what_a_result_depends_on_and_caches_are_not(monkeypatch):
     monkeypatch.setattr(protocol, "version", lambda name: "1.0")
-    given = {
-        "JAX_ENABLE_X64": "1",
-        "XLA_FLAGS": "--x",
-        "JAX_COMPILATION_CACHE_DIR": "/c",
-        "HOME": "/root",
-        "TORCH_LOGS": "+dynamo",
-    }
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+    given = {"JAX_ENABLE_X64", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "HOME", "TORCH_LOGS"}
+    for name in given:
+        monkeypatch.setenv(name, "1")
     for backend, expected in ((Jax(), {"JAX_ENABLE_X64", "XLA_FLAGS"}), (Torch(), {"TORCH_LOGS"})):
-        assert given.keys() & backend.settings().keys() == expected
-    assert Jax().settings()["JAX_ENABLE_X64"] == "1"
+        assert given & backend.settings().keys() == expected
 
 
 def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeypatch, tmp_path):
@@ -191,16 +174,3 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     with pytest.raises(UsageError, match=r"tensorflow.*pip install tensorflow.*KERAS_BACKEND to jax"):
         backends.current()
-
-
-def test_several_gpus_are_given_together_and_a_cpu_is_made_several_devices():
-    both = Placement.on(GPU, replace(GPU, uuid="GPU-2"))
-    for backend in (Jax(), TensorFlow()):
-        assert backend.environment(both, CACHE)["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
-        assert backend.environment(both, CACHE)["NCCL_DEBUG"] == "WARN"
-        assert "NCCL_DEBUG" not in backend.environment(Placement.on(GPU), CACHE)
-        assert backend.environment(Placement(count=2), CACHE)["CUDA_VISIBLE_DEVICES"] == "-1"
-    variables = Jax().environment(Placement(count=2), CACHE)
-    assert variables["JAX_NUM_CPU_DEVICES"] == "2"
-    assert int(variables["PJRT_NPROC"]) > 2 * Jax.steps_ahead
-    assert "JAX_NUM_CPU_DEVICES" not in Jax().environment(ON_CPU, CACHE)

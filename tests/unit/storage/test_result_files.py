@@ -17,23 +17,15 @@ def record(tmp_path_factory):
     return collect(tune, request, FakeLauncher(cliff=64))[1]
 
 
-def test_a_saved_result_comes_back_whole(record, tmp_path):
-    result_files.save(record, tmp_path / "result.json")
-    assert result_files.load(tmp_path / "result.json") == record
-
-
-def test_the_file_is_the_record(record, tmp_path):
+def test_the_file_is_the_record_and_comes_back_whole(record, tmp_path):
     result_files.save(record, tmp_path / "result.json")
     saved = json.loads((tmp_path / "result.json").read_text())
     assert list(saved) == [field.name for field in fields(record)]
     assert saved["fastest"]["config"] == asdict(record.config)
     assert [trial["measurement"]["outcome"] for trial in saved["trials"]] == [t.measurement.outcome for t in record.trials]
-
-
-def test_class_numbers_are_numbers_again(record, tmp_path):
-    weighted = with_fields(record, fit_kwargs={"class_weight": {0: 1.0, 1: 2.5}})
-    result_files.save(weighted, tmp_path / "result.json")
-    assert result_files.load(tmp_path / "result.json") == weighted
+    assert result_files.load(tmp_path / "result.json") == record
+    with pytest.raises(UsageError, match="No such file"):
+        result_files.save(record, tmp_path / "nowhere" / "result.json")
 
 
 @pytest.mark.parametrize(
@@ -58,15 +50,13 @@ def test_a_number_beyond_all_readings_is_a_usage_error(record, tmp_path, name):
         result_files.load(file)
 
 
-def test_a_missing_folder_is_a_usage_error(record, tmp_path):
-    with pytest.raises(UsageError, match="No such file"):
-        result_files.save(record, tmp_path / "nowhere" / "result.json")
-
-
-def test_kwargs_that_json_does_not_know_do_not_lose_the_result(record, tmp_path):
+def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers_are_numbers_again(record, tmp_path):
     call_source = replace(record.call_source, data_kwargs={"augment": len, "scale": {1, 2}})
-    result_files.save(with_fields(record, call_source=call_source), tmp_path / "result.json")
-    assert result_files.load(tmp_path / "result.json").call_source.data_kwargs["augment"] == "<built-in function len>"
+    weighted = with_fields(record, call_source=call_source, fit_kwargs={"class_weight": {0: 1.0, 1: 2.5}})
+    result_files.save(weighted, tmp_path / "result.json")
+    loaded = result_files.load(tmp_path / "result.json")
+    assert loaded.call_source.data_kwargs["augment"] == "<built-in function len>"
+    assert loaded.fit_kwargs == weighted.fit_kwargs
 
 
 def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(record, tmp_path):
