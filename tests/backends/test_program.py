@@ -11,50 +11,37 @@ import pytest
 from tests.installed import needs
 
 ROOT = Path(__file__).parents[2]
-LOOKS = {  # the public getters, in a trial
-    "keras": """{"floatx": keras.config.floatx(), "epsilon": keras.config.epsilon(),
-        "data_format": keras.config.image_data_format(), "policy": keras.config.dtype_policy().name,
-        "flash": keras.config.is_flash_attention_enabled(),
-        "custom": keras.saving.get_registered_name(keras.saving.get_registered_object("halved"))}""",
-    "tensorflow": """{"intra": backend.config.threading.get_intra_op_parallelism_threads(),
-        "inter": backend.config.threading.get_inter_op_parallelism_threads(),
-        "tf32": backend.config.experimental.tensor_float_32_execution_enabled()}""",
-    "jax": """{"x64": backend.config.jax_enable_x64, "precision": backend.config.jax_default_matmul_precision}""",
-    "torch": """{"precision": backend.get_float32_matmul_precision(),
-        "threads": backend.get_num_threads()}""",
-}
-SETS = """
-keras.config.set_floatx("float64")
-keras.config.set_epsilon(1e-4)
-keras.config.set_image_data_format("channels_first")
-keras.config.set_dtype_policy("mixed_bfloat16")
-keras.config.disable_flash_attention()
-keras.saving.register_keras_serializable()(Doubled)
-keras.saving.get_custom_objects()["halved"] = Doubled
-"""
-SET = {
-    "floatx": "float64",
-    "epsilon": 1e-4,
-    "data_format": "channels_first",
-    "policy": "mixed_bfloat16",
-    "flash": False,
-    "custom": "Custom>Doubled",
-}
+OF_KERAS = [  # what a program sets, the public getter, and the value
+    ("keras.config.set_floatx('float64')", "keras.config.floatx()", "float64"),
+    ("keras.config.set_epsilon(1e-4)", "keras.config.epsilon()", 1e-4),
+    ("keras.config.set_image_data_format('channels_first')", "keras.config.image_data_format()", "channels_first"),
+    ("keras.config.set_dtype_policy('mixed_bfloat16')", "keras.config.dtype_policy().name", "mixed_bfloat16"),
+    ("keras.config.disable_flash_attention()", "keras.config.is_flash_attention_enabled()", False),
+    (
+        "keras.saving.register_keras_serializable()(Doubled); keras.saving.get_custom_objects()['halved'] = Doubled",
+        "keras.saving.get_registered_name(keras.saving.get_registered_object('halved'))",
+        "Custom>Doubled",
+    ),
+]
+THREADS, TF32 = "backend.config.threading", "backend.config.experimental"
 OF_BACKEND = {
-    "tensorflow": (
-        "backend.config.threading.set_intra_op_parallelism_threads(1)\n"
-        "backend.config.threading.set_inter_op_parallelism_threads(2)\n"
-        "backend.config.experimental.enable_tensor_float_32_execution(False)",
-        {"intra": 1, "inter": 2, "tf32": False},
-    ),
-    "jax": (
-        "backend.config.update('jax_enable_x64', True)\nbackend.config.update('jax_default_matmul_precision', 'highest')",
-        {"x64": True, "precision": "highest"},
-    ),
-    "torch": (
-        "backend.set_float32_matmul_precision('high')\nbackend.set_num_threads(1)",
-        {"precision": "high", "threads": 1},
-    ),
+    "tensorflow": [
+        (f"{THREADS}.set_intra_op_parallelism_threads(1)", f"{THREADS}.get_intra_op_parallelism_threads()", 1),
+        (f"{THREADS}.set_inter_op_parallelism_threads(2)", f"{THREADS}.get_inter_op_parallelism_threads()", 2),
+        (f"{TF32}.enable_tensor_float_32_execution(False)", f"{TF32}.tensor_float_32_execution_enabled()", False),
+    ],
+    "jax": [
+        ("backend.config.update('jax_enable_x64', True)", "backend.config.jax_enable_x64", True),
+        (
+            "backend.config.update('jax_default_matmul_precision', 'highest')",
+            "backend.config.jax_default_matmul_precision",
+            "highest",
+        ),
+    ],
+    "torch": [
+        ("backend.set_float32_matmul_precision('high')", "backend.get_float32_matmul_precision()", "high"),
+        ("backend.set_num_threads(1)", "backend.get_num_threads()", 1),
+    ],
 }
 PROGRAM = """
 import importlib, json, sys
@@ -72,7 +59,7 @@ folder = sys.argv[1]
 
 def build_model():
     with open(f"{{folder}}/inside.json", "w") as file:
-        json.dump([{keras}, {of_backend}], file)
+        json.dump([{getters}], file)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
@@ -82,11 +69,11 @@ def fingerprint():
 
 data = numpy.ones((64, 4)), numpy.ones((64, 1))
 fingerprints = [fingerprint()]
-{sets_of_backend}
+{of_backend}
 fingerprints.append(fingerprint())
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])  # makes Keras fix the default policy
 assert fingerprint() == fingerprints[-1]
-{sets}
+{of_keras}
 fingerprints.append(fingerprint())
 (measured,) = autofit.measure(build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False)
 print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidence), fingerprints]))
@@ -97,19 +84,15 @@ print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidenc
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     needs(backend)
-    more, expected = OF_BACKEND[backend]
-    program = PROGRAM.format(keras=LOOKS["keras"], of_backend=LOOKS[backend], sets=SETS, sets_of_backend=more)
+    settings = [*OF_KERAS, *OF_BACKEND[backend]]
+    of_keras, of_backend = ("\n".join(row[0] for row in rows) for rows in (OF_KERAS, OF_BACKEND[backend]))
+    getters = ", ".join(getter for _, getter, _ in settings)
+    program = PROGRAM.format(getters=getters, of_keras=of_keras, of_backend=of_backend)
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     outcome, evidence, fingerprints = json.loads(done.stdout.splitlines()[-1])
-    assert json.loads((tmp_path / "inside.json").read_text()) == [SET, expected]
+    assert json.loads((tmp_path / "inside.json").read_text()) == [value for _, _, value in settings]
     assert outcome == "ok", evidence
     assert len(set(fingerprints)) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep, bytes_of_optimizers, bytes_of_variables
@@ -35,30 +35,15 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0
         self.after_each: list[int] = []
-        self._seen: dict[int, Any] = {}
+        self._live = WeakIdKeyDictionary()  # bytes by storage
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, torch.Tensor):
-                self._count(leaf.untyped_storage())
-        self.after_each.append(self.now)
+        storages = [leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        self._live.update({storage: storage.nbytes() for storage in storages})
+        self.after_each.append(sum(self._live.values()))
         return made
-
-    def _count(self, storage: Any) -> None:
-        key = storage._cdata
-        if key in self._seen:
-            return
-        size = storage.nbytes()
-        self.now += size
-        self._seen[key] = weakref.finalize(storage, self._free, key, size)
-        self._seen[key].atexit = False
-
-    def _free(self, key: int, size: int) -> None:
-        self._seen.pop(key, None)
-        self.now -= size
 
 
 class StepFootprint:

@@ -35,6 +35,10 @@ def left(asked, trials):
     return list(itertools.compress(asked.configs, asked.outlook(trials)[0].safe))
 
 
+def failed(batch, outcome):
+    return Trial(FitConfig(batch, 1, 10, False), Measurement(outcome, Evidence("by formula")))
+
+
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB):
     """A trial by formula, from the seconds of a sample in step and worker, busy workers, and bytes of a sample."""
     step = config.batch_size / (0.01 + sample * config.batch_size)
@@ -53,22 +57,24 @@ def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB
     return Trial(config, Measurement(Outcome.OK, evidence, samples_per_second=rate, **rates, **spreads, **peaks))
 
 
-def searched(asked, limits=WIDE, most=20, **formula):
-    """The trials of a whole search, and why it ended."""
-    trials = []
+def searched(asked, limits=WIDE, most=20, seconds=0.0, **formula):
+    """The trials of a whole search, their proposals, and why it ended."""
+    trials, proposals = [], []
     while len(trials) < most:
         proposal = proposed(asked, trials)
         if isinstance(proposal, str):
-            return trials, proposal
-        trials.append(run(proposal.config, limits, **formula))
-    return trials, "spent"
+            return trials, proposals, proposal
+        trial = run(proposal.config, limits, **formula)
+        trials.append(replace(trial, measurement=replace(trial.measurement, seconds=seconds)))
+        proposals.append(proposal)
+    return trials, proposals, "spent"
 
 
 @settings(max_examples=15)
 @given(st.floats(1e-5, 1e-1), st.floats(1e-5, 1e-1), st.integers(150, 5000), st.integers(300, 20_000), st.integers(1, 20))
 def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, made, device, host, held):
     limits = Limits(device * MIB, host * MIB)
-    trials, _ = searched(proposer(limits), limits, most=12, sample=sample, made=made, held=held * MIB)
+    trials, _, _ = searched(proposer(limits), limits, most=12, sample=sample, made=made, held=held * MIB)
     assert len({t.config for t in trials}) == len(trials)
     for later, trial in enumerate(trials):
         before = trials[:later]
@@ -88,11 +94,18 @@ def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, 
     ],
 )
 def test_the_best_is_found_in_a_few_trials(formula, most, share):
-    trials, reason = searched(proposer(), **formula)
+    trials, _, reason = searched(proposer(), **formula)
     best = max(run(config, **formula).measurement.samples_per_second for config in SPACE.configs())
     assert "expected to gain" in reason
     assert len(trials) <= most
     assert max(t.measurement.samples_per_second for t in trials) > share * best
+
+
+def test_the_frontier_is_reached_without_an_oom():
+    limits = Limits(1000 * MIB, 2**40)
+    trials, _, _ = searched(proposer(limits), limits, sample=1e-5, made=1e-7)
+    assert not any(t.measurement.outcome.is_oom for t in trials)
+    assert max(t.measurement.device_peak_bytes for t in trials) > 0.85 * 1000 * MIB
 
 
 @pytest.mark.parametrize(("made", "gains"), [(4e-3, True), (1e-6, False)])
@@ -116,16 +129,9 @@ def test_where_nothing_that_ran_fits_any_more_what_is_likely_to_fit_is_tried():
     assert decision.proposal.config.batch_size > 1
 
 
-def test_the_frontier_is_reached_without_an_oom():
-    limits = Limits(1000 * MIB, 2**40)
-    trials, _ = searched(proposer(limits), limits, sample=1e-5, made=1e-7)
-    assert not any(t.measurement.outcome.is_oom for t in trials)
-    assert max(t.measurement.device_peak_bytes for t in trials) > 0.85 * 1000 * MIB
-
-
 def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
-    full = [Trial(FitConfig(b, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full"))) for b in (2048, 1024)]
+    full = [failed(b, Outcome.DEVICE_OOM) for b in (2048, 1024)]
     proposals = [left(proposer(max_oom=m), [*ran, *full]) for m in (2, 3)]
     assert max(c.batch_size for c in proposals[0]) == 32
     assert max(c.batch_size for c in proposals[1]) > 32
@@ -149,24 +155,22 @@ def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_
     assert 8 < second.config.batch_size <= 64
 
 
-def test_a_first_probe_that_does_not_fit_is_followed_by_a_smaller_one():
-    full = Trial(FitConfig(8, 1, 10, False), Measurement(Outcome.DEVICE_OOM, Evidence("full")))
-    assert proposed(proposer(), [full]).config.batch_size < 8
+SLOW = Trial(FitConfig(32, 1, 10, True), Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline")))
 
 
-@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMEOUT])
-def test_a_crash_teaches_nothing_but_not_to_try_it_again(outcome):
-    gone = Trial(FitConfig(8, 1, 10, False), Measurement(outcome, Evidence("gone")))
-    following = proposed(proposer(), [gone]).config
-    assert following != gone.config
-    assert gone.config not in left(proposer(), [gone])
-
-
-@pytest.mark.parametrize(("batch_size", "is_left"), [(32, False), (8, True)])
-def test_processes_that_were_slow_to_start_are_not_tried_again(batch_size, is_left):
-    finished = FitConfig(batch_size, 1, 10, False)
-    slow = Trial(FitConfig(32, 1, 10, True), Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline")))
-    assert any(config.use_multiprocessing for config in left(proposer(), [run(finished), slow])) is is_left
+@pytest.mark.parametrize(
+    ("trials", "is_allowed", "is_left"),
+    [  # what a failure leaves to try
+        ([failed(8, Outcome.DEVICE_OOM)], lambda c: c.batch_size >= 8, False),
+        ([failed(8, Outcome.CRASHED)], lambda c: c == FitConfig(8, 1, 10, False), False),
+        ([failed(8, Outcome.TIMEOUT)], lambda c: c == FitConfig(8, 1, 10, False), False),
+        ([run(FitConfig(32, 1, 10, False)), SLOW], lambda c: c.use_multiprocessing, False),  # slow to start
+        ([run(FitConfig(8, 1, 10, False)), SLOW], lambda c: c.use_multiprocessing, True),
+    ],
+)
+def test_a_failure_rules_out_what_would_fail_as_well(trials, is_allowed, is_left):
+    assert any(map(is_allowed, left(proposer(), trials))) is is_left
+    assert proposed(proposer(), trials).config not in [trial.config for trial in trials]
 
 
 @pytest.mark.parametrize(
@@ -194,49 +198,23 @@ def test_a_proposal_says_what_why_and_how_near_the_limit():
     assert str(Proposal(FitConfig(64), Reason.PROBE)) == LABELS[Reason.PROBE]
 
 
-def proposals_of(asked, limits, seconds=5.0, **formula):
-    """Every proposal of a whole search, with the trial of these seconds that it led to."""
-    made, trials = [], []
-    while isinstance(proposal := proposed(asked, trials), Proposal) and len(trials) < 20:
-        trial = run(proposal.config, limits, **formula)
-        trials.append(replace(trial, measurement=replace(trial.measurement, seconds=seconds)))
-        made.append((proposal, trials[-1]))
-    return made
+RISING = {"sample": 1e-6, "made": 1e-9, "held": 35 * MIB}  # the rate grows with the batch, whatever its size
+SMALL = Limits(1000 * MIB, 2**40)
 
 
-def risks(asked, limits, **formula):
-    return [made for made in proposals_of(asked, limits, **formula) if made[0].reason is Reason.RISK]
-
-
-RISING = {"sample": 1e-6, "made": 1e-9}  # the rate grows with the batch, whatever its size
-SMALL_BATCHES = Limits(1000 * MIB, 2**40)
-NO_ESTIMATE = replace(DESCRIPTION, footprints=())
-
-
-def searching(limits, **changes):
-    return FrontierSearch(SPACE, BASELINE, SearchContext(NO_ESTIMATE, limits, **{"cores": 8, "on_cpu": False, **changes}))
-
-
-def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom():
-    (proposal, trial), *_ = risks(searching(SMALL_BATCHES), SMALL_BATCHES, held=35 * MIB, **RISING)
-    assert proposal.device_share > 0.97 > proposal.likely_share
-    assert trial.measurement.outcome is Outcome.OK
-    assert "worth the risk of running out of memory" in str(proposal)
+def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom_and_never_for_host_memory():
+    trials, proposals, _ = searched(proposer(SMALL), SMALL, seconds=5.0, **RISING)
+    risky = [index for index, proposal in enumerate(proposals) if proposal.reason is Reason.RISK]
+    first = proposals[risky[0]]
+    assert first.device_share > 0.97 > first.likely_share
+    assert trials[risky[0]].measurement.outcome is Outcome.OK
+    assert "worth the risk of running out of memory" in str(first)
     # an OOM takes as long as thousands of such trials
-    assert not risks(searching(SMALL_BATCHES), SMALL_BATCHES, seconds=0.01, held=35 * MIB, **RISING)
-
-
-def test_no_more_is_risked_after_max_oom_and_host_memory_never_is():
-    asked, trials = searching(SMALL_BATCHES, max_oom=1), []
-    while isinstance(proposal := proposed(asked, trials), Proposal):
-        trial = run(proposal.config, SMALL_BATCHES, held=35 * MIB, **RISING)
-        if proposal.reason is Reason.RISK:
-            trial = Trial(proposal.config, Measurement(Outcome.DEVICE_OOM, Evidence("by formula"), seconds=25.0))
-        trials.append(trial)
-    assert [t.measurement.outcome for t in trials].count(Outcome.DEVICE_OOM) == 1
+    _, proposals, _ = searched(proposer(SMALL), SMALL, seconds=0.01, **RISING)
+    assert all(proposal.reason is not Reason.RISK for proposal in proposals)
     host = Limits(2**40, 1000 * MIB)
-    made = proposals_of(searching(host), host, **RISING)
-    assert all(proposal.reason is not Reason.RISK and proposal.host_share <= 0.97 for proposal, _ in made)
+    _, proposals, _ = searched(proposer(host), host, seconds=5.0, **{**RISING, "held": MIB})
+    assert all(proposal.reason is not Reason.RISK and proposal.host_share <= 0.97 for proposal in proposals)
 
 
 @pytest.mark.parametrize(
@@ -247,8 +225,8 @@ def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(batch_sizes,
     space = SearchSpace(batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32))
     context = SearchContext(DESCRIPTION, WIDE, cores=8, on_cpu=False)
     asked = FrontierSearch(space, FitConfig(8, 1, 10, False, steps_per_execution=1), context)
-    tried = [trial for _, trial in proposals_of(asked, WIDE, made=made, sample=sample)]
-    calls = [trial for trial in tried if (trial.config.steps_per_execution or 1) > 1]
+    trials, _, _ = searched(asked, seconds=5.0, made=made, sample=sample)
+    calls = [trial for trial in trials if (trial.config.steps_per_execution or 1) > 1]
     assert bool(calls) == tries_calls
     for config, rate in ((trial.config, trial.measurement.samples_per_second) for trial in calls):
         assert config.steps_per_execution * config.batch_size / rate < 1.2
@@ -267,20 +245,15 @@ def test_a_gain_that_is_as_uncertain_for_the_leader_is_no_reason_for_a_trial():
 
 def test_a_warm_start_that_was_right_needs_no_second_trial():
     bound_by_input = {"sample": 1e-6, "made": 0.1, "capacity": 20}
-    earlier, _ = searched(proposer(tolerance=0.05), **bound_by_input)
+    earlier, _, _ = searched(proposer(tolerance=0.05), **bound_by_input)
     asked = proposer(warm_start=tuple(earlier), tolerance=0.05)
     first = proposed(asked, [])
     assert first.reason is Reason.WARM_START
     trial = run(first.config, **bound_by_input)
     assert trial.samples_per_second > 0.95 * max(t.samples_per_second for t in earlier)
     assert "expected to gain" in proposed(asked, [trial])
-
-
-def test_a_warm_start_that_does_not_fit_is_followed_by_a_smaller_batch():
-    asked = proposer(warm_start=tuple(searched(proposer())[0]))
-    first = proposed(asked, []).config
-    full = Trial(first, Measurement(Outcome.DEVICE_OOM, Evidence("full")))
-    assert proposed(asked, [full]).config.batch_size < first.batch_size
+    full = Trial(first.config, Measurement(Outcome.DEVICE_OOM, Evidence("full")))
+    assert proposed(asked, [full]).config.batch_size < first.config.batch_size
 
 
 def test_what_another_sampler_wants_is_moved_to_what_is_predicted_to_fit():
