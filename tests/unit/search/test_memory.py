@@ -35,14 +35,6 @@ def oom(config, outcome, last=None):
     return Trial(config, Measurement(outcome, Evidence("full", last_host_bytes=last)))
 
 
-@pytest.mark.parametrize(("description", "slope"), [(DESCRIPTION, 2), (ESTIMATED, 1.25)])
-def test_two_trials_make_the_line(description, slope):
-    trials = [ran(FitConfig(b), device=round((50 + slope * b) * MIB)) for b in (32, 64)]
-    predicted, peak = memory_of(description, LIMITS, trials).device(FitConfig(256)), (50 + slope * 256) * MIB
-    assert predicted.expected_bytes == pytest.approx(peak, rel=0.15)
-    assert predicted.upper_bytes > peak
-
-
 @pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
 def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest_batch_that_ran(description):
     trials = [ran(FitConfig(b), device=(50 + 2 * b) * MIB) for b in (16, 32, 64)]
@@ -153,20 +145,3 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
             (FitConfig(32, low, 300, processes), FitConfig(32, high, 300, processes)),
         ):
             assert memory.host(a).expected_bytes <= memory.host(b).expected_bytes * (1 + 1e-9)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 512), st.integers(1, 2000)), max_size=5),
-    st.lists(st.tuples(st.integers(1, 512), st.sampled_from([Outcome.DEVICE_OOM, Outcome.HOST_OOM])), max_size=3),
-    st.booleans(),
-    st.sampled_from([DESCRIPTION, ESTIMATED]),
-)
-def test_an_upper_bound_is_never_below_the_expectation(finished, failed, on_cpu, description):
-    limits = Limits(2000 * MIB, 2000 * MIB)
-    trials = [ran(FitConfig(b, 2, 4, False), device=size * MIB, host=size * MIB) for b, size in finished]
-    trials += [oom(FitConfig(b, 2, 4, False), outcome) for b, outcome in failed]
-    memory = memory_of(description, limits, trials, on_cpu=on_cpu)
-    for batch in (1, 8, 32, 64, 256, 1024):
-        config = FitConfig(batch, 2, 4, False)
-        for predicted in (memory.device(config), memory.host(config)):
-            assert predicted is None or predicted.upper_bytes >= predicted.expected_bytes
