@@ -92,7 +92,7 @@ def sizes(asked=None, knobs=KNOBS, **changes):
         ({"batch_size": [64, 8]}, {}, (8, 64)),
         ({"batch_size": {"min": 8, "max": 64}}, {"effective_batch_size": 96}, (8, 12, 16, 24, 32, 48)),
         ({}, {"effective_batch_size": 24, "replicas": 4}, (4, 8, 12, 24)),
-        ({"batch_size": {"min": 3, "max": 12}}, {"replicas": 2}, (4, 6, 8, 10, 12)),
+        ({"batch_size": {"min": 3, "max": 12}}, {"replicas": 2}, (4, 6, 8, 12)),
         ({"batch_size": [8, 512]}, {"baseline": {"batch_size": 512}, "sample_count": 2000, "min_updates": 10}, (8, 512)),
         ({"batch_size": [8, 64, 512]}, {"sample_count": 2000, "min_updates": 10}, (8, 64)),
     ],
