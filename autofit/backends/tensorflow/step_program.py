@@ -164,11 +164,16 @@ def _body_of(loop: Any) -> Any:
 
 
 def _iterations(loop: Any) -> int:
-    """Return the most iterations of a loop, which are its second input; 1 if they are not known beforehand."""
-    most = _behind(loop.inputs[1])
-    if most.op.type in _LOOPS:  # a gradient has as many as the loop that it differentiates
-        return _iterations(most.op)
-    return max(1, int(tensor_util.constant_value(most) or 1))
+    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand."""
+    count = 1
+    for op in (_behind(tensor).op for tensor in loop.inputs):
+        if op.type in _LOOPS:  # that of a gradient has as many iterations as the loop that it differentiates
+            count = max(count, _iterations(op))
+        elif op.type == "TensorListReserve":
+            count = max(count, int(tensor_util.constant_value(op.inputs[1]) or 1))
+        elif op.type == "TensorListFromTensor":
+            count = max(count, op.inputs[0].shape[0] or 1)
+    return count
 
 
 def _behind(tensor: Any) -> Any:
