@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -129,12 +130,22 @@ class ProcessMemory:
             return cls(getattr(memory, "pss", memory.uss), 0, 0, 0, memory.rss, 0, memory.rss)
 
 
-def bytes_read(process: psutil.Process) -> int | None:
-    """Return the bytes that a process has read from storage, not from the page cache; None if unknown."""
-    try:
-        return int(process.io_counters().read_bytes)
-    except (psutil.AccessDenied, AttributeError):
-        return None
+def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+    """Return the CPU time that processes have used, with that of their children that have ended, in seconds."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])  # user, system, and both of the children
+    return total
+
+
+def bytes_read(processes: Sequence[psutil.Process]) -> int:
+    """Return the bytes that processes have read from storage, not from the page cache, as far as they are known."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, AttributeError):  # AttributeError: a system that does not count them
+            total += process.io_counters().read_bytes
+    return total
 
 
 def process_name(pid: int) -> str:
@@ -176,14 +187,14 @@ def _read_int(path: Path) -> int | None:
     return int(lines[0]) if lines and lines[0].strip().isdigit() else None
 
 
-@dataclass(frozen=True)
-class CoreSeconds:
+class CoreSeconds(NamedTuple):
     """Cumulative seconds of the cores that this process may use, by who used them."""
 
-    at: float
-    idle: float  # or waiting for storage
-    own: float  # used by our own processes
-    counted: float  # all that the kernel has counted; the rest went to other work, or to the host of a virtual machine
+    at: float = 0.0
+    idle: float = 0.0  # or waiting for storage
+    own: float = 0.0  # used by our own processes
+    # all that the kernel has counted; the rest went to other work, or to the host of a virtual machine
+    counted: float = 0.0
 
     @classmethod
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
@@ -191,12 +202,13 @@ class CoreSeconds:
         by_core = psutil.cpu_times(percpu=True)
         usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
         idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
-        # user, system, and both of the children that have ended, such as worker processes that do not outlive an epoch
-        own = sum(os.times()[:4])
-        for process in tree:
-            with contextlib.suppress(psutil.Error):
-                own += sum(process.cpu_times()[:4])
+        # children that have ended count: worker processes may not outlive an epoch
+        own = sum(os.times()[:4]) + cpu_seconds(tree)
         return cls(time.monotonic(), idle, own, sum(map(sum, usable)))
+
+    def plus(self, before: CoreSeconds, after: CoreSeconds) -> CoreSeconds:
+        """Return these seconds and those between two readings."""
+        return CoreSeconds(*(total + late - early for total, early, late in zip(self, before, after, strict=True)))
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:

@@ -27,15 +27,16 @@ class TuneFolder:
         with self.explained_errors():
             _remove_left(self.path)
             self.path, self._lock = _locked_folder()
+            self.server_log = self.path / "server.log"
             self.temporary = self.path / "tmp"  # files of the user's code, and those that TensorFlow and XLA leave behind
             self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
             self.temporary.mkdir()
             self.compiled.mkdir()
 
-    def clear(self, exception: str) -> None:
-        """Remove all files except the one of this name; keep the subfolders."""
+    def clear(self) -> None:
+        """Remove all files of a workload and its trials; keep the server's log and the subfolders."""
         for path in self.path.iterdir():
-            if path.is_file() and path.name != exception:
+            if path.is_file() and path != self.server_log:
                 path.unlink()
 
     def remove(self) -> None:
@@ -75,8 +76,7 @@ def _remove_left(parent: Path) -> None:
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if os.fstat(descriptor).st_uid == os.geteuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for a folder in use
-                    shutil.rmtree(folder, ignore_errors=True)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for a folder in use
+                shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)

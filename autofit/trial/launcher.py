@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import select
 import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
@@ -23,8 +22,8 @@ from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
-from autofit.trial.server import SERVER_LOG, ServerConnection
-from autofit.trial.watcher import HangDetector, StopReason, Watcher, end_tree, has_ended
+from autofit.trial.server import ServerConnection, ServerLostError
+from autofit.trial.watcher import StopReason, Watcher, hang_seconds
 from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.workload import Workload
@@ -34,6 +33,7 @@ _ESTIMATE_SECONDS = 60.0  # limit for the memory estimate after the description:
 _GPU_SLACK_BYTES = 256 * 2**20  # a GPU's free memory may fall by this much: displays, other contexts
 _GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
 _GPU_POLL_SECONDS = 0.1
+_TIMEOUTS = StopReason.DEADLINE, StopReason.HANG
 
 
 class Launcher(Protocol):
@@ -69,15 +69,13 @@ class ProcessLauncher:
         if self._placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
-        self._trial_count, self._hangs = 0, HangDetector()
+        self._trial_count = 0
+        self._pauses: list[tuple[float, int]] = []  # of trials that finished: the longest in seconds, and the batch size
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
-        try:
+        with contextlib.suppress(TrialProcessError):  # `warm` tries again, and raises what is wrong
             self._server = self._new_server()
-        except TrialProcessError:
-            self.close()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,8 +83,8 @@ class ProcessLauncher:
 
     def change(self, workload: Workload) -> None:
         """Switch to another workload; the server stays warm."""
-        self._folder.clear(SERVER_LOG)
-        self._workload, self._hangs = workload, HangDetector()
+        self._folder.clear()
+        self._workload, self._pauses = workload, []
         if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
@@ -117,75 +115,58 @@ class ProcessLauncher:
         started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        server, pipe = self._start(Task(spec, self._placement), log_path)
-        most_idle_seconds = self._hangs.most_idle_seconds(spec)
-        limits = spec.limits.host_bytes, spec.deadline_seconds
-        watcher = Watcher(server.pid, *limits, self._placement.gpus, most_idle_seconds)
+        task, batch_size = Task(spec, self._placement), spec.config.batch_size or 1
         try:
-            exit_code, stopped = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
+            pipe = self.warm().start(task, log_path)
+        except ServerLostError:  # it was killed after the last trial
+            self._stop_server()
+            pipe = self.warm().start(task, log_path)
+        server, exit_code = self.warm(), None
+        limits = spec.limits.host_bytes, spec.deadline_seconds
+        watcher = Watcher(server.pid, *limits, self._placement.gpus, hang_seconds(self._pauses, batch_size))
+        try:
+            exit_code = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
             watcher.read_shared_memory()
+        except ServerLostError:
+            self._stop_server()
         finally:
-            end_tree(server.pid, pipe.pid)
-            if server.lost:
-                watcher.end_known()
-                self._stop_server()
-            pipe.finish()
+            watcher.end(pipe.pid)
+        pipe.read()
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
-            self._hangs.learn(spec, watcher.pauses.longest)
-        if messages.failure is None and (stopped in (StopReason.DEADLINE, StopReason.HANG) or exit_code == UNCONNECTED):
+            self._pauses.append((watcher.pauses.longest, batch_size))
+        if messages.failure is None and (watcher.stopped in _TIMEOUTS or exit_code == UNCONNECTED):
             # the user's code may have failed before the trial hung or lost its connection
             messages = replace(messages, failure=saved_user_error(self._folder.path))
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
         seconds, kills = time.monotonic() - started, max(0, host.oom_kills() - kills_before)
-        end = TrialEnd(exit_code, messages, stopped, watcher, started_at, seconds, kills, read_log(log_path))
+        end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
         return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
 
-    def _start(self, task: Task, log_path: Path) -> tuple[ServerConnection, TrialPipe]:
-        server = self.warm()
-        try:
-            return server, server.start(task, log_path)
-        except TrialProcessError:
-            if not server.lost:
-                raise
-        self._stop_server()
-        server = self.warm()
-        return server, server.start(task, log_path)
-
     def _watch(
         self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
-    ) -> Generator[Phase, None, tuple[int | None, StopReason | None]]:
-        stopped: StopReason | None = None
-        stopped_at = math.inf
-        while not server.lost:
-            awaited = [server.descriptor, *([pipe.descriptor] if pipe.is_open else [])]
-            if pipe.descriptor in select.select(awaited, [], [], watcher.rest_seconds)[0]:
-                pipe.read()
-                watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
-                # only the memory estimate is still missing then, unless it is the purpose of the trial
-                if pipe.messages.description is not None and not estimates_all:
-                    watcher.shorten(_ESTIMATE_SECONDS)
-            for message in server.receive(wait_seconds=0):
-                if message.get("exited") == pipe.pid:
-                    return message["exit_code"], stopped
-            if stopped is None and not server.lost:
-                stopped = watcher.poll()
-                cap_log(log_path)
-                if stopped is not None:
-                    end_tree(server.pid, pipe.pid)
-                    stopped_at = time.monotonic()
-            if not pipe.is_open and stopped_at == math.inf and has_ended(pipe.pid):
-                stopped_at = time.monotonic()
-            if time.monotonic() - stopped_at > _SERVER_SECONDS:
-                server.lost = True  # the server does not report that the trial has ended
-            while pipe.phases:  # several if the driver was slower than the trial
-                phase = pipe.phases.pop(0)
+    ) -> Generator[Phase, None, int]:
+        while True:
+            wait([server.connection, *([pipe.receiving] if pipe.is_open else [])], watcher.rest_seconds)
+            phases = pipe.read()
+            watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
+            # only the memory estimate is still missing then, unless it is the purpose of the trial
+            if pipe.messages.description is not None and not estimates_all:
+                watcher.shorten(_ESTIMATE_SECONDS)
+            if (exit_code := server.exit_code(pipe.pid)) is not None:
+                return exit_code
+            cap_log(log_path)
+            if watcher.poll() is not None:
+                watcher.end(pipe.pid)
+                if (exit_code := server.exit_code(pipe.pid, _SERVER_SECONDS)) is not None:
+                    return exit_code
+                raise ServerLostError(server.pid)
+            for phase in phases:  # several if the driver was slower than the trial
                 watcher.enter(phase)
                 yield phase
-        return None, stopped
 
     def close(self) -> None:
         self._stop_server()

@@ -40,7 +40,6 @@ class TrialEnd:
 
     exit_code: int | None  # the exit status; -N for signal N; None if the trial server was lost
     messages: Message
-    stopped: StopReason | None  # why the watcher stopped the trial; None if it did not
     watcher: Watcher
     started_at: float
     seconds: float
@@ -88,7 +87,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         last_host_bytes=watcher.last_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
         outside_pool=outcome is Outcome.DEVICE_OOM and any(map(backend.outside_pool.search, texts)),
-        hung=outcome is Outcome.TIMEOUT and end.stopped is StopReason.HANG,
+        hung=outcome is Outcome.TIMEOUT and end.watcher.stopped is StopReason.HANG,
         server_lost=outcome is Outcome.CRASHED and end.exit_code is None,
     )
     reported = measured or failure
@@ -107,7 +106,7 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         host_peak_bytes=host_peak_bytes or None,
         host_peak_bytes_by_phase=watcher.peak_by_phase,
         driver_peak_bytes=watcher.driver_peak_bytes,
-        conditions=watcher.timed.conditions(),
+        conditions=watcher.conditions(),
         allocator_fallbacks=measured.allocator_fallbacks + len(backend.fallback_lines.findall(end.log)),
         traceback=failure.traceback if failure is not None and outcome is Outcome.ERROR else None,
     )
@@ -119,7 +118,7 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
     messages, last, limit = end.messages, end.watcher.last_bytes, limits.host_bytes
     doing = (messages.phase or Phase.STARTING).label
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
-    if end.stopped is StopReason.HOST_LIMIT:
+    if end.watcher.stopped is StopReason.HOST_LIMIT:
         return Outcome.HOST_OOM, (
             f"ended by the watcher: its processes used {format_bytes(last)}, "
             f"{last / limit - 1:.1%} over the host limit of {format_bytes(limit)}"
@@ -138,9 +137,9 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
     if end.kernel_oom_kills:
         return Outcome.HOST_OOM, f"{how}; processes killed by the kernel's OOM killer: {end.kernel_oom_kills}; {reading}"
-    if end.stopped is StopReason.DEADLINE:
+    if end.watcher.stopped is StopReason.DEADLINE:
         return Outcome.TIMEOUT, f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}"
-    if end.stopped is StopReason.HANG:
+    if end.watcher.stopped is StopReason.HANG:
         pause = format_seconds(end.watcher.pause_seconds)
         return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"
     if host_line is not None:

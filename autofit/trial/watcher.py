@@ -19,7 +19,7 @@ from autofit.machine import gpus, host
 from autofit.machine.host import ProcessMemory
 from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
-from autofit.records.trial import Conditions, TrialSpec
+from autofit.records.trial import Conditions
 
 _TREE_SECONDS = 0.25  # between two listings of the tree; for each, psutil reads every process of the host
 _PSS_SECONDS = 0.25  # shortest time between two readings of PSS far from the limit
@@ -68,6 +68,7 @@ class Watcher:
         with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
             self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = 0.0
+        self.stopped: StopReason | None = None
         self.last_bytes = 0
         self.reserved_bytes = 0  # memory that counts as used in each reading, in addition to that of the tree
         self.rest_seconds = _REST_SECONDS[0]  # seconds until the next poll
@@ -76,7 +77,8 @@ class Watcher:
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = math.inf
         self.read_shared_memory()
-        self.timed = _TimedConditions()
+        self._cores = host.CoreSeconds.read(self._tree)
+        self._timed_cores, self._throttles = host.CoreSeconds(), frozenset[str]()
         self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None  # of the tree on any one GPU, if the GPU's driver reports it
@@ -94,7 +96,7 @@ class Watcher:
     def enter(self, phase: Phase) -> None:
         """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
         self._seconds_by_phase = self.seconds_by_phase
-        self.timed.read(self._tree, is_timed=self.phase.is_timed)
+        self._read_cores()
         ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
         self._read(ended)
 
@@ -107,11 +109,11 @@ class Watcher:
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = [self._root, *self._root.children(recursive=True)]
-                if not has_ended(self._root.pid):  # the descendants of an ended process are no longer listed
+                if self._root.status() != psutil.STATUS_ZOMBIE:  # the descendants of an ended process are not listed
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
-            self.pause_seconds = self.pauses.read(self._tree, now)
-            self.timed.read(self._tree, is_timed=self.phase.is_timed)
+            self.pause_seconds = self.pauses.read(self._tree[1:], now)  # the server only waits meanwhile
+            self._read_cores()
         if now >= self._device_due:
             for gpu, used_before in self._gpus_used_before.items():
                 self._read_device(gpu, used_before)
@@ -130,14 +132,15 @@ class Watcher:
             shortest, longest = _REST_SECONDS
             growing_seconds = (self._limit - self.last_bytes - growth_bytes) / _GROWTH_BYTES_PER_SECOND
             self.rest_seconds = min(longest, max(shortest, growing_seconds))
-        if self.last_bytes > self._limit:
-            return StopReason.HOST_LIMIT
         hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)
-        if hanging_seconds > self._most_idle_seconds:
-            return StopReason.HANG
-        if now >= self._deadline:
-            return StopReason.HANG if hanging_seconds > self._most_idle_seconds / 2 else StopReason.DEADLINE
-        return None
+        is_late = now >= self._deadline
+        if self.last_bytes > self._limit:
+            self.stopped = StopReason.HOST_LIMIT
+        elif hanging_seconds > self._most_idle_seconds / (2 if is_late else 1):
+            self.stopped = StopReason.HANG
+        elif is_late:
+            self.stopped = StopReason.DEADLINE
+        return self.stopped
 
     def _read(self, since: Phase) -> None:
         # The trial server belongs to the tree because it shares the pages of the imported backend. Pages that only the
@@ -170,7 +173,19 @@ class Watcher:
         if tree_used is not None:
             self.driver_peak_bytes = max(self.driver_peak_bytes or 0, tree_used)
         if self.phase.is_timed:
-            self.timed.throttles |= gpus.throttles(device)
+            self._throttles |= gpus.throttles(device)
+
+    def _read_cores(self) -> None:
+        before, self._cores = self._cores, host.CoreSeconds.read(self._tree)
+        if self.phase.is_timed:
+            self._timed_cores = self._timed_cores.plus(before, self._cores)
+
+    def conditions(self) -> Conditions | None:
+        """Return the conditions while the rate was timed, as means over that time; None if it was not timed."""
+        if not self._timed_cores.at:
+            return None
+        other, idle = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores) or (None, None)
+        return Conditions(host.visible_cores(), other, idle, tuple(sorted(self._throttles)))
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
@@ -178,11 +193,11 @@ class Watcher:
         if size:  # otherwise the machine has no /dev/shm
             self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, free)
 
-    def end_known(self) -> None:
-        """Kill the processes of the last listing that still run; if the server is gone, nothing else ends them."""
-        for process in self._tree:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+    def end(self, trial_pid: int) -> None:
+        """Kill the trial's process group and all other processes below the server, and wait until they end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(trial_pid, signal.SIGKILL)
+        end_below(self._root, self._tree[1:])  # if the server is gone, nothing else lists or ends them
 
     def _growth_bytes(self) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
         growth_bytes = 0
@@ -193,101 +208,43 @@ class Watcher:
         return growth_bytes
 
 
-class _TimedConditions:
-    """The conditions while the rate of one trial is timed: other work on the cores, and the GPU's clock."""
-
-    def __init__(self) -> None:
-        self._before: host.CoreSeconds | None = None
-        self._seconds = self._counted_seconds = self._other = self._idle = 0.0
-        self.throttles: frozenset[str] = frozenset()
-
-    def read(self, tree: Sequence[psutil.Process], *, is_timed: bool) -> None:
-        """Read the load of the cores; the time since the last reading counts if `is_timed`."""
-        before, self._before = self._before, host.CoreSeconds.read(tree)
-        if before is not None and is_timed:
-            seconds = self._before.at - before.at
-            self._seconds += seconds
-            if (cores := host.other_and_idle_cores(before, self._before)) is not None:
-                self._counted_seconds += seconds
-                self._other += cores[0] * seconds
-                self._idle += cores[1] * seconds
-
-    def conditions(self) -> Conditions | None:
-        """Return the means so far; None if the rate was not timed."""
-        if not self._seconds:
-            return None
-        counted = self._counted_seconds
-        return Conditions(
-            cores=host.visible_cores(),
-            other_cores=self._other / counted if counted else None,
-            idle_cores=self._idle / counted if counted else None,
-            throttles=tuple(sorted(self.throttles)),
-        )
-
-
 class Pauses:
     """Measures the pauses of one process tree; `longest` is the longest so far, in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0
-        self._readings: dict[int, tuple[float, int]] = {}  # CPU seconds and bytes of each process
-        self._cpu_seconds = 0.0
+        self._cpu_seconds, self._bytes_read = 0.0, 0  # of the tree when the present pause began
         self._began, self._read_at = 0.0, -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
-        bytes_read = 0
-        for process in tree:
-            cpu_before, bytes_before = self._readings.get(process.pid, (0.0, 0))
-            try:
-                times, size = process.cpu_times(), host.bytes_read(process) or 0
-            except psutil.Error:
-                continue
-            cpu = times.user + times.system
-            self._readings[process.pid] = cpu, size
-            self._cpu_seconds += max(0.0, cpu - cpu_before)
-            bytes_read += max(0, size - bytes_before)
-        if self._cpu_seconds >= _IDLE_CPU_SECONDS or bytes_read or now - self._read_at > _GAP_SECONDS:
-            self._began, self._cpu_seconds = now, 0.0
+        cpu_seconds, bytes_read = host.cpu_seconds(tree), host.bytes_read(tree)
+        # an end of a process takes its numbers away, and is progress, too
+        is_idle = abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS and bytes_read == self._bytes_read
+        if not is_idle or now - self._read_at > _GAP_SECONDS:
+            self._began, self._cpu_seconds, self._bytes_read = now, cpu_seconds, bytes_read
         self._read_at = now
         self.longest = max(self.longest, now - self._began)
         return now - self._began
 
 
-class HangDetector:
-    """Learns from finished trials how long a trial may pause before it counts as hung."""
+def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
+    """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished.
 
+    `pauses` has the longest pause of each trial that finished, in seconds, and its batch size.
+    """
     # Data that waits for a network or a lock also pauses, and for longer if batches are larger. Until a first trial has
     # finished, only the deadline ends a hanging trial.
-
-    def __init__(self) -> None:
-        self._pauses: list[tuple[float, int]] = []  # the longest pause of a trial in seconds, and its batch size
-
-    def learn(self, spec: TrialSpec, longest_pause: float) -> None:
-        self._pauses.append((longest_pause, spec.config.batch_size or 1))
-
-    def most_idle_seconds(self, spec: TrialSpec) -> float:
-        """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished."""
-        batch = spec.config.batch_size or 1
-        longest = max((seconds * max(1.0, batch / finished) for seconds, finished in self._pauses), default=math.inf)
-        return max(_LEAST_HANG_SECONDS, _HANG_RATIO * longest)
+    longest = max((seconds * max(1.0, batch_size / finished) for seconds, finished in pauses), default=math.inf)
+    return max(_LEAST_HANG_SECONDS, _HANG_RATIO * longest)
 
 
-def has_ended(pid: int) -> bool:
-    """Return whether a process has ended, even if it is not reaped yet."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def end_tree(server_pid: int, trial_pid: int) -> None:
-    """Kill a trial's process group and all other descendants of the server, and wait until they end."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(trial_pid, signal.SIGKILL)
+def end_below(server: psutil.Process, known: Sequence[psutil.Process] = ()) -> None:
+    """Kill all descendants of a server, and those of an earlier listing, and wait until they end."""
+    below = set(known)
     with contextlib.suppress(psutil.NoSuchProcess):
-        descendants = psutil.Process(server_pid).children(recursive=True)
-        for process in descendants:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(descendants, timeout=_END_SECONDS)
+        below.update(server.children(recursive=True))
+    for process in below:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(below, timeout=_END_SECONDS)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
+from functools import reduce
+from multiprocessing.connection import Connection
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,7 +16,7 @@ from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Measurement, TrialSpec
 
-READ_BYTES = 64 * 1024  # largest single read from a pipe or a socket
+_READ_BYTES = 64 * 1024  # the size of a pipe on Linux
 
 
 @dataclass(frozen=True)
@@ -84,36 +87,25 @@ def encode(message: Message) -> bytes:
 class TrialPipe:
     """The driver's end of one trial's pipe."""
 
-    def __init__(self, pid: int, descriptor: int) -> None:
-        self.pid, self.descriptor = pid, descriptor
+    def __init__(self, pid: int, receiving: Connection) -> None:
+        self.pid, self.receiving = pid, receiving
         self.messages = Message()
-        self.phases: list[Phase] = []  # in the order in which the trial entered them
         self.is_open = True
         self._rest = b""
+        os.set_blocking(receiving.fileno(), False)
 
-    def read(self) -> bool:
-        """Read the messages that have arrived; return False if there was nothing to read."""
-        try:
-            data = os.read(self.descriptor, READ_BYTES)
-        except BlockingIOError:
-            return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
+    def read(self) -> list[Phase]:
+        """Read the messages that have arrived; return the phases among them, in order."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.receiving.fileno(), _READ_BYTES):
+                self._rest += data
+            self.is_open = False
+        *lines, self._rest = self._rest.split(b"\n")
         try:
             arrived = [MESSAGES.validate_json(line) for line in lines]
         except ValidationError as error:
             first = error.errors()[0]
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise TrialProcessError(f"a trial's process sent a message that cannot be read: {problem}") from None
-        for message in arrived:
-            if message.phase is not None:
-                self.phases.append(message.phase)
-            self.messages = self.messages.then(message)
-        self.is_open = bool(data)
-        return self.is_open
-
-    def finish(self) -> None:
-        try:
-            while self.read():
-                pass
-        finally:
-            os.close(self.descriptor)
+        self.messages = reduce(Message.then, arrived, self.messages)
+        return [message.phase for message in arrived if message.phase is not None]
