@@ -22,22 +22,19 @@ _PERMISSIONS = 0o666  # each user of the machine may lock the same file
 _NOTE_CHARACTERS = 200  # read of a holder's note, because another user's program may have written it
 
 
-class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
+class DeviceLock(contextlib.ExitStack):
     """The locks of all devices of a placement; as a context manager, it releases them at the end of the block.
 
     `purpose` says what the holder measures; processes that wait show it.
     """
 
     def __init__(self, placement: Placement, purpose: str) -> None:
+        super().__init__()
         # every process locks in the same order; all logical devices of the CPU have one lock
         names = sorted(gpu.uuid for gpu in placement.gpus) or ["cpu"]
         self._paths = [Path(tempfile.gettempdir()) / f"autofit-{name}.lock" for name in names]
         self._device, self._purpose = placement.name, purpose
         self._awaited = self._paths[0]
-        self._files: list[int] = []
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
 
     def acquire(self) -> bool:
         """Acquire all locks without waiting. If one is held, acquire none; return False. Without locking, return True."""
@@ -45,12 +42,13 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
         for path in self._paths:
             if (file := _opened(path)) is None:
                 continue
-            self._files.append(file)
+            # The files stay: a process that has just opened one that its holder then removes would lock what nobody finds.
+            self.callback(os.close, file)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._awaited = path
-                self.release()
+                self.close()
                 return False
             except OSError:  # a file system without locks
                 continue
@@ -73,19 +71,14 @@ class DeviceLock(contextlib.AbstractContextManager["DeviceLock"]):
             "make both measurements wrong. Wait for it (--wait, the default), end it, or choose another device"
         )
 
-    def release(self) -> None:
-        # The files stay: a process that has just opened a file that its holder then removes would lock what nobody finds.
-        while self._files:
-            os.close(self._files.pop())
-
 
 def _opened(path: Path) -> int | None:
-    """Open a lock file, creating it if it does not exist, and return its descriptor; None if that is not allowed."""
-    # In a folder with the sticky bit, O_CREAT may be refused for a file of another user that exists (sysctl
-    # fs.protected_regular), so it comes second. If another process creates the file in between, the third opens it.
+    # Returns None if that is not allowed. In a folder with the sticky bit, O_CREAT may be refused for a file of another
+    # user that exists (sysctl fs.protected_regular), so it comes second. If another process creates the file in between,
+    # the third opens it.
     for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR):
         with contextlib.suppress(OSError):
-            file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _PERMISSIONS)
+            file = os.open(path, flags | os.O_NOFOLLOW, _PERMISSIONS)
             if flags & os.O_CREAT:
                 os.fchmod(file, _PERMISSIONS)
             return file

@@ -63,7 +63,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
 
 
 def _unusable_gpu() -> str | None:
-    """Return why a GPU that is present and not hidden cannot be used; None if there is no such GPU."""
+    # why a GPU that is present and not hidden cannot be used; None if there is no such GPU
     devices, visible = survey(), os.environ.get(_VISIBLE)
     unread = [device for device in devices if device.problem]
     if unread:
@@ -96,7 +96,8 @@ def require_free(device: Device) -> None:
 
 
 def _is_framework_on_gpu() -> bool:
-    """Return whether an imported framework reports memory on a GPU; imports and initializes nothing."""
+    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing.
+    #
     # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
     # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
     for module, is_on_gpu in _FRAMEWORKS.items():
@@ -195,7 +196,7 @@ def opened() -> Iterator[None]:
 
 
 def _handles() -> Iterator[Any]:
-    """Yield the handle of each device that CUDA can use, or the driver's error; for a GPU in MIG slices, the slices."""
+    # the handle of each device that CUDA can use, or the driver's error; for a GPU in MIG slices, the slices
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -232,7 +233,7 @@ def _of(device: Device, query: Callable[[Any], Reading]) -> Reading | None:
 
 
 def _processes(handle: Any) -> dict[int, int]:
-    """Return the bytes that each process holds for computing or drawing, by pid."""
+    # for computing or drawing
     held: dict[int, int] = {}
     for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
         for process in _reading(query, handle) or ():

@@ -8,15 +8,17 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psutil
 
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import BUSY_SHARE, Conditions
+
+Read = TypeVar("Read")
 
 _SHARED_MEMORY = "/dev/shm"
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -130,22 +132,18 @@ class ProcessMemory:
             return cls(getattr(memory, "pss", memory.uss), 0, 0, 0, memory.rss, 0, memory.rss)
 
 
-def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+def of_living(processes: Iterable[psutil.Process], query: Callable[[psutil.Process], Read]) -> list[Read]:
+    """Return the answers to a query about processes, without those that have ended or that the system does not count."""
+    answers = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error, AttributeError):
+            answers.append(query(process))
+    return answers
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the CPU time that processes have used, with that of their children that have ended, in seconds."""
-    total = 0.0
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            total += sum(process.cpu_times()[:4])  # user, system, and both of the children
-    return total
-
-
-def bytes_read(processes: Sequence[psutil.Process]) -> int:
-    """Return the bytes that processes have read from storage, not from the page cache, as far as they are known."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(psutil.Error, AttributeError):  # AttributeError: a system that does not count them
-            total += process.io_counters().read_bytes
-    return total
+    return sum(of_living(processes, lambda process: sum(process.cpu_times()[:4])))  # user, system, and both of the children
 
 
 def process_name(pid: int) -> str:
@@ -157,7 +155,7 @@ def process_name(pid: int) -> str:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """Return the folders of this process's cgroups with this controller and of their parents, for cgroups v1 and v2."""
+    # the folders of this process's cgroups with this controller and of their parents, for cgroups v1 and v2
     groups = []
     for line in _read_lines(_OWN_CGROUPS):
         _, controllers, path = line.split(":", 2)
@@ -170,7 +168,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:
-    """Return the sizes, in bytes by name, from a file of /proc/PID with lines such as `Rss:  12 kB`."""
+    # from a file of /proc/PID with lines such as `Rss:  12 kB`
     lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
     return {words[0][:-1]: int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"] and len(words) == 3}
 

@@ -50,10 +50,8 @@ class TuneFolder:
         try:
             yield
         except OSError as error:
-            if self.path.is_dir():
-                problem = f"is not writable: {error.strerror or error}"
-            else:
-                problem = "was removed while it was in use"
+            is_left = self.path.is_dir()
+            problem = f"is not writable: {error.strerror or error}" if is_left else "was removed while it was in use"
             raise TrialProcessError(
                 f"the folder for temporary files, {self.path}, {problem}. Free some space there, or set TMPDIR to another "
                 "folder, and run this again; finished trials are kept"

@@ -23,7 +23,7 @@ from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.server import ServerConnection, ServerLostError
-from autofit.trial.watcher import StopReason, Watcher, hang_seconds
+from autofit.trial.watcher import Watcher, hang_seconds
 from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import UNCONNECTED, saved_user_error
 from autofit.workload.workload import Workload
@@ -33,7 +33,6 @@ _ESTIMATE_SECONDS = 60.0  # limit for the memory estimate after the description:
 _GPU_SLACK_BYTES = 256 * 2**20  # a GPU's free memory may fall by this much: displays, other contexts
 _GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
 _GPU_POLL_SECONDS = 0.1
-_TIMEOUTS = StopReason.DEADLINE, StopReason.HANG
 
 
 class Launcher(Protocol):
@@ -135,7 +134,7 @@ class ProcessLauncher:
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._pauses.append((watcher.pauses.longest, batch_size))
-        if messages.failure is None and (watcher.stopped in _TIMEOUTS or exit_code == UNCONNECTED):
+        if messages.failure is None and (watcher.stopped or exit_code == UNCONNECTED):
             # the user's code may have failed before the trial hung or lost its connection
             messages = replace(messages, failure=saved_user_error(self._folder.path))
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
@@ -182,22 +181,19 @@ class ProcessLauncher:
 def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set, as in `device`."""
     # an OOM that other processes cause would say nothing about a config
-    began: float | None = None
-    wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
-    while (used_bytes := gpus.used_bytes(device, ())[0]) is not None:
-        free_bytes = device.total_bytes - used_bytes
-        if free_bytes >= wanted_bytes:
-            return
-        if began is None:
-            began = time.monotonic()
+    wanted_bytes, waited_seconds = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES), 0.0
+    while (used_bytes := gpus.used_bytes(device, ())[0]) is not None and device.total_bytes - used_bytes < wanted_bytes:
+        if not waited_seconds:
             yield Phase.WAITING_FOR_GPU
-        if time.monotonic() - began > _GPU_SECONDS:
+        if waited_seconds > _GPU_SECONDS:
+            free, wanted = format_bytes(device.total_bytes - used_bytes), format_bytes(wanted_bytes)
             raise TrialProcessError(
-                f"other processes took memory of {device.name} during the tune: {format_bytes(free_bytes)} is free, "
-                f"{format_bytes(wanted_bytes)} is needed ({gpus.holders(device) or 'the driver does not name them'}). "
+                f"other processes took memory of {device.name} during the tune: {free} is free, {wanted} is needed "
+                f"({gpus.holders(device) or 'the driver does not name them'}). "
                 "End those processes and run this again; finished trials are kept"
             )
         time.sleep(_GPU_POLL_SECONDS)
+        waited_seconds += _GPU_POLL_SECONDS
 
 
 def run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:

@@ -165,7 +165,7 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, rea
 
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
-    """Return the last line that matches, without the logger's prefix; None if no line matches."""
+    # without the logger's prefix
     matches = [match for line in log.splitlines() if (match := pattern.search(line))]
     start = matches[-1].start("report" if "report" in pattern.groupindex else 0) if matches else 0
     return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None

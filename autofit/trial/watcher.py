@@ -152,15 +152,13 @@ class Watcher:
         # PSS is assumed to have been higher by the difference between its highest and its present RSS. They count for
         # `since`, the phase at the last reading, which may have ended.
         total, unseen, files_in_part, files = self.reserved_bytes, 0, 0, 0
-        for process in self._tree:
-            with contextlib.suppress(psutil.Error):
-                memory = ProcessMemory.of(process)
-                total += memory.proportional - (memory.written if process is self._root else 0)
-                files_in_part += memory.proportional_files
-                files += memory.resident_files if process is self._root else memory.own_files
-                before, self._memory[process.pid] = self._memory.get(process.pid), memory
-                if before is None or memory.highest_resident > before.highest_resident:
-                    unseen += max(0, memory.highest_resident - memory.resident)
+        for pid, memory in host.of_living(self._tree, lambda process: (process.pid, ProcessMemory.of(process))):
+            total += memory.proportional - (memory.written if pid == self._root.pid else 0)
+            files_in_part += memory.proportional_files
+            files += memory.resident_files if pid == self._root.pid else memory.own_files
+            before, self._memory[pid] = self._memory.get(pid), memory
+            if before is None or memory.highest_resident > before.highest_resident:
+                unseen += max(0, memory.highest_resident - memory.resident)
         total += max(0, files - files_in_part)
         self.last_bytes = total + unseen
         for phase, size in ((since, total + unseen), (self.phase, total)):
@@ -200,12 +198,9 @@ class Watcher:
         end_below(self._root, self._tree[1:])  # if the server is gone, nothing else lists or ends them
 
     def _growth_bytes(self) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
-        growth_bytes = 0
-        for process in self._tree:
-            with contextlib.suppress(psutil.Error):
-                known = self._memory.get(process.pid)
-                growth_bytes += max(0, process.memory_info().rss - (0 if known is None else known.resident))
-        return growth_bytes
+        known = {pid: memory.resident for pid, memory in self._memory.items()}
+        resident = host.of_living(self._tree, lambda process: (process.pid, process.memory_info().rss))
+        return sum(max(0, size - known.get(pid, 0)) for pid, size in resident)
 
 
 class Pauses:
@@ -218,7 +213,8 @@ class Pauses:
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
-        cpu_seconds, bytes_read = host.cpu_seconds(tree), host.bytes_read(tree)
+        cpu_seconds = host.cpu_seconds(tree)
+        bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))  # not from the page cache
         # an end of a process takes its numbers away, and is progress, too
         is_idle = abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS and bytes_read == self._bytes_read
         if not is_idle or now - self._read_at > _GAP_SECONDS:
@@ -244,7 +240,5 @@ def end_below(server: psutil.Process, known: Sequence[psutil.Process] = ()) -> N
     below = set(known)
     with contextlib.suppress(psutil.NoSuchProcess):
         below.update(server.children(recursive=True))
-    for process in below:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    host.of_living(below, psutil.Process.kill)
     psutil.wait_procs(below, timeout=_END_SECONDS)

@@ -29,75 +29,74 @@ RAN = Measurement(
 
 def ending(**evidence):
     sent = {"phase": Phase.TRAINING, "measurement": None, "failure": None}
-    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "least_shared_memory_bytes": math.inf}
-    rest = {"exit_code": 0, "stopped": None, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
+    read = {
+        "last_bytes": GIB,
+        "peak_bytes": GIB,
+        "pause_seconds": 0.0,
+        "least_shared_memory_bytes": math.inf,
+        "stopped": None,
+    }
+    rest = {"exit_code": 0, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
     for known in (sent, read, rest):
         known |= {name: evidence.pop(name) for name in known if name in evidence}
-    others = {"peak_by_phase": {}, "seconds_by_phase": {}, "driver_peak_bytes": None}
-    watcher = SimpleNamespace(**read, **others, timed=SimpleNamespace(conditions=lambda: None))
+    others = {"peak_by_phase": {}, "seconds_by_phase": {}, "driver_peak_bytes": None, "conditions": lambda: None}
+    watcher = SimpleNamespace(**read, **others)
     return TrialEnd(messages=Message(**sent), watcher=watcher, **rest, **evidence)
+
+
+def failed(kind, reason="x", traceback=None):
+    return {"exit_code": 1, "failure": Failure(kind, reason, traceback)}
+
+
+def died(number, **evidence):
+    return {"exit_code": -number, **evidence}
+
+
+LIMIT, DEADLINE, HANG = (
+    {"exit_code": -signal.SIGKILL, "stopped": why} for why in (StopReason.HOST_LIMIT, StopReason.DEADLINE, StopReason.HANG)
+)
+SHM_FULL, SHM_FREE = {"least_shared_memory_bytes": 4096}, {"least_shared_memory_bytes": GIB}
+BUS_ERROR = "a worker process (pid 7) is killed by signal: Bus error"
+BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
 
 
 @pytest.mark.parametrize(
     ("evidence", "outcome", "reason"),
     [
         ({"measurement": RAN}, Outcome.OK, "finished"),
-        ({"measurement": RAN, "exit_code": -11}, Outcome.OK, "finished"),
+        ({"measurement": RAN, **died(signal.SIGSEGV)}, Outcome.OK, "finished"),
         ({"measurement": replace(RAN, device_peak_bytes=2 * GIB)}, Outcome.DEVICE_OOM, "over the device limit"),
+        (failed(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM"), Outcome.DEVICE_OOM, "OOM"),
+        (failed(FailureKind.HOST_OOM, "MemoryError: 2 TiB"), Outcome.HOST_OOM, "MemoryError"),
+        (failed(FailureKind.ERROR, "ValueError: x", "T"), Outcome.ERROR, "ValueError"),
         (
-            {"exit_code": 1, "failure": Failure(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM")},
-            Outcome.DEVICE_OOM,
-            "OOM",
-        ),
-        ({"exit_code": 1, "failure": Failure(FailureKind.HOST_OOM, "MemoryError: 2 TiB")}, Outcome.HOST_OOM, "MemoryError"),
-        ({"exit_code": 1, "failure": Failure(FailureKind.ERROR, "ValueError: x", "T")}, Outcome.ERROR, "ValueError"),
-        (
-            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "x", NO_SPACE), "least_shared_memory_bytes": 4096},
+            {**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FULL},
             Outcome.HOST_OOM,
-            "the code failed (No space left on device) with /dev/shm full",
+            "(No space left on device) with /dev/shm full",
         ),
+        ({**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FREE}, Outcome.ERROR, "x"),
+        (failed(FailureKind.WORKER_DIED, BUS_ERROR), Outcome.HOST_OOM, "--shm-size"),
+        (failed(FailureKind.WORKER_DIED, "a worker died"), Outcome.CRASHED, "a worker died while training"),
         (
-            {"exit_code": 1, "failure": Failure(FailureKind.ERROR, "x", NO_SPACE), "least_shared_memory_bytes": GIB},
-            Outcome.ERROR,
-            "x",
-        ),
-        (
-            {"exit_code": -signal.SIGSEGV, "log": TF_OOM},
-            Outcome.DEVICE_OOM,
-            "died by SIGSEGV after the allocator wrote: OOM",
-        ),
-        ({"exit_code": -signal.SIGABRT, "log": TF_OOM}, Outcome.DEVICE_OOM, "died by SIGABRT"),
-        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 4096}, Outcome.HOST_OOM, "with /dev/shm full"),
-        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": GIB}, Outcome.CRASHED, "died by SIGBUS"),
-        ({"exit_code": -signal.SIGBUS, "least_shared_memory_bytes": 0}, Outcome.HOST_OOM, "with /dev/shm full"),
-        ({"exit_code": -signal.SIGBUS}, Outcome.CRASHED, "died by SIGBUS"),
-        (
-            {"exit_code": -signal.SIGKILL, "log": TF_OOM, "stopped": StopReason.DEADLINE},
-            Outcome.DEVICE_OOM,
-            "allocator wrote",
-        ),
-        ({"exit_code": -signal.SIGSEGV, "log": SLOW_ZONE}, Outcome.CRASHED, "died by SIGSEGV while training"),
-        ({"exit_code": -signal.SIGSEGV}, Outcome.CRASHED, "died by SIGSEGV"),
-        ({"exit_code": -signal.SIGABRT, "log": "terminate: what(): std::bad_alloc\n"}, Outcome.HOST_OOM, "std::bad_alloc"),
-        (
-            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HOST_LIMIT, "last_bytes": int(4.1 * GIB)},
+            {**failed(FailureKind.WORKER_DIED, "a worker died"), "kernel_oom_kills": 1},
             Outcome.HOST_OOM,
-            "2.5% over",
+            "25% of the host limit",
         ),
-        ({"exit_code": -signal.SIGKILL, "last_bytes": int(3.8 * GIB)}, Outcome.HOST_OOM, "95% of the host limit"),
-        ({"exit_code": -signal.SIGKILL, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "OOM killer: 1"),
-        ({"exit_code": -signal.SIGKILL}, Outcome.CRASHED, "died by SIGKILL"),
-        (
-            {"exit_code": -signal.SIGKILL, "stopped": StopReason.DEADLINE},
-            Outcome.TIMEOUT,
-            "at its deadline after 5.0 s, while training",
-        ),
-        (
-            {"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "pause_seconds": 15.0},
-            Outcome.TIMEOUT,
-            "hung: its processes were idle for 15 s while training",
-        ),
-        ({"exit_code": -signal.SIGKILL, "stopped": StopReason.HANG, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
+        (died(signal.SIGSEGV, log=TF_OOM), Outcome.DEVICE_OOM, "died by SIGSEGV after the allocator wrote: OOM"),
+        (died(signal.SIGABRT, log=TF_OOM), Outcome.DEVICE_OOM, "died by SIGABRT"),
+        (died(signal.SIGBUS, **SHM_FULL), Outcome.HOST_OOM, "with /dev/shm full"),
+        (died(signal.SIGBUS, **SHM_FREE), Outcome.CRASHED, "died by SIGBUS"),
+        (died(signal.SIGBUS), Outcome.CRASHED, "died by SIGBUS"),  # a machine without /dev/shm
+        (died(signal.SIGSEGV, log=SLOW_ZONE), Outcome.CRASHED, "died by SIGSEGV while training"),
+        (died(signal.SIGABRT, log=BAD_ALLOC), Outcome.HOST_OOM, "std::bad_alloc"),
+        (died(signal.SIGKILL, last_bytes=int(3.8 * GIB)), Outcome.HOST_OOM, "95% of the host limit"),
+        (died(signal.SIGKILL, kernel_oom_kills=1), Outcome.HOST_OOM, "OOM killer: 1"),
+        (died(signal.SIGKILL), Outcome.CRASHED, "died by SIGKILL"),
+        ({**LIMIT, "last_bytes": int(4.1 * GIB)}, Outcome.HOST_OOM, "2.5% over"),
+        (DEADLINE, Outcome.TIMEOUT, "at its deadline after 5.0 s, while training"),
+        ({**DEADLINE, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
+        ({**HANG, "pause_seconds": 15.0}, Outcome.TIMEOUT, "hung: its processes were idle for 15 s while training"),
+        ({**HANG, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({"exit_code": 3}, Outcome.CRASHED, "exited with status 3"),
         ({"exit_code": None, "phase": None}, Outcome.CRASHED, "lost together with the trial server while starting"),
     ],
@@ -130,15 +129,6 @@ def test_signs_of_the_slow_zone_are_counted():
     assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)
 
 
-def test_of_a_long_log_the_beginning_and_the_end_are_read(tmp_path):
-    log = tmp_path / "trial.log"
-    log.write_bytes(b"first\n" + b"chatter\n" * 2**20 + b"last\n")
-    text = outcome.read_log(log)
-    assert (text.startswith("first\n"), text.endswith("last\n"), len(text) < 2**22) == (True, True, True)
-    log.write_bytes(b"first\nlast\n")
-    assert outcome.read_log(log) == "first\nlast\n"
-
-
 def test_a_chatty_trial_does_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(outcome, "_MOST_LOG_BYTES", 2**20)
     log = tmp_path / "trial.log"
@@ -146,16 +136,9 @@ def test_a_chatty_trial_does_not_fill_the_disk(tmp_path, monkeypatch):
         chatty.write(b"first\n" + b"chatter\n" * 2**18)
         outcome.cap_log(log)
         assert log.stat().st_size < 2**19
-        chatty.write(b"last\n")
-    assert outcome.read_log(log).startswith("first\n")
-    assert outcome.read_log(log).endswith("last\n")
-
-
-def test_a_worker_that_met_a_full_shared_memory_is_out_of_memory():
-    failure = Failure(FailureKind.WORKER_DIED, "a worker process (pid 7) is killed by signal: Bus error")
-    measurement = classify(ending(exit_code=1, failure=failure), LIMITS, backends.current(), on_cpu=True)
-    assert measurement.outcome is Outcome.HOST_OOM
-    assert "--shm-size" in measurement.evidence.reason
+        chatty.write(b"chatter\n" * 2**20 + b"last\n")
+    text = outcome.read_log(log)  # of a long log, its beginning and its end
+    assert (text.startswith("first\n"), text.endswith("last\n"), len(text) < 2**22) == (True, True, True)
 
 
 def test_what_the_driver_counts_beside_the_pool_does_not_make_a_training_that_ran_an_oom():

@@ -1,5 +1,6 @@
 """What crosses the process wall comes out as it went in."""
 
+import multiprocessing
 import os
 
 import pytest
@@ -40,29 +41,22 @@ def test_a_task_comes_out_as_it_went_in():
 
 @pytest.fixture
 def pipe():
-    receiving, sending = os.pipe()
-    os.set_blocking(receiving, False)
-    yield TrialPipe(1, receiving), sending
-    for descriptor in (receiving, sending):
-        os.close(descriptor)
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    with receiving, sending:
+        yield TrialPipe(1, receiving), sending.fileno()
 
 
-def test_a_pipe_keeps_the_latest_phase_and_what_else_came(pipe):
+def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came(pipe):
     trial, sending = pipe
-    for message in MESSAGES_SENT:
+    phases = [Phase.BUILDING, Phase.ESTIMATING, Phase.ESTIMATING, Phase.VALIDATION]
+    for message in [*MESSAGES_SENT, *(Message(phase=phase) for phase in phases)]:
         os.write(sending, encode(message))
-    os.write(sending, encode(Message(phase=Phase.VALIDATION))[:10])  # the rest of the line has not arrived
-    trial.read()
+    os.write(sending, encode(Message(phase=Phase.BUILDING))[:10])  # the rest of the line has not arrived
+    assert trial.read() == [Phase.TRAINING, *phases]
     failure = MESSAGES_SENT[3].failure
-    assert trial.messages == Message(Phase.TRAINING, DESCRIPTION, tuple(WALK), "no", MEASURED, failure)
-
-
-def test_phases_that_arrive_together_are_all_kept_in_order(pipe):
-    trial, sending = pipe
-    phases = [Phase.BUILDING, Phase.ESTIMATING, Phase.ESTIMATING, Phase.TRAINING, Phase.VALIDATION]
-    os.write(sending, b"".join(encode(Message(phase=phase)) for phase in phases))
-    trial.read()
-    assert trial.phases == phases
+    assert trial.messages == Message(Phase.VALIDATION, DESCRIPTION, tuple(WALK), "no", MEASURED, failure)
+    assert trial.is_open
+    assert trial.read() == []
 
 
 @pytest.mark.parametrize(
