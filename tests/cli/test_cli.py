@@ -206,7 +206,7 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tuned,
         stopped.callback(waiting.communicate)
         stopped.callback(waiting.kill)
         assert f"pid {os.getpid()}" in waiting.stdout.readline()
-        theirs.release()
+        theirs.close()
         assert waiting.stdout.readline().startswith("waited ")
         waiting.send_signal(signal.SIGINT)
         waiting.communicate(timeout=100)

@@ -48,7 +48,7 @@ def test_only_one_holds_the_lock_until_it_is_released(folder):
         assert first.acquire()
         assert not second.acquire()
         assert "a, since " in second.holder()
-        first.release()
+        first.close()
         assert second.acquire()
     assert [file.name for file in folder.iterdir()] == ["autofit-cpu.lock"]
 

@@ -66,6 +66,6 @@ def test_the_machine_is_detected_again_after_waiting(detections, monkeypatch):
     answers = iter([None, "stored meanwhile"])
     with DeviceLock(Placement.on(GPU), "another") as lock:
         assert lock.acquire()
-        monkeypatch.setattr(session, "_wait_for", lambda *_: lock.release())
+        monkeypatch.setattr(session, "_wait_for", lambda *_: lock.close())
         assert run(lambda request, emit: next(answers)) == "stored meanwhile"
     assert len(detections) == 2

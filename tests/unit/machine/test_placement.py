@@ -74,7 +74,7 @@ def test_all_devices_are_locked_or_none():
         assert "another" in lock.holder()
         with DeviceLock(Placement.on(FAST), "a third") as free:
             assert free.acquire()  # it is not kept meanwhile
-        taken.release()
+        taken.close()
         assert lock.acquire()
         assert not DeviceLock(Placement.on(FAST), "late").acquire()
     assert DeviceLock(Placement.on(FAST), "later").acquire()

@@ -27,21 +27,17 @@ RAN = Measurement(
 )
 
 
+SHM_NONE, SHM_FULL, SHM_FREE = ({"least_shared_memory_bytes": size} for size in (math.inf, 4096, GIB))
+
+
 def ending(**evidence):
     sent = {"phase": Phase.TRAINING, "measurement": None, "failure": None}
-    read = {
-        "last_bytes": GIB,
-        "peak_bytes": GIB,
-        "pause_seconds": 0.0,
-        "least_shared_memory_bytes": math.inf,
-        "stopped": None,
-    }
+    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "stopped": None, **SHM_NONE}
     rest = {"exit_code": 0, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
     for known in (sent, read, rest):
         known |= {name: evidence.pop(name) for name in known if name in evidence}
     others = {"peak_by_phase": {}, "seconds_by_phase": {}, "driver_peak_bytes": None, "conditions": lambda: None}
-    watcher = SimpleNamespace(**read, **others)
-    return TrialEnd(messages=Message(**sent), watcher=watcher, **rest, **evidence)
+    return TrialEnd(messages=Message(**sent), watcher=SimpleNamespace(**read, **others), **rest, **evidence)
 
 
 def failed(kind, reason="x", traceback=None):
@@ -55,7 +51,7 @@ def died(number, **evidence):
 LIMIT, DEADLINE, HANG = (
     {"exit_code": -signal.SIGKILL, "stopped": why} for why in (StopReason.HOST_LIMIT, StopReason.DEADLINE, StopReason.HANG)
 )
-SHM_FULL, SHM_FREE = {"least_shared_memory_bytes": 4096}, {"least_shared_memory_bytes": GIB}
+WORKER_DIED = failed(FailureKind.WORKER_DIED, "a worker died")
 BUS_ERROR = "a worker process (pid 7) is killed by signal: Bus error"
 BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
 
@@ -69,19 +65,11 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
         (failed(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM"), Outcome.DEVICE_OOM, "OOM"),
         (failed(FailureKind.HOST_OOM, "MemoryError: 2 TiB"), Outcome.HOST_OOM, "MemoryError"),
         (failed(FailureKind.ERROR, "ValueError: x", "T"), Outcome.ERROR, "ValueError"),
-        (
-            {**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FULL},
-            Outcome.HOST_OOM,
-            "(No space left on device) with /dev/shm full",
-        ),
+        ({**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FULL}, Outcome.HOST_OOM, "device) with /dev/shm full"),
         ({**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FREE}, Outcome.ERROR, "x"),
         (failed(FailureKind.WORKER_DIED, BUS_ERROR), Outcome.HOST_OOM, "--shm-size"),
-        (failed(FailureKind.WORKER_DIED, "a worker died"), Outcome.CRASHED, "a worker died while training"),
-        (
-            {**failed(FailureKind.WORKER_DIED, "a worker died"), "kernel_oom_kills": 1},
-            Outcome.HOST_OOM,
-            "25% of the host limit",
-        ),
+        (WORKER_DIED, Outcome.CRASHED, "a worker died while training"),
+        ({**WORKER_DIED, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "25% of the host limit"),
         (died(signal.SIGSEGV, log=TF_OOM), Outcome.DEVICE_OOM, "died by SIGSEGV after the allocator wrote: OOM"),
         (died(signal.SIGABRT, log=TF_OOM), Outcome.DEVICE_OOM, "died by SIGABRT"),
         (died(signal.SIGBUS, **SHM_FULL), Outcome.HOST_OOM, "with /dev/shm full"),
