@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from autofit.machine import host
+from autofit.records.states import Phase
 from autofit.records.trial import Conditions
-from autofit.trial import watcher
+from autofit.trial.watcher import Watcher
 
 SECONDS = 1.0
 
@@ -50,13 +51,13 @@ def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     assert host.other_and_idle_cores(before, before) is None
 
 
-def test_work_beside_idle_cores_may_be_left_out(monkeypatch):
+@pytest.mark.parametrize(("other", "idle", "is_disturbed"), [(0.1, 0.0, False), (1.0, 2.0, False), (3.5, 0.5, True)])
+def test_work_beside_idle_cores_may_be_left_out(monkeypatch, other, idle, is_disturbed):
     monkeypatch.setattr(host, "visible_cores", lambda: 4)
-    monkeypatch.setattr(host, "other_and_idle_cores", lambda before, after: (1.0, 2.0))
-    assert host.other_work().startswith("other work uses 1.0 of 4 cores")
-    assert host.other_work(beside_idle_cores=False) is None
-    monkeypatch.setattr(host, "other_and_idle_cores", lambda before, after: (3.5, 0.5))
-    assert host.other_work(beside_idle_cores=False).startswith("other work uses 3.5 of 4 cores")
+    monkeypatch.setattr(host, "other_and_idle_cores", lambda before, after: (other, idle))
+    assert Conditions(4, other, idle).is_disturbed is is_disturbed
+    assert (host.other_work(beside_idle_cores=False) is not None) is is_disturbed
+    assert (host.other_work() is not None) is (other >= 1)
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.0])  # zeros, and counts that stand still
@@ -65,15 +66,7 @@ def test_a_kernel_that_counts_nothing_does_not_show_other_work(monkeypatch, fact
     monkeypatch.setattr(host.psutil, "cpu_times", lambda percpu: still)
     assert cores_between([]) == [None]
     assert host.other_work() is None
-    timed = watcher._TimedConditions()
-    for _ in range(2):
-        timed.read([], is_timed=True)
-    assert (timed.conditions().other_cores, timed.conditions().is_disturbed) == (None, False)
-
-
-@pytest.mark.parametrize(
-    ("other", "idle", "is_disturbed"),
-    [(0.05, 0.0, False), (0.5, 0.1, True), (0.5, 1.2, False), (None, None, False), (1.0, None, False)],
-)
-def test_other_work_disturbs_if_no_core_is_idle(other, idle, is_disturbed):
-    assert Conditions(2, other, idle).is_disturbed is is_disturbed
+    watcher = Watcher(os.getpid(), 2**40, 60.0)
+    watcher.enter(Phase.TRAINING)
+    watcher.enter(Phase.VALIDATION)
+    assert (watcher.conditions().other_cores, watcher.conditions().is_disturbed) == (None, False)

@@ -1,4 +1,4 @@
-"""No process outlives its driver, however the driver ends."""
+"""No process and no file outlives its driver, however the driver or its server ends."""
 
 import contextlib
 import functools
@@ -27,6 +27,7 @@ from tests.fakes import drain
 
 pytestmark = pytest.mark.slow
 
+INLINE = FitConfig(8, 1, 10, False)
 DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
@@ -43,30 +44,30 @@ for phase in launcher.run(spec):
 """
 
 
-@pytest.fixture
-def driver(request):
-    """A driver in mid-trial, its pool of three worker processes alive; yields it and everything below it."""
-    root, launch = str(Path(__file__).resolve().parents[2]), getattr(request, "param", "fork")
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER.format(root=root, launch=launch)], stdout=subprocess.PIPE, text=True
-    )
-    for line in process.stdout:
-        if line.strip() == "input_alone":
-            break
-    below = wait_for(lambda: (found := psutil.Process(process.pid).children(recursive=True)) and len(found) >= 5 and found)
-    yield process, below
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    for one in below:
-        if alive(one):
-            one.kill()
+def usual():
+    return ProcessLauncher(Workload(w.build_model, w.Cases), None)
+
+
+@contextlib.contextmanager
+def driver_of(launch):
+    """A driver with a server and a trial; all are ended at the end."""
+    program = DRIVER.format(root=str(Path(__file__).resolve().parents[2]), launch=launch)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        server = wait_for(lambda: next(filter(is_server, psutil.Process(process.pid).children()), None))
+        try:
+            yield process, server, Path(next(argument for argument in server.cmdline() if "autofit-tune-" in argument))
+        finally:
+            left = [server, *children(server)]
+            process.kill()
+            for one in left:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
 
 
 @pytest.fixture(scope="module")
 def living():
     """A launcher whose server starts anew where a test has ended it."""
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
+    with usual() as launcher:
         yield launcher
 
 
@@ -78,13 +79,11 @@ def launcher(living):
     return living
 
 
-def begun(launcher, config):
-    """A trial that hangs in its data, alone in the input pipeline."""
-    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), 600))
-    for phase in running:
-        if phase == Phase.INPUT_ALONE:
-            return running
-    raise AssertionError("the trial ended before")
+def begun(launcher, config=INLINE, until=Phase.INPUT_ALONE, seconds=600.0):
+    """A trial that has come to a phase; with the batch size HANGS it hangs in its data, alone in the input pipeline."""
+    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), seconds, 0.5))
+    assert until in running
+    return running
 
 
 def is_server(process):
@@ -93,11 +92,10 @@ def is_server(process):
     return False
 
 
-def alive(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def children(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
 
 
 def wait_for(condition, seconds=120):
@@ -110,64 +108,84 @@ def wait_for(condition, seconds=120):
     raise AssertionError("it did not happen in time")
 
 
-@pytest.mark.parametrize("driver", ["fork", "plain"], indirect=True)
-def test_when_the_driver_is_killed_everything_is_gone(driver):
-    process, below = driver
-    folder = next(arg for arg in psutil.Process(below[0].pid).cmdline() if "autofit-" in arg)
-    assert Path(folder).is_dir()
-    process.kill()
-    wait_for(lambda: not any(alive(one) for one in below))
-    wait_for(lambda: not Path(folder).exists())
+def are_gone(processes):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
+    return False  # one has ended just now: look again
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("launch", "before"),
+    [("fork", None), ("plain", None), ("fork", signal.SIGKILL), ("fork", signal.SIGSTOP)],
+)
+def test_when_the_driver_is_killed_everything_is_gone_even_if_its_server_was_killed_or_stopped(launch, before):
+    with driver_of(launch) as (process, server, folder):
+        assert any(line.strip() == "input_alone" for line in process.stdout)
+        below = [server, *wait_for(lambda: processes if len(processes := children(server)) >= 4 else None)]
+        assert folder.is_dir()
+        if before is not None:
+            process.send_signal(signal.SIGSTOP)  # so that it does not notice
+            server.send_signal(before)
+        process.kill()
+        process.wait()
+        wait_for(lambda: are_gone(below) and not folder.exists())
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.1])
 def test_when_the_driver_is_killed_while_the_server_imports_everything_is_gone_too(seconds):
-    root = str(Path(__file__).resolve().parents[2])
-    process = subprocess.Popen([sys.executable, "-c", DRIVER.format(root=root, launch="fork")], stdout=subprocess.DEVNULL)
-    driver = psutil.Process(process.pid)
-    server = wait_for(lambda: next((one for one in driver.children() if is_server(one)), None))
-    folder = next(arg for arg in server.cmdline() if "autofit-tune-" in arg)
-    time.sleep(0.1 + seconds)
-    below = driver.children(recursive=True)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not any(alive(one) for one in below))
-    wait_for(lambda: not Path(folder).exists())
+    with driver_of("fork") as (process, server, folder):
+        time.sleep(seconds)
+        below = children(psutil.Process(process.pid))
+        process.kill()
+        process.wait()
+        wait_for(lambda: are_gone([server, *below]) and not folder.exists())
 
 
-def test_when_the_trial_server_is_killed_too_the_trial_is_gone(driver):
-    process, below = driver
-    server = next(one for one in below if one.ppid() == process.pid and is_server(one))
-    trials = [one for one in below if one.ppid() == server.pid]
-    folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
-    process.send_signal(signal.SIGSTOP)
-    server.kill()
-    wait_for(lambda: not any(alive(one) for one in trials))
-    process.kill()
-    process.wait()
-    wait_for(lambda: not Path(folder).exists())
-
-
-def test_when_the_driver_is_killed_a_server_that_is_stopped_is_ended_with_all_below_it(driver):
-    process, below = driver
-    server = next(one for one in below if one.ppid() == process.pid and is_server(one))
-    folder = next(arg for arg in server.cmdline() if "autofit-" in arg)
-    server.suspend()
-    process.kill()
-    process.wait()
-    wait_for(lambda: not any(alive(one) for one in below))
-    wait_for(lambda: not Path(folder).exists())
-
-
-def test_a_lost_trial_server_is_noticed_and_replaced(launcher, play):
+def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ended(launcher, play, tmp_path):
+    launcher.change(Workload(w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}))
     running = begun(launcher, FitConfig(w.HANGS, 1, 10, False))
-    trials = psutil.Process(launcher._server.pid).children()
+    below = children(psutil.Process(launcher._server.pid))
+    assert "sleep" in [one.name() for one in below]  # in a session of its own
     os.kill(launcher._server.pid, signal.SIGKILL)
     _, measurement = drain(running)
-    assert measurement.outcome is Outcome.CRASHED
-    assert measurement.evidence.server_lost
-    wait_for(lambda: not any(alive(one) for one in trials))
-    assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
+    assert (measurement.outcome, measurement.evidence.server_lost) == (Outcome.CRASHED, True)
+    wait_for(lambda: are_gone(below))
+    launcher.change(Workload(w.build_model, w.Cases))
+    assert play(launcher).outcome is Outcome.OK
+    os.kill(launcher._server.pid, signal.SIGKILL)  # between two trials
+    assert play(launcher).outcome is Outcome.OK
+
+
+def test_a_run_that_is_broken_off_ends_its_trial(launcher):
+    running = begun(launcher, FitConfig(w.HANGS, 2, 4, True))
+    below = children(psutil.Process(launcher._server.pid))
+    assert below
+    running.close()
+    assert are_gone(below)
+
+
+def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(monkeypatch):
+    monkeypatch.setattr(launcher_module, "_SERVER_SECONDS", 1.0)
+    with usual() as launcher:
+        with monkeypatch.context() as patch:
+            patch.setattr(server_module, "_START_SECONDS", 2.0)
+            os.kill(launcher._server.pid, signal.SIGSTOP)
+            with pytest.raises(TrialProcessError, match="did not answer"):
+                launcher.warm()
+        # a trial that hangs, and one that ends and has sent all its readings
+        for batch_size, outcome in ((w.HANGS, Outcome.TIMEOUT), (8, Outcome.OK)):
+            running = begun(launcher, FitConfig(batch_size, 1, 10, False), seconds=30.0)
+            server = psutil.Process(launcher._server.pid)
+            server.suspend()
+            assert drain(running)[1].outcome is outcome
+            assert are_gone([server])
+
+
+def test_a_server_that_is_killed_as_it_starts_is_said_to_be(start):
+    launcher = start()
+    threading.Timer(0.5, lambda: os.kill(launcher._server.pid, signal.SIGTERM)).start()
+    with pytest.raises(TrialProcessError, match="SIGTERM"):
+        launcher.warm()
 
 
 def test_a_folder_that_is_removed_in_mid_tune_is_said_to_be(start, play):
@@ -175,7 +193,7 @@ def test_a_folder_that_is_removed_in_mid_tune_is_said_to_be(start, play):
     launcher.warm()
     shutil.rmtree(launcher._folder.path)
     with pytest.raises(TrialProcessError, match="TMPDIR"):
-        play(launcher, FitConfig(8, 1, 10, False))
+        play(launcher)
 
 
 def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, monkeypatch):
@@ -192,88 +210,25 @@ def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, mon
 def test_a_python_that_cannot_be_started_is_named_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(TrialProcessError, match="/nowhere/python"), ProcessLauncher(Workload(w.build_model, w.Cases), None):
-        pass
+    with usual() as launcher, pytest.raises(TrialProcessError, match="/nowhere/python"):
+        launcher.warm()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):
     (tmp_path / "keras").mkdir()
     (tmp_path / "keras" / "__init__.py").write_text("raise ImportError('libsomething.so: cannot open')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher, pytest.raises(TrialProcessError) as error:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with usual() as launcher, pytest.raises(TrialProcessError) as error:
         launcher.warm()
     assert "ImportError: libsomething.so: cannot open" in str(error.value)
     assert "autofit/" not in str(error.value)
-
-
-def test_a_run_that_is_broken_off_ends_its_trial(launcher):
-    running = begun(launcher, FitConfig(w.HANGS, 2, 4, True))
-    below = psutil.Process(launcher._server.pid).children(recursive=True)
-    assert below
-    running.close()
-    assert not any(alive(one) for one in below)
-
-
-def test_a_server_that_does_not_answer_is_ended_after_the_deadline(monkeypatch):
-    monkeypatch.setattr(launcher_module, "_SERVER_SECONDS", 1.0)
-    workload = Workload(w.build_model, w.Cases, data_kwargs={"seconds": 0.5, "length": 1000})
-    with ProcessLauncher(workload, None) as launcher:
-        launcher.warm()
-        server = psutil.Process(launcher._server.pid)
-        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 5.0, 60.0)
-        running = launcher.run(spec)
-        next(running)
-        server.send_signal(signal.SIGSTOP)
-        _, measured = drain(running)
-        assert measured.outcome is Outcome.TIMEOUT
-        assert not alive(server)
-
-
-def test_a_server_that_stops_is_noticed_before_and_after_a_trial(monkeypatch):
-    monkeypatch.setattr(server_module, "_STILL_SECONDS", 2.0)
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
-        threading.Timer(0.5, lambda: launcher._server.pid and os.kill(launcher._server.pid, signal.SIGSTOP)).start()
-        with pytest.raises(TrialProcessError):
-            launcher.warm()
-        spec = TrialSpec(Role.MEASURE, FitConfig(8, 1, 10, False), Limits(None, 2**33), 600, 0.5)
-        running = launcher.run(spec)
-        for phase in running:
-            if phase == Phase.TRAINING:
-                break
-        server = psutil.Process(launcher._server.pid)
-        server.send_signal(signal.SIGSTOP)
-        assert drain(running)[1].outcome is Outcome.OK  # it had sent all its readings
-        assert not alive(server)
-
-
-def test_a_server_that_was_killed_between_two_trials_is_replaced(launcher, play):
-    os.kill(launcher._server.pid, signal.SIGKILL)
-    assert play(launcher, FitConfig(8, 1, 10, False)).outcome is Outcome.OK
-
-
-def test_what_the_users_code_left_in_a_session_of_its_own_ends_with_a_server_that_is_killed(launcher, tmp_path):
-    launcher.change(Workload(w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}))
-    running = begun(launcher, FitConfig(w.HANGS, 1, 10, False))
-    daemons = [one for one in psutil.Process(launcher._server.pid).children(recursive=True) if one.name() == "sleep"]
-    assert len(daemons) == 1
-    os.kill(launcher._server.pid, signal.SIGKILL)
-    drain(running)
-    wait_for(lambda: not any(alive(one) for one in daemons))
-
-
-def test_a_server_that_is_killed_as_it_starts_is_said_to_be(start):
-    launcher = start()
-    threading.Timer(0.5, lambda: os.kill(launcher._server.pid, signal.SIGTERM)).start()
-    with pytest.raises(TrialProcessError, match="SIGTERM"):
-        launcher.warm()
 
 
 def test_files_with_names_of_the_standard_library_do_not_run_in_the_server(tmp_path, monkeypatch):
     for name in ("queue", "types", "random", "inspect", "socket"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
     monkeypatch.chdir(tmp_path)
-    with ProcessLauncher(Workload(w.build_model, w.Cases), None) as launcher:
-        launcher.warm()
+    with usual() as launcher:
         described = drain(launcher.run(TrialSpec(Role.DESCRIBE, FitConfig(), Limits(None, 2**33), 600.0)))[1]
     assert described.parameter_count > 0

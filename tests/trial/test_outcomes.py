@@ -37,17 +37,11 @@ def test_the_outcome_is_what_happened(warm, play, case, knobs, outcome, told, si
     assert (measurement.outcome, measurement.evidence.signal) == (outcome, signal), measurement.evidence
     assert told in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
-
-
-@pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
-def test_an_error_carries_the_users_own_traceback_and_no_frame_of_ours(warm, play, knobs):
-    measurement = play(warm, FitConfig(w.RAISES, *knobs))
-    assert measurement.outcome is Outcome.ERROR, measurement.evidence
-    text = measurement.traceback
-    assert "in misbehave" in text
-    assert text.strip().endswith("ValueError: the fifth picture is broken")
-    assert "autofit/" not in text
-    assert "keras/" not in text
+    if outcome is Outcome.ERROR:  # the user's own traceback, and no frame of ours
+        assert "in misbehave" in measurement.traceback
+        assert measurement.traceback.strip().endswith(told)
+        assert "autofit/" not in measurement.traceback
+        assert "keras/" not in measurement.traceback
 
 
 @pytest.mark.slow
