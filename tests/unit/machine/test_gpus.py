@@ -58,8 +58,11 @@ def test_an_amount_above_what_is_free_names_the_holders_of_the_gpu(driver):
         limits.resolve_limits(MACHINE, gpu, "6GiB", "80%")
 
 
-def test_a_gpu_held_by_the_calling_process_is_busy(driver):
+def test_a_gpu_held_by_the_calling_process_is_busy(driver, monkeypatch):
     driver[os.getpid()] = 3 * GIB
+    drawing = [fake(pid=7, usedGpuMemory=2 * GIB), fake(pid=os.getpid(), usedGpuMemory=None)]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
+    assert gpus.bytes_by_pid(GPU) == {7: 2 * GIB, os.getpid(): 3 * GIB}
     with pytest.raises(DeviceBusyError, match=r"3\.00 GiB .* NVIDIA T4"):
         gpus.require_free(GPU)
 
@@ -119,20 +122,18 @@ def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, l
         gpus.require_free(GPU)
 
 
-def test_a_use_of_0_bytes_is_unknown(driver):
-    driver |= {10: 0, 12: GIB}
-    assert gpus.used_bytes(GPU, {10}) == (GIB, None)
-
-
-def test_a_gpu_used_by_other_processes_is_not_busy(driver):
-    driver[1] = 3 * GIB
-    gpus.require_free(GPU)
-
-
-def test_use_is_summed_over_the_given_processes(driver):
-    driver |= {10: 2 * GIB, 11: GIB, 12: 5 * GIB}
-    assert gpus.used_bytes(GPU, {10, 11}) == (8 * GIB, 3 * GIB)
-    assert gpus.used_bytes(GPU, {99}) == (8 * GIB, None)
+@pytest.mark.parametrize(
+    ("held", "pids", "own_bytes"),
+    [
+        ({10: 2 * GIB, 11: GIB, 12: 5 * GIB}, {10, 11}, 3 * GIB),
+        ({10: 2 * GIB}, {99}, None),
+        ({10: 0, 12: GIB}, {10}, None),  # as a container's driver may say
+    ],
+)
+def test_use_is_summed_over_the_given_processes_and_0_bytes_are_unknown(driver, held, pids, own_bytes):
+    driver |= held
+    assert gpus.used_bytes(GPU, pids) == (sum(held.values()), own_bytes)
+    gpus.require_free(GPU)  # other processes do not make it busy
 
 
 def test_without_a_driver_there_is_no_gpu():
@@ -140,12 +141,6 @@ def test_without_a_driver_there_is_no_gpu():
         pytest.skip("this machine has a GPU")
     assert gpus.used_bytes(GPU, {1}) == (None, None)
     gpus.require_free(GPU)
-
-
-def test_a_device_has_the_name_driver_and_memory_that_nvml_reports(driver):
-    (gpu,) = gpus.nvidia_devices()
-    assert (gpu.name, gpu.driver, gpu.total_bytes) == ("NVIDIA T4", "550.54", 16 * GIB)
-    assert gpu.compute_capability == (7, 5)
 
 
 ERRORS = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -178,12 +173,6 @@ def test_a_gpu_that_nvml_cannot_read_is_left_out_and_the_others_stay(driver, mon
         gpus.choose_placement(replace(MACHINE, devices=(gpu,)), "gpu:0")
 
 
-def test_a_gpu_of_unknown_compute_capability_can_be_tuned_on(driver, monkeypatch):
-    refuse(monkeypatch, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetCudaComputeCapability")
-    (gpu,) = gpus.nvidia_devices()
-    assert gpu.compute_capability is None
-
-
 @pytest.mark.parametrize("code", ERRORS)
 def test_use_that_nvml_does_not_report_is_unknown(driver, monkeypatch, code):
     driver[10] = 2 * GIB
@@ -198,7 +187,12 @@ def test_use_that_nvml_does_not_report_is_unknown(driver, monkeypatch, code):
     gpus.require_free(GPU)
 
 
-def test_a_driver_that_reports_nothing_has_no_gpus(driver, monkeypatch):
+def test_a_device_has_what_nvml_reports_and_none_if_it_reports_nothing(driver, monkeypatch):
+    (gpu,) = gpus.nvidia_devices()
+    assert (gpu.name, gpu.driver, gpu.total_bytes, gpu.compute_capability) == ("NVIDIA T4", "550.54", 16 * GIB, (7, 5))
+    refuse(monkeypatch, pynvml.NVML_ERROR_NOT_SUPPORTED, "nvmlDeviceGetCudaComputeCapability")
+    assert gpus.nvidia_devices() == (replace(gpu, compute_capability=None),)
+
     def unknown():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
@@ -287,26 +281,24 @@ def test_an_unreported_mig_slice_is_an_error_and_not_a_missing_gpu(driver, monke
 
 
 @pytest.mark.parametrize(("visible", "is_hidden"), [(None, False), ("0", False), ("", True), ("-1", True)])
-def test_auto_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(driver, monkeypatch, visible, is_hidden):
-    refuse(monkeypatch, pynvml.NVML_ERROR_NO_PERMISSION, "nvmlDeviceGetMemoryInfo")
+@pytest.mark.parametrize("answers", [True, False])
+def test_auto_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(
+    driver, monkeypatch, tmp_path, visible, is_hidden, answers
+):
+    if answers:
+        refuse(monkeypatch, pynvml.NVML_ERROR_NO_PERMISSION, "nvmlDeviceGetMemoryInfo")
+    else:
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
+        assert gpus.choose_placement(MACHINE, "auto") == ON_CPU  # no device file
+        (tmp_path / "nvidia0").touch()
+        monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    if is_hidden:
+    if is_hidden or (visible is not None and not answers):  # it may name none
         assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
         return
-    with pytest.raises(UsageError, match=r"device: .* NVIDIA T4 \(Insufficient.* cpu"):
+    with pytest.raises(UsageError, match=r"device: .*(NVIDIA T4 \(Insufficient|nvidia0).* cpu"):
         gpus.choose_placement(MACHINE, "auto")
-
-
-def test_auto_refuses_a_gpu_whose_driver_does_not_answer(driver, monkeypatch, tmp_path):
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
-    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
-    (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
-    with pytest.raises(UsageError, match=r"device: .*nvidia0 .* cpu"):
-        gpus.choose_placement(MACHINE, "auto")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
 
 
 def test_throttle_reasons_of_a_gpu(driver, monkeypatch):
@@ -328,31 +320,17 @@ def test_nvml_stays_open_while_trials_run(driver, monkeypatch):
     assert sum(opened) == 0
 
 
-def test_processes_that_draw_hold_memory_of_the_gpu_as_well(driver, monkeypatch):
-    driver[10] = GIB
-    drawing = [fake(pid=7, usedGpuMemory=2 * GIB), fake(pid=10, usedGpuMemory=None)]
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda handle: drawing)
-    assert gpus.bytes_by_pid(GPU) == {7: 2 * GIB, 10: GIB}
-
-
-def waited(limit_bytes, gpu):
-    return list(launcher.wait_for_room(gpu, limit_bytes))
-
-
 def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(driver, monkeypatch):
     monkeypatch.setattr(launcher, "_GPU_SECONDS", 0.05)
     (gpu,) = gpus.nvidia_devices()
-    assert waited(14 * GIB, gpu) == []
-    driver[1] = 5 * GIB
-    with pytest.raises(TrialProcessError, match=r"11\.0 GiB .*14\.0 GiB .* holds 5\.00 GiB"):
-        waited(14 * GIB, gpu)
-
-
-def test_a_waiting_trial_begins_when_the_memory_is_free(driver):
-    (gpu,) = gpus.nvidia_devices()
+    assert list(launcher.wait_for_room(gpu, 14 * GIB)) == []
     driver[1] = 5 * GIB
     waiting = launcher.wait_for_room(gpu, 14 * GIB)
     assert next(waiting) is Phase.WAITING_FOR_GPU
+    with pytest.raises(TrialProcessError, match=r"11\.0 GiB .*14\.0 GiB .* holds 5\.00 GiB"):
+        next(waiting)
+    waiting = launcher.wait_for_room(gpu, 14 * GIB)
+    next(waiting)
     del driver[1]
     assert list(waiting) == []
 
@@ -360,7 +338,7 @@ def test_a_waiting_trial_begins_when_the_memory_is_free(driver):
 def test_memory_held_since_the_start_is_not_waited_for(driver):
     driver[1] = 5 * GIB
     (gpu,) = gpus.nvidia_devices()
-    assert waited(10.9 * GIB, gpu) == []
+    assert list(launcher.wait_for_room(gpu, 10.9 * GIB)) == []
 
 
 def test_the_driver_peak_of_several_gpus_is_that_of_the_fullest(monkeypatch):

@@ -5,8 +5,8 @@ import pytest
 
 from autofit import backends
 from autofit.errors import UsageError
-from autofit.machine import gpus, host, limits
-from autofit.records.machine import ON_CPU, Device, Machine, Placement
+from autofit.machine import host, limits
+from autofit.records.machine import Device, Machine
 
 GIB = 2**30
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
@@ -25,10 +25,6 @@ def test_this_machine_has_usable_cores_and_memory():
 )
 def test_host_memory_is_a_share_of_the_total_and_at_most_what_is_available(host_memory, host_bytes):
     assert limits.resolve_limits(MACHINE, None, "90%", host_memory).host_bytes == host_bytes
-
-
-def test_device_memory_is_a_share_of_what_is_free():
-    assert limits.resolve_limits(MACHINE, GPU, "50%", "80%").device_bytes == 5 * GIB
 
 
 @pytest.mark.parametrize(
@@ -58,9 +54,11 @@ def test_a_gpu_filled_by_other_processes_is_an_error_that_names_them():
     assert limits.resolve_limits(MACHINE, small, "90%", "80%").device_bytes
 
 
-def test_a_cpu_has_a_device_limit_only_if_a_size_is_given():
-    assert limits.resolve_limits(MACHINE, None, "90%", "80%").device_bytes is None
-    assert limits.resolve_limits(MACHINE, None, "64MiB", "80%").device_bytes == 64 * 2**20
+@pytest.mark.parametrize(
+    ("gpu", "amount", "device_bytes"), [(GPU, "50%", 5 * GIB), (None, "90%", None), (None, "64MiB", 64 * 2**20)]
+)
+def test_device_memory_is_a_share_of_what_is_free_and_a_cpu_has_a_limit_only_if_a_size_is_given(gpu, amount, device_bytes):
+    assert limits.resolve_limits(MACHINE, gpu, amount, "80%").device_bytes == device_bytes
 
 
 @pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%", "nan%"])
@@ -74,32 +72,6 @@ def test_amounts_above_the_total_or_free_memory():
         limits.resolve_limits(MACHINE, None, "90%", "17GiB")
     with pytest.raises(UsageError, match=r"device_memory: 11GiB .*10\.0 GiB .* NVIDIA T4"):
         limits.resolve_limits(MACHINE, GPU, "11GiB", "80%")
-
-
-def test_auto_is_the_gpu_that_cuda_numbers_first(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    display = replace(GPU, name="NVIDIA T400", total_bytes=4 * GIB, compute_capability=(7, 5))
-    large = replace(GPU, index=1, name="NVIDIA A6000", total_bytes=48 * GIB, compute_capability=(8, 6))
-    both = replace(MACHINE, devices=(display, large, replace(large, index=2)))
-    assert gpus.choose_placement(both, "auto") == gpus.choose_placement(both, "gpu") == Placement.on(large)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    assert gpus.choose_placement(both, "auto").device == display
-
-
-def test_auto_is_the_first_gpu_or_the_cpu():
-    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
-    both = replace(MACHINE, devices=(GPU, replace(GPU, index=1)))
-    assert gpus.choose_placement(both, "auto").device == GPU
-    assert gpus.choose_placement(both, "gpu:1").device.index == 1
-    assert gpus.choose_placement(both, "cpu") == ON_CPU
-
-
-@pytest.mark.parametrize(
-    ("device", "message"), [("gpu", "'gpu' .*GPUs: none"), ("gpu:3", "'gpu:3' .*GPUs: none"), ("tpu", "device: 'tpu' ")]
-)
-def test_devices_that_do_not_exist(device, message):
-    with pytest.raises(UsageError, match=message):
-        gpus.choose_placement(MACHINE, device)
 
 
 @pytest.mark.parametrize(("allocator", "count"), [("cuda_malloc_async", 1), ("cuda_malloc", 1), ("bfc", 0), (None, 0)])

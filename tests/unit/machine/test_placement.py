@@ -30,28 +30,32 @@ def environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("device", "chosen", "name"),
     [
-        ("auto", [FAST], "A100"),
-        ("gpu:3", [SLOW], "T4"),
-        ("2x gpu", [FAST, SAME], "2 x A100"),
-        ("gpu:3,0", [T4, SLOW], "2 x T4"),
+        ("auto", Placement.on(FAST), "A100"),
+        ("gpu", Placement.on(FAST), "A100"),
+        ("gpu:3", Placement.on(SLOW), "T4"),
+        ("2x gpu", Placement.on(FAST, SAME), "2 x A100"),
+        ("gpu:3,0", Placement.on(T4, SLOW), "2 x T4"),
+        ("cpu", ON_CPU, "CPU"),
+        ("4x cpu", Placement(count=4), "CPU as 4 devices"),
     ],
 )
-def test_several_gpus_are_of_one_model(device, chosen, name):
+def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(device, chosen, name):
     placement = gpus.choose_placement(MACHINE, device)
-    assert placement == Placement.on(*chosen)
-    assert placement.name == name
+    assert (placement, placement.name) == (chosen, name)
 
 
-def test_a_cpu_is_one_device_or_several():
-    assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
-    assert gpus.choose_placement(HOST, "4x cpu") == Placement(count=4)
-    assert (ON_CPU.name, Placement(count=2).name) == ("CPU", "CPU as 2 devices")
+def test_auto_is_the_gpu_that_cuda_numbers_first_or_the_cpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    assert gpus.choose_placement(MACHINE, "auto").device == T4
+    assert gpus.choose_placement(HOST, "auto") == ON_CPU
 
 
 @pytest.mark.parametrize("device", ["gpu:0,1", "gpu:1,1", "gpu:1,9", "3x gpu"])
 def test_placements_that_are_not_possible(device):
     with pytest.raises(UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "):
         gpus.choose_placement(MACHINE, device)
+    with pytest.raises(UsageError, match=rf"device: '{device}' .*GPUs: none"):
+        gpus.choose_placement(HOST, device)
 
 
 @pytest.mark.parametrize("device", ["tpu", "2", "0x gpu", "2xgpu", "gpu:", "gpu:0,", "cpu:0", "2x auto"])
