@@ -15,7 +15,7 @@ from autofit.workload import fingerprint
 from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.call_source import call_source_of
 from autofit.workload.fit_options import FIT
-from autofit.workload.inputs import knobs
+from autofit.workload.inputs import kinds, knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
@@ -109,4 +109,4 @@ def refuse_unsupported(workload: Workload) -> None:
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     for data in (workload.data, workload.validation):
-        knobs.refuse_unsupported(data)
+        kinds.refuse_unsupported(data)

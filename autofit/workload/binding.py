@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.workload.callbacks import FOLDER, takes_folder
-from autofit.workload.fit_options import CALLBACKS, MADE, is_made
+from autofit.workload.fit_options import CALLBACKS, FOLDER, MADE, is_made, takes_folder
 from autofit.workload.inputs.knobs import is_pydataset, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autofit.records.result import CallSource
-from autofit.workload.callbacks import FOLDER, takes_folder
-from autofit.workload.fit_options import CALLBACKS, is_made
+from autofit.workload.fit_options import CALLBACKS, FOLDER, is_made, takes_folder
 from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload

@@ -2,32 +2,45 @@
 #     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
 #                                       └──> snippet: all of them, with steps scaled to the chosen batch size
 #
-# Class weights may be given as a function that returns them; each process that needs them calls it. So may callbacks;
-# `callbacks` decides which of them run in trials.
+# Class weights may be given as a function that returns them; each process that needs them calls it. Of callbacks:
+#
+#     a list ──────────────────> those of Keras in `_RUN_IN_TRIALS` run, the names of the others are kept for the notice
+#     def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
+#     def callbacks() ─────────> not called
+#
+# A trial trains on the user's machine, under the user's account. A callback of the user that runs there may overwrite the
+# weights of a week, or open a run in a tracker for each trial, and no sandbox can prevent that: files are written by C
+# libraries, and trackers write to sockets. So a trial runs none of the user's own code after a batch or an epoch, unless
+# the user writes the function with a parameter `folder` for it.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofit.errors import UsageError
-from autofit.workload.arguments import no_such, raise_joined
-from autofit.workload.callbacks import TrialCallbacks, is_callback
+from autofit.workload.accumulation import is_argument_of
+from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
 
 FIT, PREDICT = "fit", "predict"
 CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
 STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
+FOLDER = "folder"  # the parameter of a function for callbacks that trials call
+MADE = (CALLBACKS, CLASS_WEIGHT)  # arguments that may be given as a function that returns their value
 
 _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_ALLOWED = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _OF_INFERENCE = (CALLBACKS, "verbose")
 _REFUSED = {
     "x": "give it as data",
@@ -37,40 +50,109 @@ _REFUSED = {
     **dict.fromkeys(("workers", "max_queue_size", "use_multiprocessing"), "it is tuned; write a fixed value in space"),
     "batch_size": "write batch_size=N as an argument of tune",
 }
-MADE = (CALLBACKS, CLASS_WEIGHT)  # arguments that may be given as a function that returns their value
 _WITH_TARGETS = 2  # parts in (x, y)
+# Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
+# is the user's own, and a LearningRateScheduler calls the user's function.
+_RUN_IN_TRIALS = ("History", "SwapEMAWeights")
+_HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
+
+
+@dataclass(frozen=True)
+class TrialCallbacks:
+    """The callbacks of a trial."""
+
+    run: tuple[Any, ...] = ()
+    left_out: tuple[str, ...] = ()  # descriptions of those that do not run
+    of_batches: tuple[str, ...] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
+
+    @classmethod
+    def of_objects(cls, given: Any) -> TrialCallbacks:
+        """Divide a list of callbacks, or a single one, by their classes; none of them runs here."""
+        callbacks = given if isinstance(given, list | tuple) else [given]
+        run = tuple(one for one in callbacks if _is_of_keras(type(one)) and type(one).__name__ in _RUN_IN_TRIALS)
+        return cls(run, _names(one for one in callbacks if one not in run), _of_batches(callbacks))
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], folder: Path) -> TrialCallbacks:
+        """Call a function that takes a folder, and run all that it returns; leave out any other function."""
+        if not takes_folder(function):
+            call = f"{getattr(function, '__name__', 'the function')}()"
+            return cls(left_out=(f"the callbacks of {call}",), of_batches=(f"those of {call}",))
+        made = function(**{FOLDER: str(folder)})
+        callbacks = tuple(made) if isinstance(made, list | tuple) else (made,)
+        return cls(callbacks, of_batches=_of_batches(callbacks))
+
+    def notice(self) -> str | None:
+        """Return what the user should know about the callbacks that are left out; None if all run."""
+        if not self.left_out:
+            return None
+        return (
+            f"trials leave out {', '.join(self.left_out)}, because callbacks may write files, send data or end the "
+            "training; their time and memory are not in the figures. To include them, give a function: "
+            f"def callbacks({FOLDER}), which each trial calls with an empty folder"
+        )
+
+
+def is_callback(value: Any) -> bool:
+    """Return whether a value is a callback, and not a function that makes callbacks."""
+    return hasattr(value, "on_epoch_end")
+
+
+def takes_folder(function: Any) -> bool:
+    """Return whether a function for callbacks takes a folder; of one that a YAML file names, read the source."""
+    if not isinstance(function, Reference):
+        return is_argument_of(function, FOLDER)
+    nodes = ast.parse(function.path.read_bytes()).body if function.path else []
+    named = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == function.name]
+    return any(each.arg == FOLDER for arguments in named for each in (*arguments.args, *arguments.kwonlyargs))
+
+
+def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
+    found = [(one, vars(one).get(hook) or getattr(type(one), hook, None)) for one in callbacks for hook in _HOOKS]
+    return _names(one for one, function in found if function is not None and not _is_of_keras(function))
+
+
+def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(type(callback).__name__ for callback in callbacks))
+
+
+def _is_of_keras(part: Any) -> bool:
+    return (getattr(part, "__module__", None) or "").partition(".")[0] == "keras"
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
-    options, errors = dict(fit_kwargs), list[UsageError]()
+    options, errors = dict[str, Any](), list[UsageError]()
     for name, value in fit_kwargs.items():
-        problem = form = ""
-        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if name in _REFUSED:
-            problem = f"autofit sets {name} of fit itself: {_REFUSED[name]}"
-        elif name not in _TAKEN:
-            problem = no_such(name, _TAKEN)
-        elif value is None:
-            del options[name]
-        elif name in _COUNTS and not is_count:
-            form = "a whole number of at least 1"
-        elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
-            form = "a share of the samples: at least 0 and less than 1"
-        elif name == CALLBACKS and not (isinstance(value, TrialCallbacks) or is_made(value)):
-            if is_callback(value) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
-                options[name] = TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
-            else:
-                form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
-        elif name == CLASS_WEIGHT and not is_made(value):
-            try:  # plain numbers, because NumPy's cannot be saved as JSON
-                options[name] = {int(label): float(weight) for label, weight in dict(value).items()}
-            except (TypeError, ValueError):
-                form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
-        if problem or form:
-            errors.append(UsageError(problem or f"{value!r} is not allowed; give {form}", key=f"fit_kwargs.{name}"))
+        with collecting(errors, f"fit_kwargs.{name}"):
+            options[name] = _validated(name, value)
     raise_joined(errors)
-    return options
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _validated(name: str, value: Any) -> Any:
+    form = ""
+    if name in _REFUSED:
+        raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}")
+    if name not in _ALLOWED:
+        raise UsageError(no_such(name, _ALLOWED))
+    if value is None or isinstance(value, TrialCallbacks) or (name in MADE and is_made(value)):
+        return value
+    if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        form = "a whole number of at least 1"
+    elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
+        form = "a share of the samples: at least 0 and less than 1"
+    elif name == CALLBACKS:
+        if is_callback(value) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
+            return TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
+        form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
+    elif name == CLASS_WEIGHT:
+        with contextlib.suppress(TypeError, ValueError):  # plain numbers, because NumPy's cannot be saved as JSON
+            return {int(label): float(weight) for label, weight in dict(value).items()}
+        form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
+    if form:
+        raise UsageError(f"{value!r} is not allowed; give {form}")
+    return value
 
 
 def of_inference(call: str, options: Mapping[str, Any]) -> None:

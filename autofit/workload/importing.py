@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
-import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import MetaPathFinder
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,9 @@ _REFUSED = {
 @contextlib.contextmanager
 def importing(argv: Sequence[str]) -> Iterator[None]:
     """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
-    own_argv, guard = sys.argv, _Guard()
-    sys.argv = list(argv)
+    own_argv, sys.argv = sys.argv, list(argv)
     try:
-        with guard:
+        with _refusing():
             yield
     except SystemExit as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -45,46 +43,36 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
         sys.argv = own_argv
 
 
-class _Guard(MetaPathFinder):
-    """Replaces the refused methods of `keras.Model`, at once or, if Keras is not loaded yet, when a module imports it."""
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Replace the refused methods of `keras.Model`, at once or, if Keras is not loaded yet, after it is imported."""
+    original, replaced = builtins.__import__, dict[str, Any]()  # None for a method that the class inherits
+    model: Any = None
 
-    def __init__(self) -> None:
-        self._model: Any = None
-        self._methods: dict[str, Any] = {}  # None for those that the class inherits
+    def replace() -> None:
+        nonlocal model
+        model = model or getattr(sys.modules.get("keras"), "Model", None)
+        if model is not None and not replaced:
+            replaced.update((name, vars(model).get(name)) for name in _REFUSED)
+            for name, does in _REFUSED.items():
+                setattr(model, name, staticmethod(functools.partial(_refuse, does)))
 
-    def __enter__(self) -> None:
-        if "keras" in sys.modules:
-            self._replace()
-        else:
-            sys.meta_path.insert(0, self)
+    def import_and_replace(*arguments: Any, **named: Any) -> Any:
+        module = original(*arguments, **named)
+        replace()
+        return module
 
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        for name, method in self._methods.items():
+    replace()
+    builtins.__import__ = import_and_replace
+    try:
+        yield
+    finally:
+        builtins.__import__ = original
+        for name, method in replaced.items():
             if method is None:
-                delattr(self._model, name)
+                delattr(model, name)
             else:
-                setattr(self._model, name, method)
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != "keras":
-            return None
-        sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = functools.partial(self._execute, spec.loader.exec_module)
-        return spec
-
-    def _execute(self, execute: Callable[[Any], None], module: Any) -> None:
-        execute(module)
-        self._replace()
-
-    def _replace(self) -> None:
-        self._model = getattr(sys.modules["keras"], "Model", None)
-        for name, does in _REFUSED.items() if self._model is not None else ():
-            self._methods[name] = vars(self._model).get(name)
-            setattr(self._model, name, staticmethod(functools.partial(_refuse, does)))
+                setattr(model, name, method)
 
 
 def _refuse(does: str, *_: Any, **__: Any) -> None:

@@ -2,29 +2,76 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import dis
 import functools
 import hashlib
+import importlib.metadata
 import inspect
 import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from glob import iglob
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
 
 _LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 _IMPORTERS = {"import_module", "__import__"}
+_GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+# attributes of a class that do not count: documentation, positions in the file, and an ABC's cache of other classes
+NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
+
+
+class Code(NamedTuple):
+    """What code does, without positions, layout and documentation."""
+
+    parts: list[Any]  # whose text is the same in every process
+    imports: set[str]  # dotted names; leading dots make one relative, `*` as the last part means every module there
+    names: set[str]  # of globals
+    texts: set[str]  # names and strings
+
+
+def read_code(code: CodeType) -> Code:
+    """Read a function, a module or the body of a class, and the code that it contains."""
+    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
+    # Python 3.10 has no table of exceptions
+    found = Code([arguments, code.co_freevars, getattr(code, "co_exceptiontable", None)], set(), set(), set())
+    used = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
+    for index, (op, value) in enumerate(used):
+        if any(name == "STORE_NAME" and stored in NOT_MEMBERS for name, stored in used[index : index + 2]):
+            continue  # a documentation or a position, which is loaded and stored
+        part = sorted(value, key=repr) if isinstance(value, frozenset) else value  # their order differs between processes
+        if isinstance(value, CodeType):
+            part, *sets = read_code(value)
+            for mine, inner in zip(found[1:], sets, strict=True):
+                mine.update(inner)
+        elif op == "IMPORT_NAME":  # after the level and the names that are imported
+            module = "." * used[index - 2][1] + value
+            names = used[index - 1][1] or ()
+            found.imports.update([f"{module}{'.' * bool(value)}{name}" for name in names] or [module])
+        found.names.update([value] if op in _GLOBALS else [])
+        found.texts.update(text for text in (part if isinstance(part, tuple | list) else [value]) if isinstance(text, str))
+        found.parts.append((op, part))
+    return found
+
+
+@functools.lru_cache(1_000)  # files, for the next tune of a sweep
+def read(content: bytes) -> tuple[str, Code]:
+    """Return a digest of a file and its code; the digest is that of the bytes if they are not Python code."""
+    code = Code([content], set(), set(), set())
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = read_code(compile(content, "", "exec", dont_inherit=True))
+    return hashlib.sha256(repr(code.parts).encode(errors="surrogatepass")).hexdigest(), code
 
 
 class OwnModules:
     """The files of the user's modules that define functions, and of all own modules that these import."""
-
-    # An import is written as a dotted name. Leading dots make it relative; `*` as the last part means every module there.
 
     def __init__(self) -> None:
         self.digests: dict[Path, str] = {}
@@ -37,15 +84,15 @@ class OwnModules:
         while pending:
             file = pending.pop()
             if file not in self.digests and file.is_file():  # the trial reports a missing file
-                self.digests[file], imports, texts = read(file.read_bytes())
-                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(imports, texts, file)]
+                self.digests[file], code = read(file.read_bytes())
+                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(code, file)]
 
-    def follow(self, imports: Set[str], texts: Set[str], file: Path) -> None:
-        """Add the own modules that code in a file loads by imports or may load by texts; without a file, in a notebook."""
-        self.add(*self._files_of(imports, texts, file if file.is_file() else Path("notebook").absolute()))
+    def follow(self, code: Code, file: Path) -> None:
+        """Add the own modules that the code of a function in a file loads; without a file, in a notebook."""
+        self.add(*self._files_of(code, file if file.is_file() else Path("notebook").absolute()))
 
-    def contain(self, module: str) -> bool:
-        """Return whether an imported module is the user's own. Add it to the own modules, or else to `packages`."""
+    def add_module(self, module: str) -> bool:
+        """Return whether a loaded module is the user's own. Add it to the own modules, or else to `packages`."""
         if not is_own_module(module):
             self.packages.add(module.partition(".")[0])
             return False
@@ -53,30 +100,29 @@ class OwnModules:
             self.add(Path(file))
         return True
 
-    def _files_of(self, imports: Set[str], texts: Set[str], file: Path) -> Iterator[Path]:
+    def _files_of(self, code: Code, file: Path) -> Iterator[Path]:
         """Return the user's files that code in a file loads: the modules, and the `__init__.py` of their packages."""
-        # code that imports by a computed name may import what lies where its strings begin to lead, and all beside it
-        starts = {re.split(r"[^\w.]", text)[0].strip(".") for text in texts} if _IMPORTERS & texts else set()
-        by_name = {f"{package}.*" for start in starts for package in (start, start.rpartition(".")[0])}
+        # code that imports by a computed name may import what lies where its strings begin to lead, and all modules there
+        starts = {re.split(r"[^\w.]", text)[0].strip(".") for text in code.texts} if _IMPORTERS & code.texts else set()
+        computed = {f"{package}.*" for start in starts for package in (start, start.rpartition(".")[0])}
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]
-        for name in imports | by_name:
-            absolute = name.lstrip(".")
-            level = len(name) - len(absolute)
+        for name in code.imports | computed:
+            level = len(name) - len(name.lstrip("."))
             folders = above[level - 1 : level] if level else [*self.folders, *sys.path, *above]
-            for position, part in enumerate(filter(None, absolute.split("."))):
+            for position, part in enumerate(name[level:].split(".")):
                 if part == "*":
                     yield from _modules_in(folders)
                     break
                 located, folders = _locate(part, folders)
                 yield from located
                 if not located and not folders:
-                    self.packages |= {part} if name in imports and not level and position == 0 else set()
+                    self.packages |= {part} if name in code.imports and not level and position == 0 else set()
                     break
 
 
 def is_own_module(module: str) -> bool:
-    """Return whether an imported module is the user's own, as `__main__` always is."""
+    """Return whether a loaded module is the user's own, as `__main__` always is."""
     top = module.partition(".")[0]
     files = [getattr(sys.modules.get(name), "__file__", None) for name in (module, top) if name != "__main__"]
     return next((is_own(Path(file)) for file in files if file), top not in sys.stdlib_module_names)
@@ -94,14 +140,9 @@ def is_own(path: Path) -> bool:
 
 
 @functools.cache
-def _installed_in(folder: Path) -> set[str]:
-    """Return the names of the files and folders of the distributions that a folder holds."""
-    lines = []
-    for metadata in folder.glob("*.dist-info"):
-        record = metadata / "RECORD"
-        text = record.read_text("utf-8", "replace") if record.is_file() else metadata.name.replace("-", "/")
-        lines += text.splitlines()
-    return {re.split("[/,]", line, maxsplit=1)[0] for line in lines}
+def _installed_in(folder: Path) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
+    records = [each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[str(folder)])]
+    return {re.split("[/,]", line, maxsplit=1)[0] for record in records for line in record.splitlines()}
 
 
 def _modules_in(folders: Iterable[str]) -> Iterator[Path]:
@@ -119,24 +160,3 @@ def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
     files = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
     below = list(spec.submodule_search_locations or ()) if spec is not None else []
     return [file for file in files if is_own(file)], [folder for folder in below if is_own(Path(folder))]
-
-
-@functools.lru_cache(1_000)  # files, for the next tune of a sweep
-def read(content: bytes) -> tuple[str, Set[str], Set[str]]:
-    """Return a digest of Python code (of its bytes if it cannot be parsed), its imports, and its names and strings."""
-    digest, imports, texts = hashlib.sha256(content), set[str](), set[str]()
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(content)
-        for node in ast.walk(tree):
-            if isinstance(body := getattr(node, "body", None), list):  # removes docstrings
-                body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-            match node:
-                case ast.Import(aliases):
-                    imports |= {alias.name for alias in aliases}
-                case ast.ImportFrom(module, aliases, level):
-                    imports |= {"." * (level or 0) + (f"{module}." if module else "") + alias.name for alias in aliases}
-                case ast.Name(text) | ast.Attribute(attr=text) | ast.alias(text) | ast.Constant(str(text)):
-                    texts.add(text)
-        digest = hashlib.sha256(ast.dump(tree).encode(errors="surrogatepass"))
-    return digest.hexdigest(), imports, texts

@@ -1,4 +1,4 @@
-"""References: functions that a YAML file names."""
+"""What a tuning file names: the user's functions, and environment variables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 from autofit.errors import UsageError
 from autofit.workload.arguments import FUNCTION
 from autofit.workload.importing import importing
+
+_LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
 
 
 @dataclass(frozen=True)
@@ -40,36 +42,37 @@ class Reference:
 
     def validate(self) -> None:
         """Check that the function exists, without importing anything."""
-        module, _, name = self.text.rpartition(":")
-        if not module or not name.isidentifier():
+        if not self.module or not self.name.isidentifier():
             raise UsageError(f"{self.text!r} does not name a function; {FUNCTION}")
         if self.path is None:
             return
         if not self.path.is_file():
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
-            module_tree = ast.parse(self.path.read_bytes())
+            module = ast.parse(self.path.read_bytes())
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
-        defined = {node.name for node in module_tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         # of a name that is assigned or imported, only importing the file shows whether it is a function
-        others = [node for node in ast.walk(module_tree) if isinstance(node, ast.Name | ast.alias)]
-        if not {name, "*"} & (defined | {getattr(node, key, None) for node in others for key in ("id", "name", "asname")}):
+        others = [node for node in ast.walk(module) if isinstance(node, ast.Name | ast.alias)]
+        if not {self.name, "*"} & (
+            defined | {getattr(node, key, None) for node in others for key in ("id", "name", "asname")}
+        ):
             near = f"; it defines {', '.join(sorted(defined))}" if defined else ""
-            raise UsageError(f"{self.text!r}: {self.path} does not define {name}{near}")
+            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
         """Import the module, which may raise any error, and return the function."""
-        if self.path is not None:
-            if str(self.path.parent) not in sys.path:
-                sys.path.insert(0, str(self.path.parent))
-        elif importlib.util.find_spec(self.module.partition(".")[0]) is None:
+        path = self.path
+        if path is not None and str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        if path is None and importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise UsageError(
                 f"{self.text!r}: there is no module {self.module} on the search path. Install it, or name its file instead"
             )
-        with importing([str(self.path or self.module)]):
+        with importing([str(path or self.module)]):
             module = importlib.import_module(self.module)
-        if self.path is not None and Path(module.__file__ or "").resolve() != self.path:
+        if path is not None and Path(module.__file__ or "").resolve() != path:
             raise UsageError(
                 f"{self.text!r}: Python uses another module named {self.module} ({module.__file__}); rename your file"
             )
@@ -82,3 +85,31 @@ class Reference:
                 "function or class that creates the object, because each trial creates its own"
             )
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+
+
+class Written(str):
+    """A text with `${NAME}` as it is written in a file; `value` is the text or number that it stands for."""
+
+    value: Any
+    variables: dict[str, str]  # the text of each variable, by its value
+
+
+def expanded(part: Any) -> Any:
+    """Replace a `Written` by its value; in mappings and lists, do the same for each item."""
+    if isinstance(part, dict):
+        return {key: expanded(inner) for key, inner in part.items()}
+    if isinstance(part, list):
+        return [expanded(inner) for inner in part]
+    return part.value if isinstance(part, Written) else part
+
+
+def as_written(text: str, part: Any) -> str:
+    """Replace in a text the value of each `Written` in `part`, which may be a secret, by what the file has."""
+    if isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            text = as_written(text, inner)
+    if isinstance(part, Written):
+        for value, written in {str(part.value): str(part), **part.variables}.items():
+            for form in {value, repr(value)[1:-1]}:  # a message may show a value as Python writes it
+                text = text.replace(form, written) if len(value) >= _LEAST_CHARACTERS else text
+    return text

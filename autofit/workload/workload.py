@@ -1,19 +1,22 @@
 """The user's model and data, in a form that can be sent to another process."""
 # Functions named in a YAML file are sent as references. Functions from Python are sent by cloudpickle, which also supports
 # those of `__main__` and of notebooks. Large NumPy arrays, including those inside other objects, are written once per tune
-# to `.npy` files, which each trial maps into memory.
+# to `.npy` files, which each trial maps into memory; of an array that is mapped from a file, the file is named.
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import inspect
 import itertools
+import mmap
 import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
@@ -27,11 +30,11 @@ from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords, collected
 from autofit.workload.importing import importing
 from autofit.workload.program import Program, read_program
-from autofit.workload.reference import Reference
-from autofit.workload.written import expanded
+from autofit.workload.reference import Reference, expanded
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
+_DEEPEST_CULPRIT = 6  # levels of objects that are searched for what cannot be pickled
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
@@ -70,7 +73,7 @@ class Workload:
         build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
         kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
-        with explained_pickling_errors(), open(folder / _PICKLE_FILE, "wb") as file:
+        with explained_pickling_errors(self), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
@@ -95,8 +98,8 @@ def load(folder: Path) -> Workload:
 
 
 @contextlib.contextmanager
-def explained_pickling_errors() -> Iterator[None]:
-    """Turn any error of pickling into a `UsageError` with a remedy."""
+def explained_pickling_errors(value: Any) -> Iterator[None]:
+    """Turn any error of pickling a value into a `UsageError` that names the cause, with a remedy."""
     try:
         yield
     except OSError as error:
@@ -105,10 +108,30 @@ def explained_pickling_errors() -> Iterator[None]:
             "Set TMPDIR to a folder with more free space"
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
+        culprit = _culprit(value, "") or "the model, the data or the sampler"
         raise UsageError(
-            f"the model, the data or the sampler cannot be sent to another process: {str(error) or type(error).__name__}. "
-            "Pass functions that open files and create objects when they are called"
+            f"{culprit} cannot be sent to another process: {str(error) or type(error).__name__}. "
+            "Create such objects, and open files, inside the functions that use them"
         ) from None
+
+
+def _culprit(value: Any, name: str, depth: int = _DEEPEST_CULPRIT) -> str:
+    """Name the innermost variable of a function, or part of an object, that cannot be pickled; "" if all can."""
+    with contextlib.suppress(Exception):
+        cloudpickle.Pickler(SimpleNamespace(write=len)).dump(value)
+        return ""
+    inner = dict(enumerate(value)) if isinstance(value, list | tuple) else getattr(value, "__dict__", {})
+    if isinstance(value, functools.partial):
+        inner = {"": value.func, **value.keywords}
+    elif isinstance(value, FunctionType):
+        with contextlib.suppress(ValueError):  # of a variable without a value
+            used = inspect.getclosurevars(value)
+            inner = {**used.globals, **used.nonlocals}
+    elif isinstance(value, dict):
+        inner = value
+    owner = getattr(value, "__name__", type(value).__name__)
+    names = (_culprit(part, f"{key} ({type(part).__name__}) of {owner}", depth - 1) for key, part in inner.items() if depth)
+    return next(filter(None, names), name)
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
@@ -124,6 +147,11 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             return importlib.import_module, (obj.__name__,)
         if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
             return super().reducer_override(obj)
+        if isinstance(obj, np.memmap) and obj.filename and obj.mode != "c" and obj.flags.c_contiguous:
+            obj.flush()
+            begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # of the pages that the map starts with
+            offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin
+            return np.memmap, (obj.filename, obj.dtype, "r", offset, obj.shape)
         file = next(self._files)
         np.save(file, obj)
         return _mapped, (file,)

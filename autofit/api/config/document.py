@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from autofit.errors import ConfigError, UsageError
-from autofit.workload.written import Written, as_written
+from autofit.workload.reference import Written, as_written
 
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
 

@@ -18,9 +18,8 @@ from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fit_options
 from autofit.workload.arguments import FUNCTION, Keywords, collected, collecting, raise_joined, written_as
-from autofit.workload.reference import Reference
+from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import ARGUMENTS
-from autofit.workload.written import expanded
 
 MATRIX = "matrix"
 USER_KEY_PREFIX = "x-"

@@ -25,7 +25,7 @@ from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.keras_versions import CALLS, is_own
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
-from autofit.workload.callbacks import TrialCallbacks
+from autofit.workload.fit_options import TrialCallbacks
 from autofit.workload.workload import Workload
 
 _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes

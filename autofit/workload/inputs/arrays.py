@@ -12,17 +12,7 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import (
-    bytes_of,
-    components,
-    dense,
-    is_array,
-    is_ragged,
-    is_sparse,
-    leaves,
-    length_of,
-    mapped,
-)
+from autofit.workload.inputs.batch import bytes_of, components, dense, is_array, leaves, length_of, mapped
 from autofit.workload.inputs.fit_input import ArrayBytes, FitInput
 
 _MOST_PARTS = 3  # x, y and sample weights
@@ -48,7 +38,8 @@ class Arrays(FitInput):
                 f"the arrays have these numbers of samples: {lengths}. Give arrays with the same number, at least one"
             )
         is_tuple = isinstance(self._data, tuple | list)
-        self._parts = tuple(self._data) if is_tuple else (self._data,)
+        parts = tuple(self._data) if is_tuple else (self._data,)
+        self._parts = tuple(_each(part, _without_index) for part in parts)
         self.part_count = len(self._parts) if is_tuple else 0
         self._count = lengths[0]
         self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
@@ -59,11 +50,9 @@ class Arrays(FitInput):
     @staticmethod
     def recognises(data: Any) -> bool:
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
-        return (
-            1 <= len(parts) <= _MOST_PARTS
-            and bool(leaves(parts[0]))
-            and all(is_array(leaf) and len(leaf.shape) > 0 for leaf in leaves(parts))
-        )
+        arrays = leaves(parts)
+        has_samples = all(is_array(leaf) and len(leaf.shape) > 0 for leaf in arrays)
+        return 1 <= len(parts) <= _MOST_PARTS and has_samples and bool(leaves(parts[0]))
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         return {"batch_size": "batch_size"}  # of `fit`, even if a factory that returns arrays has no such parameter
@@ -124,10 +113,14 @@ class Arrays(FitInput):
         # 2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
-        cast = tuple(_tensor_bytes(array) for array in arrays if _is_cast(array))
+        cast, copied = [], []
+        for array in arrays:
+            types = [(part, _trained_type(part.dtype)) for part in components(array)]
+            size = sum(int(part.size) * trained.itemsize for part, trained in types)
+            cast += [size] if any(part.dtype != trained for part, trained in types) else []
+            copied.append(0 if hasattr(array, "numpy") else size)  # tensors are not copied
         if not self.one_fit:
-            return ArrayBytes(from_files, cast)
-        copied = [0 if hasattr(array, "numpy") else _tensor_bytes(array) for array in arrays]  # tensors are not copied
+            return ArrayBytes(from_files, tuple(cast))
         # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(from_files, tuple(copied), conversion=beyond_tensors + sum(cast))
@@ -143,13 +136,21 @@ class Arrays(FitInput):
     def _rows(self, first: int, end: int) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts
-        return tuple(_sliced(part, first, end) for part in self._parts)
+        return tuple(_each(part, lambda array: _rows_of(array, first, end)) for part in self._parts)
 
 
-def _sliced(nest: Any, first: int, end: int) -> Any:
-    if isinstance(nest, list):  # stays a list, because `fit` takes several inputs as a list
-        return [_sliced(part, first, end) for part in nest]
-    return mapped(nest, lambda array: _rows_of(array, first, end))
+def _each(part: Any, function: Any) -> Any:  # a list stays a list, because `fit` takes several inputs as a list
+    return [_each(inner, function) for inner in part] if isinstance(part, list) else mapped(part, function)
+
+
+def _without_index(array: Any) -> Any:
+    # Keras makes a column of a Series, and casts a table of several types to floats (`PandasSliceable`)
+    if not hasattr(array, "to_numpy"):
+        return array
+    from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable
+
+    table = convert_to_sliceable(array)
+    return table.convert_to_numpy(table.array)
 
 
 def _rows_of(array: Any, first: int, end: int) -> Any:
@@ -157,21 +158,13 @@ def _rows_of(array: Any, first: int, end: int) -> Any:
         return array[first:end]
     import tensorflow as tf  # already loaded, since the array is a TensorFlow tensor
 
-    widths = [end - first, *(int(size) for size in array.dense_shape[1:])]
-    return tf.sparse.slice(array, [first, *([0] * (len(widths) - 1))], widths)
+    sizes = [int(size) for size in array.dense_shape]
+    return tf.sparse.slice(array, [first, *([0] * (len(sizes) - 1))], [end - first, *sizes[1:]])
 
 
-def _converted(array: Any) -> Any:  # as a train step sees the rows
+def _converted(array: Any) -> Any:  # as a train step sees the rows; ragged and sparse tensors stay as they are
     rows = dense(array)
-    return rows if is_ragged(rows) or is_sparse(rows) else np.array(rows, _trained_type(rows.dtype))
-
-
-def _tensor_bytes(array: Any) -> int:
-    return sum(int(part.size) * _trained_type(part.dtype).itemsize for part in components(array))
-
-
-def _is_cast(array: Any) -> bool:
-    return any(_trained_type(part.dtype) != part.dtype for part in components(array))
+    return np.array(rows, _trained_type(rows.dtype)) if hasattr(rows, "__array__") else rows
 
 
 def _trained_type(kind: Any) -> np.dtype[Any]:

@@ -30,10 +30,8 @@ def checked(batch: Any, source: str) -> Any:
 
 def leaves(nest: Any) -> list[Any]:
     """Return the arrays of a nest, without missing parts (None)."""
-    if isinstance(nest, dict):
-        nest = list(nest.values())
-    if isinstance(nest, tuple | list):
-        return [leaf for part in nest for leaf in leaves(part)]
+    if isinstance(nest, dict | tuple | list):
+        return [leaf for part in (nest.values() if isinstance(nest, dict) else nest) for leaf in leaves(part)]
     return [] if nest is None else [nest]
 
 
@@ -41,10 +39,9 @@ def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each array of a nest. Lists become tuples, as in Keras."""
     if isinstance(nest, dict):
         return {key: mapped(value, function) for key, value in nest.items()}
-    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
-        return type(nest)(*(mapped(value, function) for value in nest))
     if isinstance(nest, tuple | list):
-        return tuple(mapped(value, function) for value in nest)
+        parts = [mapped(value, function) for value in nest]
+        return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
     return None if nest is None else function(nest)
 
 
@@ -65,18 +62,11 @@ def is_sparse(leaf: Any) -> bool:
 
 def length_of(leaf: Any) -> int:
     """Return the number of entries along the first axis; 0 for a scalar."""
-    shape = leaf.shape
-    if len(shape) == 0:
+    if len(leaf.shape) == 0:
         return 0
-    if shape[0] is None:
+    if leaf.shape[0] is None:
         return int(leaf.nrows()) if is_ragged(leaf) else int(leaf.dense_shape[0])
-    return int(shape[0])
-
-
-def first_entry(leaf: Any) -> Any:
-    """Return the first entry of a NumPy array along its first axis, as an array; anything else unchanged."""
-    # tensors are left alone: in a forked process, operations on them may hang
-    return leaf[:1] if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1 else leaf
+    return int(leaf.shape[0])
 
 
 def components(leaf: Any) -> list[Any]:
@@ -95,9 +85,8 @@ def dense(leaf: Any) -> Any:
     """Return a tensor or data frame as a NumPy array; return arrays, and ragged and sparse leaves, unchanged."""
     if is_ragged(leaf) or is_sparse(leaf):
         return leaf
-    if hasattr(leaf, "numpy"):
-        return leaf.numpy()
-    return leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf
+    convert = getattr(leaf, "numpy", None) or getattr(leaf, "to_numpy", None)
+    return convert() if convert else leaf
 
 
 def bytes_of(nest: Any) -> int:

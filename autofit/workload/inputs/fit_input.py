@@ -33,6 +33,34 @@ class ArrayBytes:
         return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
 
 
+@dataclass(eq=False)
+class BatchMaker:
+    """Calls the user's code that makes batches, in any thread or process: counts the batches and reports its errors."""
+
+    # While the pipeline runs alone, each thread or process repeats its last batch, or its first sample, once `is_over` is
+    # set: a `fit` that is interrupted would leave workers behind that go on making batches.
+
+    report_error: ReportError
+    made: Any  # a `multiprocessing.Value`: the batches made by all threads and processes
+    is_over: Any = None  # a `multiprocessing.Value`: 0, 1 or ONE_SAMPLE; None if the pipeline does not run alone
+    _last: Any = None
+
+    @property
+    def repeats(self) -> bool:
+        return self._last is not None and bool(self.is_over.value)
+
+    def make(self, function: Callable[..., Any], given: Any) -> Any:
+        """Return the batch that a function of the user makes; or the last one, if the run is over."""
+        if self.repeats:
+            return mapped(self._last, _first_entry) if self.is_over.value == ONE_SAMPLE else self._last
+        batch = call_reported(self.report_error, function, given)
+        with self.made.get_lock():
+            self.made.value += 1
+        if self.is_over is not None:
+            self._last = batch
+        return batch
+
+
 class FitInput(ABC):
     """Training or validation data with one `FitConfig` applied, in a trial's process.
 
@@ -42,6 +70,7 @@ class FitInput(ABC):
 
     kind: ClassVar[str]
     source: ClassVar[str]  # what makes the batches, for error messages
+    factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
     fit_knobs: ClassVar[tuple[str, ...]] = ()  # those that are arguments of `fit` instead of the factory
     ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
@@ -56,7 +85,7 @@ class FitInput(ABC):
     batch_seconds: float = 0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
     _length: int | None = None  # batches in an epoch; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
-    _is_over: Any = None  # while the pipeline runs alone: a `multiprocessing.Value` that becomes 1 in `end_pipeline`
+    _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
     _batch: Any
 
@@ -117,9 +146,9 @@ class FitInput(ABC):
         return self.applied.queue_batches
 
     def end_pipeline(self, *, one_sample: bool = False) -> None:
-        """End the run of the pipeline alone: workers that an interrupted `fit` would leave repeat a batch until its end."""
-        if self._is_over is not None:  # a single sample takes less time to pass on
-            self._is_over.value, self._is_over = ONE_SAMPLE if one_sample else 1, None
+        """End the run of the pipeline alone; workers may repeat a single sample, which takes less time to pass on."""
+        if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
+            self._is_over.value, self._is_over = ONE_SAMPLE if one_sample and not self.has_processes else 1, None
 
     def user_batches(self) -> Iterator[Any]:
         """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""
@@ -145,12 +174,17 @@ class FitInput(ABC):
         self._batch = self._as_batch(batch)
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
-    def is_full(self, batch: Any) -> bool:
-        """Return whether a batch has as many samples as the first; True if the first axis does not count samples."""
-        counts_samples = length_of(leaves(self._batch)[0]) == self.batch_samples
-        return not counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
+    def _as_batch(self, raw: Any) -> Any:
+        return mapped(self.as_step_data(checked(raw, self.source)), dense)
 
-    def batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    @property
+    def _counts_samples(self) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs
+        return length_of(leaves(self._batch)[0]) == self.batch_samples
+
+    def _is_full(self, batch: Any) -> bool:
+        return not self._counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
+
+    def _batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         """Yield the batches of an epoch that `make` begins; report the errors of the user's code."""
         batches = call_reported(self._report_error, lambda: iter(make()))
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
@@ -164,20 +198,15 @@ class FitInput(ABC):
                 f"Pass {name} to {where}"
             )
 
-    def _as_batch(self, raw: Any) -> Any:
-        return mapped(self.as_step_data(checked(raw, self.source)), dense)
-
 
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
     """Yield `count` batches, starting over after each epoch; stop early if an epoch has no batches."""
-    passed = 0
-    while passed < count:
+    passed, passed_before = 0, -1
+    while passed_before < passed < count:
         passed_before = passed
         for batch in itertools.islice(epoch(), count - passed):
             passed += 1
             yield batch
-        if passed == passed_before:
-            return
 
 
 def call_reported(report_error: ReportError, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -189,9 +218,6 @@ def call_reported(report_error: ReportError, function: Callable[..., Any], *argu
         raise
 
 
-def call_counted(made: Any, report_error: ReportError, function: Callable[..., Any], given: Any) -> Any:
-    """Call one of the user's functions that makes a batch, as `call_reported` does, and count the batch in `made`."""
-    batch = call_reported(report_error, function, given)
-    with made.get_lock():
-        made.value += 1
-    return batch
+def _first_entry(leaf: Any) -> Any:
+    # tensors are left alone: in a forked process, operations on them may hang
+    return leaf[:1] if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1 else leaf

@@ -2,12 +2,12 @@
 
 `fit` draws the batches of a generator in a single thread. Further parameters of a factory of a `grain.IterDataset` or a
 `grain.DataLoader` are `num_threads` and `prefetch_buffer_size`, for `grain.ReadOptions`, or `num_workers` and
-`per_worker_buffer_size`, for the processes of `mp_prefetch` or of a `DataLoader`. It batches before it reads ahead, so that
-the buffers count batches.
+`per_worker_buffer_size`, for processes. It batches before it reads ahead, so that the buffers count batches.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import multiprocessing
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from autofit.errors import UsageError
 from autofit.records.knobs import PROCESSES, THREADS
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import FitInput, repeated
-from autofit.workload.inputs.knobs import is_grain, is_grain_map
+from autofit.workload.inputs.knobs import has_base
 
 _LOOKED_AT = 2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
 
@@ -28,22 +28,23 @@ class Generator(FitInput):
 
     kind = "generator"
     source = "the generator"
-    recognises = staticmethod(lambda data: isinstance(data, Iterator))
+    factory = ("batch_size", "my_generator(batch_size)")
+    recognises = staticmethod(inspect.isgenerator)  # `fit` refuses other iterators
 
     def _open(self) -> None:
         self.applied, self._made = FitConfig(), multiprocessing.Value("q", 0)
         self._keep_first(self._data)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"x": repeated(lambda: filter(self.is_full, self._epoch()), steps)}
+        return {"x": repeated(lambda: filter(self._is_full, self._epoch()), steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         batches = itertools.islice(self._epoch(), steps)
-        return {"validation_data": (batch for batch in batches)}  # of all iterators, Keras takes only generators
+        return {"validation_data": (batch for batch in batches)}
 
     def _epoch(self) -> Iterator[Any]:
         assert self._reopen is not None, "a ready-made generator was refused"
-        for batch in self.batches_of(self._reopen):
+        for batch in self._batches_of(self._reopen):
             self._made.value += 1
             yield batch
 
@@ -53,10 +54,14 @@ class Grain(FitInput):
 
     kind = "grain"
     source = "the grain dataset"
-    recognises = staticmethod(is_grain)
+    factory = (
+        "batch_size, num_threads, prefetch_buffer_size",
+        "dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size))",
+    )
+    recognises = staticmethod(lambda data: has_base(data, "grain", "MapDataset", "IterDataset", "DataLoader"))
 
     def _open(self) -> None:
-        if is_grain_map(self._data):
+        if has_base(self._data, "grain", "MapDataset"):
             raise UsageError(
                 "fit would hold up to 500 batches of the grain.MapDataset that the factory returned. Return "
                 "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of these two parameters"
@@ -68,7 +73,7 @@ class Grain(FitInput):
         import grain  # heavy: must stay out of the parent
 
         # one iterator serves the look of Keras and the training: another would start the processes again
-        batches = repeated(lambda: filter(self.is_full, self.batches_of(lambda: self._data)), steps + _LOOKED_AT)
+        batches = repeated(lambda: filter(self._is_full, self._batches_of(lambda: self._data)), steps + _LOOKED_AT)
 
         class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types
             get_state = set_state = None  # they must be defined, but a trial never goes back

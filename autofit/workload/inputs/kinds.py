@@ -16,16 +16,51 @@ from autofit.records.description import Description
 from autofit.records.knobs import DATA_KNOBS, KNOBS, PROCESSES
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.inputs.fit_input import FitInput, ReportError
 from autofit.workload.inputs.iterators import Generator, Grain, GrainProcesses
-from autofit.workload.inputs.knobs import NO_AUTOTUNE, arguments_of, knobs_of, unsupported
+from autofit.workload.inputs.knobs import NO_AUTOTUNE, arguments_of, knobs_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData, with_controlled_caches
 from autofit.workload.inputs.torch_loader import TorchLoader
+from autofit.workload.reference import Reference
 
 KINDS: dict[str, type[FitInput]] = {
     kind.kind: kind for kind in (Arrays, PyDatasetInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
 }
+
+
+def _kind_of(data: Any) -> type[FitInput]:
+    kind = next((kind for kind in KINDS.values() if kind.recognises(data)), None)
+    if kind is not None:
+        return kind
+    for part in data if isinstance(data, tuple) else (data,):
+        wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None)
+        if wrong is part:
+            data = part
+        elif wrong is not None:
+            raise UsageError(
+                f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays: "
+                "numpy.array(...) makes one from a list"
+            )
+    raise UsageError(
+        f"the data is a {type(data).__module__}.{type(data).__qualname__}; give arrays x, (x, y) or (x, y, sample_weight), "
+        "or a function that returns such arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain "
+        "dataset or a generator"
+    )
+
+
+def refuse_unsupported(data: Any) -> None:
+    """Refuse a data object that no trial could use, and say how to write a factory for it."""
+    if data is None or callable(data) or isinstance(data, Reference):
+        return
+    kind = _kind_of(data)
+    if kind is not Arrays and "batch_size" not in knobs_of(data, {}):
+        parameters, returned = kind.factory
+        raise UsageError(
+            f"autofit cannot set the batch size of this {kind.source.rpartition('the ')[2]}. Pass a function that makes one; "
+            f"the knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
+        )
 
 
 def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: ReportError) -> FitInput:
@@ -38,12 +73,10 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
         made = copy.copy(data)
         for name, value in given.items():
             setattr(made, name, value)
-    applied = {knob: given[name] for knob, name in names.items() if name in given}
-    kind = next((kind for kind in KINDS.values() if kind.recognises(made)), None)
-    if kind is None:
-        raise unsupported(made)
+    kind = _kind_of(made)
     if kind is Grain and names.get("workers") == PROCESSES:
         kind = GrainProcesses
+    applied = {knob: given[name] for knob, name in names.items() if name in given}
     applied |= {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
     autotuned = [knob for knob in DATA_KNOBS if KNOBS[knob].autotunes and applied.get(knob) == AUTOTUNE]
     if autotuned and not kind.autotunes:
@@ -53,9 +86,8 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
 
 def render_kwargs(description: Description, config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
-    kind = KINDS[description.input_kind]
     given = _rendered(description, description.knobs, description.required, config)
-    to_fit = {description.knobs[knob] for knob in kind.fit_knobs if knob in description.knobs}
+    to_fit = {description.knobs.get(knob) for knob in KINDS[description.input_kind].fit_knobs}
     fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
     data_kwargs = {name: value for name, value in given.items() if name not in to_fit or name in description.required}
     return data_kwargs, fit_kwargs

@@ -8,10 +8,8 @@ import multiprocessing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import first_entry, mapped
-from autofit.workload.inputs.fit_input import ONE_SAMPLE, FitInput, ReportError, call_counted, call_reported
+from autofit.workload.inputs.fit_input import BatchMaker, FitInput, ReportError, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
 _PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
@@ -23,6 +21,7 @@ class PyDatasetInput(FitInput):
 
     kind = "PyDataset"
     source = "__getitem__ of the PyDataset"
+    factory = ("batch_size, **knobs", "MyDataset(batch_size, **knobs)")
     leaves_workers = True
     recognises = staticmethod(is_pydataset)
 
@@ -31,8 +30,6 @@ class PyDatasetInput(FitInput):
             self._require_passed_on(knob, getattr(self._config, knob), "the base class, as in super().__init__(**kwargs)")
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         self._length = self._data.num_batches
-        if self._length == 0:
-            raise UsageError("the PyDataset has length 0; make it hold at least one batch")
         self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
 
@@ -69,11 +66,7 @@ class PyDatasetInput(FitInput):
 
 
 class DatasetProxy:
-    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None: endless), repeated as needed.
-
-    It counts in `made` the batches made in all threads and processes, and reports errors of the user's dataset. Once
-    `is_over` is set, each thread or process repeats its last batch, or the first sample of it if it is ONE_SAMPLE.
-    """
+    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None: endless), repeated as needed."""
 
     # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
 
@@ -81,30 +74,23 @@ class DatasetProxy:
         self, dataset: Any, count: int | None, length: int, report_error: ReportError, made: Any, is_over: Any, **knobs: Any
     ) -> None:
         super().__init__(**knobs)  # of Keras's class
-        self._dataset, self._length, self._report_error, self._made = dataset, length, report_error, made
-        self._is_over, self._last = is_over, None
+        self._dataset, self._length, self._maker = dataset, length, BatchMaker(report_error, made, is_over)
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        if self._is_over is not None and self._is_over.value and self._last is not None:
-            return mapped(self._last, first_entry) if self._is_over.value == ONE_SAMPLE else self._last
-        asked = index if self._full is None else index % self._full
-        batch = call_counted(self._made, self._report_error, self._dataset.__getitem__, asked)
-        if self._is_over is not None:
-            self._last = batch
-        return batch
+        return self._maker.make(self._dataset.__getitem__, index if self._full is None else index % self._full)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (), vars(self)
 
     def on_epoch_begin(self) -> None:
-        call_reported(self._report_error, self._dataset.on_epoch_begin)
+        call_reported(self._maker.report_error, self._dataset.on_epoch_begin)
 
     def on_epoch_end(self) -> None:
-        call_reported(self._report_error, self._dataset.on_epoch_end)
+        call_reported(self._maker.report_error, self._dataset.on_epoch_end)
 
 
 @functools.cache

@@ -14,9 +14,9 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.units import format_bytes
-from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.inputs.batch import leaves
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.knobs import is_tfdata
+from autofit.workload.inputs.knobs import has_base
 
 _CACHED_ELEMENTS = 64  # of a cache in memory: few enough to be made within a second, many enough to differ
 _CACHED_BYTES = 256 * 2**20  # the same for large elements
@@ -28,8 +28,9 @@ class TfData(FitInput):
 
     kind = "tf.data"
     source = "the tf.data.Dataset"
+    factory = ("batch_size, prefetch", "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)")
     autotunes = True
-    recognises = staticmethod(is_tfdata)
+    recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
 
     def _open(self) -> None:
         import tensorflow as tf  # heavy: must stay out of the parent
@@ -45,10 +46,13 @@ class TfData(FitInput):
     @property
     def epoch_batches(self) -> int | None:
         # the last batch may be partial
-        return self._length if self._length is None or self._all_full() else max(1, self._length - 1)
+        return self._length if self._length is None or self._all_full else max(1, self._length - 1)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"x": self._full_batches().repeat().take(steps)}
+        full = self._data
+        if not self._all_full:
+            full = full.filter(self._is_full_tensor) if self._length is None else full.take(self.epoch_batches)
+        return {"x": full.repeat().take(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._data.take(steps)}
@@ -56,17 +60,14 @@ class TfData(FitInput):
     def _epoch(self) -> Any:
         return self._data
 
-    def _all_full(self) -> bool:  # for graphs, the first axis counts nodes
-        return self.of_fixed_size or length_of(leaves(self._batch)[0]) != self.batch_samples
+    @property
+    def _all_full(self) -> bool:
+        return self.of_fixed_size or not self._counts_samples
 
-    def _full_batches(self) -> Any:
+    def _is_full_tensor(self, *batch: Any) -> Any:
         import tensorflow as tf  # heavy: must stay out of the parent
 
-        if self._all_full():
-            return self._data
-        if self.epoch_batches is not None:
-            return self._data.take(self.epoch_batches)
-        return self._data.filter(lambda *batch: tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples))
+        return tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples)
 
 
 # A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock there, on which the user's

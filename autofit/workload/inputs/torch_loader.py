@@ -1,8 +1,4 @@
-"""`torch.utils.data.DataLoader` as input: a factory returns one.
-
-Its knobs are `batch_size`, `num_workers` and `prefetch_factor`. Its workers are processes, each of which makes
-`prefetch_factor` batches ahead. Keras takes a DataLoader on every backend.
-"""
+"""`torch.utils.data.DataLoader` as input, on every backend; its workers are processes, each with batches ahead."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, ReportError, call_counted, call_reported, repeated
-from autofit.workload.inputs.knobs import PREFETCH_FACTOR, is_torch_loader
+from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported, repeated
+from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
 
 
 class TorchLoader(FitInput):
@@ -23,9 +19,14 @@ class TorchLoader(FitInput):
 
     kind = "torch DataLoader"
     source = "the torch DataLoader"
+    factory = (
+        "batch_size, num_workers, prefetch_factor, persistent_workers",
+        "DataLoader(dataset, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor, "
+        "persistent_workers=persistent_workers)",
+    )
     has_processes = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
-    recognises = staticmethod(is_torch_loader)
+    recognises = staticmethod(lambda data: has_base(data, "torch.utils.data", "DataLoader"))
 
     def _open(self) -> None:
         data = self._data
@@ -67,7 +68,7 @@ class TorchLoader(FitInput):
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
-        watched = _Watched(loader, self._report_error, self._made, self._is_over)
+        watched = _Watched(loader, BatchMaker(self._report_error, self._made, self._is_over))
         changes["collate_fn"] = watched.collate
         if not isinstance(loader.dataset, IterableDataset):
             drawn = "sampler" if loader.batch_sampler is None else "batch_sampler"
@@ -101,14 +102,10 @@ class _Repeated:
 
 
 class _Watched:
-    """The dataset and the `collate_fn` of a loader: reports their errors, and counts in `made` the batches that they make.
+    """The dataset and the `collate_fn` of a loader, called by a `BatchMaker`."""
 
-    Once `is_over` is 1, each worker makes no samples and repeats its last batch.
-    """
-
-    def __init__(self, loader: Any, report_error: ReportError, made: Any, is_over: Any) -> None:
-        self._dataset, self._collate, self._report_error = loader.dataset, loader.collate_fn, report_error
-        self._made, self._is_over, self._last = made, is_over, None
+    def __init__(self, loader: Any, maker: BatchMaker) -> None:
+        self._dataset, self._collate, self._maker = loader.dataset, loader.collate_fn, maker
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
@@ -124,17 +121,8 @@ class _Watched:
     def __getitem__(self, index: Any) -> Any:
         return self._get(self._dataset.__getitem__, index)
 
-    @property
-    def _repeats(self) -> bool:
-        return self._is_over is not None and self._last is not None and bool(self._is_over.value)
-
     def _get(self, get: Callable[[Any], Any], index: Any) -> Any:
-        return () if self._repeats else call_reported(self._report_error, get, index)
+        return () if self._maker.repeats else call_reported(self._maker.report_error, get, index)
 
     def collate(self, samples: Any) -> Any:
-        if self._repeats:
-            return self._last
-        batch = call_counted(self._made, self._report_error, self._collate, samples)
-        if self._is_over is not None:
-            self._last = batch
-        return batch
+        return self._maker.make(self._collate, samples)

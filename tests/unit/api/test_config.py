@@ -9,8 +9,7 @@ from autofit.api.config import load
 from autofit.cli import app
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.reference import Reference
-from autofit.workload.written import expanded
+from autofit.workload.reference import Reference, expanded
 from tests.unit.api.conftest import GOOD
 from tests.unit.report.snapshots import matches_snapshot
 
