@@ -56,10 +56,10 @@ def refuse_unsupported(data: Any) -> None:
         return
     kind = _kind_of(data)
     if kind is not Arrays and "batch_size" not in knobs_of(data, {}):
-        parameters, returned = kind.factory
+        name, (parameters, returned) = kind.source.rpartition("the ")[2], kind.factory
         raise UsageError(
-            f"autofit cannot set the batch size of this {kind.source.rpartition('the ')[2]}. Pass a function that makes one; "
-            f"the knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
+            f"autofit cannot set the batch size of this {name}. Pass a function that makes it; the "
+            f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
         )
 
 

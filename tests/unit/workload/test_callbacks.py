@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autofit.workload import fit_options
-from autofit.workload.callbacks import TrialCallbacks, takes_folder
+from autofit.workload.fit_options import TrialCallbacks, takes_folder
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 

@@ -11,7 +11,7 @@ from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
 from autofit.tuning import notices
 from autofit.tuning.problem import Problem
-from autofit.workload.inputs import knobs
+from autofit.workload.inputs import kinds, knobs
 from tests.fakes import DESCRIPTION, arrays, make_request
 
 ALL = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
@@ -81,7 +81,7 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
     with pytest.raises(UsageError) as caught:
-        knobs.refuse_unsupported(DataLoader())
+        kinds.refuse_unsupported(DataLoader())
     assert "def make_data(batch_size, num_workers, prefetch_factor, persistent_workers):" in str(caught.value)
     assert "return DataLoader(dataset, batch_size, num_workers=num_workers, " in str(caught.value)
 

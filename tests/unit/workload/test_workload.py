@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as st_numpy
 from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
-from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, refuse_unsupported, required_of
+from autofit.workload.inputs.kinds import refuse_unsupported
+from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -68,9 +69,22 @@ def test_functions_of_main_and_lambdas_cross(tmp_path):
     assert loaded.build_model() == 4
 
 
-def test_what_cannot_be_pickled_is_said(tmp_path):
+def test_what_cannot_be_pickled_is_named_with_the_function_that_uses_it(tmp_path):
     with pytest.raises(UsageError, match="frame"):
         round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
+    opened = open(__file__, "rb")  # noqa: SIM115
+    with opened, pytest.raises(UsageError, match=r"^opened \(BufferedReader\) of <lambda> cannot .*inside the functions"):
+        round_trip(tmp_path, build_model=lambda: opened)
+
+
+def test_an_array_that_is_mapped_from_a_file_crosses_as_the_files_name(tmp_path):
+    x = np.arange(400_000, dtype="float32").reshape(4000, 100)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    loaded = round_trip(tmp_path, data=(mapped, mapped[1000:3000]))
+    assert np.array_equal(loaded.data[0], x)
+    assert np.array_equal(loaded.data[1], x[1000:3000])
+    assert not list(tmp_path.glob("array-*.npy"))
 
 
 def test_a_reference_is_a_path_or_a_module(tmp_path, monkeypatch):
@@ -165,10 +179,9 @@ def test_data_is_described_as_it_is_written():
     assert as_written(FitConfig(), lambda batch_size, workers: None, {"workers": "workers"}) == FitConfig(32, 1)
 
 
-@pytest.mark.parametrize("data", [iter([1]), (n for n in range(3))])
-def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory(data):
+def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_factory():
     with pytest.raises(UsageError, match=r"def make_data\(batch_size\):"):
-        refuse_unsupported(data)
+        refuse_unsupported(n for n in range(3))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +191,7 @@ def test_a_generator_that_is_ready_made_is_refused_and_the_error_shows_the_facto
         ({"t": ["a"]}, "dict .* str"),
         (([np.ones(2), "a"], None), "a list .* a str"),
         (object(), "the data is a builtins.object; give arrays .* a torch DataLoader"),
+        (iter([1]), "the data is a builtins.list_iterator"),  # `fit` takes generators only
     ],
 )
 def test_what_is_no_array_is_named(data, named):
