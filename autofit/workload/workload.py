@@ -122,15 +122,19 @@ def _culprit(value: Any, name: str, depth: int = _DEEPEST_CULPRIT) -> str:
         return ""
     inner = dict(enumerate(value)) if isinstance(value, list | tuple) else getattr(value, "__dict__", {})
     if isinstance(value, functools.partial):
-        inner = {"": value.func, **value.keywords}
+        inner = {"": value.func, **dict(enumerate(value.args)), **value.keywords}
     elif isinstance(value, FunctionType):
         with contextlib.suppress(ValueError):  # of a variable without a value
             used = inspect.getclosurevars(value)
             inner = {**used.globals, **used.nonlocals}
     elif isinstance(value, dict):
         inner = value
-    owner = getattr(value, "__name__", type(value).__name__)
-    names = (_culprit(part, f"{key} ({type(part).__name__}) of {owner}", depth - 1) for key, part in inner.items() if depth)
+    place = f"the variable {{}} of {value.__name__}, " if isinstance(value, FunctionType) else ""
+    names = (
+        _culprit(part, f"{place.format(key)}an object of type {type(part).__name__},", depth - 1)
+        for key, part in inner.items()
+        if depth
+    )
     return next(filter(None, names), name)
 
 

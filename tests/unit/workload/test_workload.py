@@ -73,7 +73,12 @@ def test_what_cannot_be_pickled_is_named_with_the_function_that_uses_it(tmp_path
     with pytest.raises(UsageError, match="frame"):
         round_trip(tmp_path, data=functools.partial(make, sys._getframe()))
     opened = open(__file__, "rb")  # noqa: SIM115
-    with opened, pytest.raises(UsageError, match=r"^opened \(BufferedReader\) of <lambda> cannot .*inside the functions"):
+    with (
+        opened,
+        pytest.raises(
+            UsageError, match=r"^the variable opened of <lambda>, .* BufferedReader, cannot .*inside the functions"
+        ),
+    ):
         round_trip(tmp_path, build_model=lambda: opened)
 
 
