@@ -44,18 +44,24 @@ def identify(workload: Workload) -> Identity:
     kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
     settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, workload.call, program.lines]
     parts = [workload.build_model, workload.data, workload.validation]
-    arguments = [dict(program.custom_objects), [sorted(expanded(dict(each)).items()) for each in kwargs]]
-    objects = _hash([None if callable(part) else part for part in parts], modules, arrays_by_form=True)
-    code = _hash([[part if callable(part) else None for part in parts], settings, arguments], modules)
+    objects, functions = _Hasher(modules, arrays_by_form=True), _Hasher(modules)
+    with explained_pickling_errors([*parts, *kwargs]):
+        objects.dump([None if callable(part) else part for part in parts])
+        functions.dump([part if callable(part) else None for part in parts])
+        functions.dump([settings, dict(program.custom_objects), [sorted(expanded(dict(each)).items()) for each in kwargs]])
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
-    fingerprint = hashlib.sha256("\n".join([objects, code, *files]).encode(errors="surrogatepass")).hexdigest()[:16]
+    text = "\n".join([objects.digest.hexdigest(), functions.digest.hexdigest(), *files])
+    fingerprint = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
     packages = sorted(modules.packages - {"", "cloudpickle", *sys.stdlib_module_names})  # closures import cloudpickle
     return Identity(fingerprint, {name: version for name in packages if (version := version_of(name))})
 
 
 def identity_of(value: Any) -> str:
     """Return a hash of an object's class and state; it is the same in every process."""
-    return _hash(value, OwnModules())[:16]
+    hasher = _Hasher(OwnModules())
+    with explained_pickling_errors(value):
+        hasher.dump(value)
+    return hasher.digest.hexdigest()[:16]
 
 
 def version_of(package: str) -> str | None:
@@ -63,13 +69,6 @@ def version_of(package: str) -> str | None:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
     return next(map(importlib.metadata.version, _distributions().get(package, ())), None)
-
-
-def _hash(value: Any, modules: OwnModules, *, arrays_by_form: bool = False) -> str:
-    hasher = _Hasher(modules, arrays_by_form)
-    with explained_pickling_errors(value):
-        hasher.dump(value)
-    return hasher.digest.hexdigest()
 
 
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
@@ -80,7 +79,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
     # globals that they use, and the modules that they import are hashed as well. An object without a stable pickle, such as
     # a set of objects, has another hash in each process.
 
-    def __init__(self, modules: OwnModules, arrays_by_form: bool) -> None:
+    def __init__(self, modules: OwnModules, *, arrays_by_form: bool = False) -> None:
         self.digest = hashlib.sha256()
         super().__init__(SimpleNamespace(write=self.digest.update))
         self._modules, self._arrays_by_form = modules, arrays_by_form
