@@ -162,7 +162,7 @@ def _submitted(
     stored: dict[int, Any] = {}
     for part in (part for request in requests for part in (request.workload.data, request.workload.validation)):
         if id(part) not in stored:
-            with explained_pickling_errors(part):
+            with explained_pickling_errors():
                 stored[id(part)] = ray.put(_shipped(part, ship))
     for index, (request, count) in enumerate(zip(requests, gpus, strict=True)):
         workload = replace(
@@ -172,7 +172,7 @@ def _submitted(
             validation=None,
             fit_kwargs={name: _shipped(value, ship) for name, value in request.workload.fit_kwargs.items()},
         )
-        with explained_pickling_errors(workload):
+        with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=workload))
         options = task.options(
             name=f"cell {index + 1}",

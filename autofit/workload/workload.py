@@ -98,7 +98,7 @@ def load(folder: Path) -> Workload:
 
 
 @contextlib.contextmanager
-def explained_pickling_errors(value: Any) -> Iterator[None]:
+def explained_pickling_errors(value: Any = None) -> Iterator[None]:
     """Turn any error of pickling a value into a `UsageError` that names the cause, with a remedy."""
     try:
         yield
