@@ -221,15 +221,6 @@ def test_of_a_module_that_is_installed_the_version_counts(module, packages):
     assert identify(Workload(Reference(f"{module}:other"), None)).fingerprint != found.fingerprint
 
 
-def test_a_folder_that_a_program_adds_to_the_search_path_is_above_it(tmp_path):
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "model.py").write_text("import common_layers\n\ndef build():\n    return common_layers\n")
-    (tmp_path / "common_layers.py").write_text("SIZE = 1\n")
-    before = fingerprint(Reference("scripts/model.py:build", str(tmp_path)), None)
-    (tmp_path / "common_layers.py").write_text("SIZE = 2\n")
-    assert fingerprint(Reference("scripts/model.py:build", str(tmp_path)), None) != before
-
-
 def test_a_file_beside_the_model_comes_before_an_installed_one(tmp_path):
     (tmp_path / "model.py").write_text("import numpy\nimport random\n\ndef build():\n    return 1\n")
     (tmp_path / "random.py").write_text("SIZE = 1\n")
@@ -261,15 +252,37 @@ def test_a_link_to_the_folder_changes_nothing(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_module_written_a_moment_ago_is_found(tmp_path):
-    (tmp_path / "model.py").write_text("import layers\n\ndef build():\n    return 1\n")
-    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
-    (tmp_path / "layers.py").write_text("SIZE = 1\n")
-    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
-
-
 def fingerprint(*parts, **kwargs):
     return identify(Workload(*parts, **kwargs)).fingerprint
+
+
+SUM = "def build():\n    return " + " + ".join(["1"] * 3_000)
+BRANCHES = "def build(x):\n    if x == 0:\n        return 0\n" + "".join(
+    f"    elif x == {n}:\n        return {n}\n" for n in range(1, 800)
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "name", "before", "after"),
+    [
+        ("scripts/model.py", "import common_layers", "common_layers.py", "SIZE = 1", "SIZE = 2"),  # above the script
+        ("model.py", "import layers", "layers.py", None, "SIZE = 1"),  # written a moment ago
+        ("model.py", "import layers", "layers.py", "\x7fELF\0one", "\x7fELF\0two"),
+        ("model.py", "import layers", f"layers{EXTENSION_SUFFIXES[-1]}", "\x7fELF\0one", "\x7fELF\0two"),
+        ("model.py", "import layers\nraise SystemExit", "layers.py", "raise SystemExit", "raise SystemExit(1)"),  # not run
+        ("model.py", "import layers", "layers.py", SUM, f"{SUM} + 1"),  # nested deeper than Python goes
+        ("model.py", "import layers", "layers.py", BRANCHES, f"{BRANCHES}    return 1"),  # as deep
+    ],
+)
+def test_a_file_that_the_model_imports_counts_whatever_it_is(tmp_path, model, text, name, before, after):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / model).write_text(f"{text}\n\ndef build():\n    return 1\n")
+    fingerprints = set()
+    for content in (before, before, after):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        fingerprints.add(fingerprint(Reference(f"{model}:build", str(tmp_path)), None))
+    assert len(fingerprints) == 2
 
 
 def test_arrays_given_as_data_count_by_their_form():
@@ -487,15 +500,6 @@ def test_decorators_count(tmp_path, monkeypatch):
     del sys.modules["user_decorators"]
 
 
-@pytest.mark.parametrize("name", ["layers.py", f"layers{EXTENSION_SUFFIXES[-1]}"])
-def test_a_file_that_is_not_python_counts_as_it_is(tmp_path, name):
-    (tmp_path / "model.py").write_text("import layers\n\ndef build():\n    return 1\n")
-    (tmp_path / name).write_bytes(b"\x7fELF\0one")
-    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
-    (tmp_path / name).write_bytes(b"\x7fELF\0two")
-    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
-
-
 @pytest.fixture
 def keras_home(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
@@ -555,14 +559,6 @@ def test_what_cannot_be_pickled_is_an_error_of_the_user_and_ctrl_c_is_not():
         fingerprint(build, None, model_kwargs={"slow": Raising(KeyboardInterrupt())})
 
 
-def test_no_code_of_the_user_is_run(tmp_path):
-    (tmp_path / "model.py").write_text("import layers\nraise SystemExit\n\ndef build(): ...\n")
-    (tmp_path / "layers.py").write_text("raise SystemExit\n")
-    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
-    (tmp_path / "layers.py").write_text("raise SystemExit(1)\n")
-    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
-
-
 def test_what_pip_installs_in_a_folder_of_its_own_is_installed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "pkg").mkdir()
@@ -589,23 +585,6 @@ def test_a_constant_that_a_function_of_a_module_uses_counts_by_its_value(blocks,
         monkeypatch.setenv("WIDTH", width)
         fingerprints.add(fingerprint(importlib.reload(blocks).build, None))
     assert len(fingerprints) == 2
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def build():\n    return " + " + ".join(["1"] * 3_000) + "\n",
-        "def build(x=0):\n    if x == 0:\n        return 0\n"
-        + "".join(f"    elif x == {n}:\n        return {n}\n" for n in range(1, 800)),
-    ],
-    ids=["sum", "elif"],
-)
-def test_a_statement_nested_deeper_than_python_goes_counts_as_it_stands(tmp_path, text):
-    path = tmp_path / "model.py"
-    path.write_text(text)
-    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
-    path.write_text(text.replace("return", "return 5 or", 1))
-    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
 
 
 def test_folders_beside_the_model_are_not_looked_into(tmp_path):
