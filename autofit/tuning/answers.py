@@ -41,8 +41,8 @@ _DOUBTFUL_SHARE = 1 / 3
 class Contest:
     """One answer: the config that is it so far, and its candidates, of which the last may still be open.
 
-    `answer` is None while no config can be the answer without comparison, because the baseline cannot. `needed_seconds` is
-    the `max_seconds` that would have allowed what time did not.
+    `answer` is None until a candidate has run, if the baseline cannot be the answer. `needed_seconds` is the `max_seconds`
+    that would have allowed what time did not.
     """
 
     answer: FitConfig | None
@@ -51,8 +51,7 @@ class Contest:
     needed_seconds: float | None = None
 
     @property
-    def candidate(self) -> FitConfig | None:
-        """The config that is being compared with the answer."""
+    def candidate(self) -> FitConfig | None:  # that is being compared with the answer
         return self.candidates[-1] if self.is_open else None
 
 
@@ -60,13 +59,14 @@ class Answers:
     """Holds the rounds of confirming runs, and what they decide.
 
     `own_batch` is the batch size of the baseline if it has an answer of its own, and None if there is only one answer.
-    `baseline_may_win` is false if the user's space does not contain the baseline.
+    `baseline_may_win` is false if the user's space does not contain the baseline. `first` is the answer until another is
+    shown to be faster: the baseline, or None if that may not win or a run of it has failed.
     """
 
     def __init__(self, baseline: FitConfig, tolerance: float, own_batch: int | None, *, baseline_may_win: bool) -> None:
         self.baseline, self._tolerance, self._own_batch = baseline, tolerance, own_batch
-        self._first = baseline if baseline_may_win else None
-        self.same_batch, self.fastest = Contest(self._first), Contest(self._first)
+        self.first = baseline if baseline_may_win else None
+        self.same_batch, self.fastest = self.both = Contest(self.first), Contest(self.first)
         self.baseline_outcome = Outcome.OK
         self._rounds: list[dict[FitConfig, float]] = []
 
@@ -88,15 +88,6 @@ class Answers:
                 contest.is_open = True
         return self.is_open
 
-    def hold(self, config: FitConfig | None) -> None:
-        """Make a config both answers, without a comparison."""
-        self.same_batch.answer = self.fastest.answer = config
-
-    @property
-    def baseline_may_win(self) -> bool:
-        """Whether the baseline can be an answer: the space has it, and no run of it has failed."""
-        return self._first is not None
-
     @property
     def is_open(self) -> bool:
         """Whether a candidate is being compared."""
@@ -105,41 +96,33 @@ class Answers:
     def next_round(self) -> tuple[FitConfig, ...]:
         """Return the configs of the next round; their order is reversed in every second round."""
         configs = [] if self.baseline_outcome is not Outcome.OK else [self.baseline]
-        contests = (self.same_batch, self.fastest)
-        configs += [c for contest in contests for c in (contest.answer, contest.candidate) if c is not None]
+        configs += [c for contest in self.both for c in (contest.answer, contest.candidate) if c is not None]
         order = tuple(dict.fromkeys(configs))
         return order if len(self._rounds) % 2 else order[::-1]
 
     def rounds_to_look(self) -> tuple[int, bool]:
         """Return how many rounds are needed until the next look, and whether it is the first one at a candidate."""
-        counts = [self.count(c.candidate) for c in (self.same_batch, self.fastest) if c.candidate is not None]
+        counts = [len(self.log_rates(contest.candidate)) for contest in self.both if contest.candidate is not None]
         return min(next(look for look in LOOKS if look > count) - count for count in counts), min(counts) < LOOKS[0]
 
     def add_round(self, rates: Mapping[FitConfig, float]) -> None:
         """Add a round of runs, by their rates in samples per second, and decide what it allows to decide."""
         self._rounds.append({config: math.log(rate) for config, rate in rates.items()})
         fastest, best = self.fastest, self.fastest.answer
-        if self._decide(self.same_batch) and not self._is_shown(best):
-            fastest.answer = self.same_batch.answer  # than which `best`, if it is another, may still be shown to be faster
-            fastest.is_open |= best in fastest.candidates[-1:] and self.count(best) < LOOKS[-1]
+        if self._decide(self.same_batch):
+            own = self.same_batch.answer
+            lead, half_width = self._lead(best, own, fastest, self._tolerance) if best and own else (0.0, 0.0)
+            if lead <= half_width:
+                fastest.answer = own  # than which `best`, if it is another, may still be shown to be faster
+                fastest.is_open |= best in fastest.candidates[-1:] and len(self.log_rates(best)) < LOOKS[-1]
         self._decide(fastest)
-
-    def _is_shown(self, best: FitConfig | None) -> bool:
-        """Return whether the fastest config so far is shown to be faster than the answer at the own batch size."""
-        if best is None or self.same_batch.answer is None:
-            return False
-        lead, half_width = self._lead_over_tolerance(best, self.same_batch.answer, self.fastest)
-        return lead > half_width
 
     def _decide(self, contest: Contest) -> bool:
         """Close a contest if its rounds decide it; return whether its candidate has become the answer."""
         candidate, answer = contest.candidate, contest.answer
-        if candidate is None or (count := self.count(candidate)) not in LOOKS:
+        if candidate is None or (count := len(self.log_rates(candidate))) not in LOOKS:
             return False
-        if answer is None:
-            contest.answer, contest.is_open = candidate, False
-            return True
-        lead, half_width = self._lead_over_tolerance(candidate, answer, contest)
+        lead, half_width = self._lead(candidate, answer, contest, self._tolerance) if answer else (math.inf, 0.0)
         if lead > half_width:
             contest.answer, contest.is_open = candidate, False
             return True
@@ -147,19 +130,19 @@ class Answers:
         return False
 
     def drop(self, config: FitConfig, outcome: Outcome) -> None:
-        """Take a config out whose run failed with this outcome."""
+        """Exclude a config whose run failed with this outcome."""
         if config == self.baseline:
-            self.baseline_outcome, self._first = outcome, None
-        for contest in (self.same_batch, self.fastest):
+            self.baseline_outcome, self.first = outcome, None
+        for contest in self.both:
             if contest.candidate == config:  # which does not count as one of the few
                 contest.candidates.pop()
                 contest.is_open = False
-            contest.answer = self._first if contest.answer == config else contest.answer
+            contest.answer = self.first if contest.answer == config else contest.answer
 
     def give_up(self) -> None:
         """Close the open contests: no time is left. A candidate that has not run was none, except for the first."""
-        for contest in (self.same_batch, self.fastest):
-            if contest.is_open and len(contest.candidates) > 1 and not self.count(contest.candidates[-1]):
+        for contest in self.both:
+            if contest.is_open and len(contest.candidates) > 1 and not self.log_rates(contest.candidates[-1]):
                 contest.candidates.pop()
             contest.is_open = False
 
@@ -173,34 +156,23 @@ class Answers:
         if not pairs:
             return Speedup(self.baseline, Outcome.OK)
         contest = self.fastest if config in self.fastest.candidates else self.same_batch
-        lead, half_width = self._lead(config, self.baseline, self._quantile(contest))
+        lead, half_width = self._lead(config, self.baseline, contest)
         low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
-    def log_rates(self, config: FitConfig) -> list[float]:
-        """Return the logarithms of the rates of a config in all its runs."""
+    def log_rates(self, config: FitConfig | None) -> list[float]:
+        """Return the logarithms of the rates of a config in all rounds."""
         return [rates[config] for rates in self._rounds if config in rates]
-
-    def count(self, config: FitConfig) -> int:
-        """Return the number of rounds of a config."""
-        return len(self.log_rates(config))
 
     def is_own(self, config: FitConfig) -> bool:
         """Return whether a config has the own batch size, if that has an answer of its own."""
         return self._own_batch is not None and config.batch_size == self._own_batch
 
-    def _quantile(self, contest: Contest) -> float:
-        """Return Student's quantile for a contest: later candidates share the error of the first."""
+    def _lead(self, config: FitConfig, other: FitConfig, contest: Contest, tolerance: float = 0.0) -> tuple[float, float]:
+        """Return the lead of a config over another in log rate beyond a tolerance, and its half-width, by common rounds."""
         quantile = _ONE_QUANTILE if self._own_batch is None else _TWO_QUANTILE
-        return 1 - (1 - quantile) / max(1, len(contest.candidates))
-
-    def _lead_over_tolerance(self, config: FitConfig, other: FitConfig, contest: Contest) -> tuple[float, float]:
-        """Return the lead of a config over what counts as equally fast as another, and its half-width."""
-        lead, half_width = self._lead(config, other, self._quantile(contest))
-        return lead + math.log1p(-self._tolerance), half_width
-
-    def _lead(self, config: FitConfig, other: FitConfig, quantile: float) -> tuple[float, float]:
-        """Return the lead of a config over another in log rate, and its half-width, from the rounds that have both."""
+        quantile = 1 - (1 - quantile) / max(1, len(contest.candidates))  # later candidates share the error of the first
         both = [(rates[config], rates[other]) for rates in self._rounds if config in rates and other in rates]
         first, second = zip(*both, strict=True)
-        return sequential_interval(first, second, quantile)
+        lead, half_width = sequential_interval(first, second, quantile)
+        return lead + math.log1p(-tolerance), half_width

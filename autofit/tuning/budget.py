@@ -23,16 +23,15 @@ from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
 CONFIRM_SECONDS = 2.5  # a confirming run is timed for this long
+COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 OWN_BATCH_TRIALS = 2  # beyond max_trials, at the own batch size, where the models already know most (assumed)
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 _FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
 _MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
 _TRIAL_MARGIN_RATIO = 1.25  # seconds of the next trial / those before, as its batch may be larger (assumed)
 _FEWEST_TRIALS, _ENOUGH_TRIALS = 3, 5  # finished trials before the confirming runs of one answer, and of two, come first
-_REPEATS_RATIO = 12.0  # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials
 _MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or third look must end: those of a coarse grid
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
-_COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
@@ -50,16 +49,14 @@ class Plan:
 
 
 class Budget:
-    """Tracks the elapsed time and the trials of one tune; the time starts when the budget is created."""
+    """Tracks the elapsed time and the trials of one tune; the time starts when the budget is created.
+
+    A trial may take `max_trial_seconds` if `max_seconds` leaves enough time.
+    """
 
     def __init__(self, settings: TuneSettings) -> None:
-        self._settings = settings
-        self._started = monotonic()
-        self.max_trial_seconds = settings.options.max_trial_seconds  # if `max_seconds` leaves enough time
-
-    def allow_compiling(self) -> None:
-        """Give each further trial extra time to compile its step."""
-        self.max_trial_seconds = self._settings.options.max_trial_seconds + _COMPILE_SECONDS
+        self._started, self._max_seconds = monotonic(), settings.max_seconds
+        self.max_trial_seconds = settings.options.max_trial_seconds
 
     def seconds(self) -> float:
         """Return the seconds spent so far."""
@@ -67,28 +64,29 @@ class Budget:
 
     def seconds_left(self) -> float:
         """Return the seconds left until `max_seconds`; infinity if `max_seconds` is not set."""
-        max_seconds = self._settings.max_seconds
-        return math.inf if max_seconds is None else max(0.0, max_seconds - self.seconds())
+        return math.inf if self._max_seconds is None else max(0.0, self._max_seconds - self.seconds())
+
+    def deadline_seconds(self, measured: Measurement | None = None) -> float:
+        """Return how long a process may take, in seconds; a confirming run may be slower than the config `measured`."""
+        patience = 0.0 if measured is None else _CONFIRM_PATIENCE_RATIO * measured.seconds
+        return min(max(self.max_trial_seconds, patience), self.seconds_left())
 
     def plan(self, trials: Sequence[Trial], problem: Problem) -> Plan:
         """Divide the seconds that are left, so that the config of the next trial or the best so far can be confirmed."""
         left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem)
         seconds, own = left - reserved, confirming_seconds(problem.baseline, trials)
-        if reserved > LOOKS[0] * own and not math.isinf(left):
+        if reserved > LOOKS[0] * own:
             # if the next trial is the best, its confirming runs take as much longer as they are timed for longer
             rounds, longer = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
             seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
         return Plan(min(self.max_trial_seconds, max(0.0, seconds)), reserved, _trial_seconds(trials) >= seconds)
 
+    # Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline and
+    # a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or for one
+    # run of the fastest config: without trials, there is nothing to confirm.
     def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
-        """Return the seconds to reserve for confirming; 0 if `max_seconds` is not set or no trial has finished.
-
-        Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline
-        and a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or
-        for one run of the fastest config: without trials, there is nothing to confirm.
-        """
         finished, baseline = _finished(trials), problem.baseline
-        if self._settings.max_seconds is None or not finished:
+        if self._max_seconds is None or not finished:
             return 0.0
         best = max(finished, key=lambda trial: trial.samples_per_second).config
         one, own = confirming_seconds(best, trials), confirming_seconds(baseline, trials)
@@ -120,37 +118,22 @@ class Budget:
 
     def out_of_time(self, reserved_seconds: float = 0.0) -> str:
         """Return the reason for stopping if no time is left, or only the time reserved for confirming."""
-        spent = f"max_seconds ({self._settings.max_seconds or 0.0:g}) is used up"
+        spent = f"max_seconds ({self._max_seconds or 0.0:g}) is used up"
         return f"{spent}, except for the time to confirm" if reserved_seconds and self.seconds_left() else spent
 
-    def deadline_seconds(self) -> float:
-        """Return how long a process other than a trial of the search or a confirming run may take, in seconds."""
-        return min(self.max_trial_seconds, self.seconds_left())
+    def rounds_fit(
+        self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool
+    ) -> tuple[bool, float | None]:
+        """Return whether there is time for rounds of these configs, and the `max_seconds`, in whole tens, that they lack.
 
-    def confirming_deadline_seconds(self, measured: Measurement) -> float:
-        """Return how long a confirming run may take, in seconds: enough for a slow run of a measured config."""
-        patience = max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured.seconds)
-        return min(patience, self.seconds_left())
-
-    def allows_repeats(self, measured: Measurement) -> bool:
-        """Return whether there is time to repeat a disturbed trial: the search, which learns more, comes first."""
-        return self.seconds_left() > _REPEATS_RATIO * measured.seconds
-
-    def allows_rounds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool) -> bool:
-        """Return whether there is time for rounds of these configs; all but the first look must end in a grid's time."""
-        seconds = self._round_seconds(configs, rounds, trials)
+        All but the first look must end in the time of a coarse grid, which no `max_seconds` changes.
+        """
+        seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
+        if seconds > self.seconds_left():
+            return False, 10.0 * math.ceil((self.seconds() + seconds) / 10)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
-        is_short = is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched)
-        return seconds <= self.seconds_left() and is_short
-
-    def needed_seconds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> float | None:
-        """Return the `max_seconds` that would allow rounds of these configs, in whole tens; None if it allows them."""
-        seconds = self._round_seconds(configs, rounds, trials)
-        return 10.0 * math.ceil((self.seconds() + seconds) / 10) if seconds > self.seconds_left() else None
-
-    def _round_seconds(self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial]) -> float:
-        return rounds * sum(confirming_seconds(config, trials) for config in configs)
+        return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched), None
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
@@ -160,12 +143,9 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     or, without one, from the trial with the nearest batch size.
     """
     finished = _finished(trials)
-    confirming = [trial for trial in finished if trial.stage in (Stage.CHOSEN, Stage.BASELINE)]
-    own = [trial.measurement.seconds for trial in confirming if trial.config == config]
-    if own:
-        return max(own)
-    if not finished:
-        return 0.0
+    own = [t.measurement.seconds for t in finished if t.config == config and t.stage is not Stage.SEARCH]
+    if own or not finished:
+        return max(own, default=0.0)
     ran = [trial.config for trial in finished]
     nearest = min(ran, key=lambda other: (other != config, octaves(other.batch_size, config.batch_size)))
     times_larger = max(1.0, (config.batch_size or 1) / (nearest.batch_size or 1))
@@ -175,8 +155,7 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     return _MARGIN_RATIO * max(longer)
 
 
-def _trial_seconds(trials: Sequence[Trial]) -> float:
-    """Return the expected seconds of the next trial: the mean of the finished trials, or of all if none finished."""
+def _trial_seconds(trials: Sequence[Trial]) -> float:  # expected of the next one
     seconds = [trial.measurement.seconds for trial in _finished(trials) or trials]
     return sum(seconds) / len(seconds) if seconds else 0.0
 

@@ -35,9 +35,8 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning import notices
 from autofit.tuning.budget import OWN_BATCH_TRIALS
 from autofit.tuning.confirm import Confirmation
-from autofit.tuning.failure import no_result_error, nothing_fits_error, out_of_time_error
 from autofit.tuning.problem import Problem, build_problem, with_fixed_batch_size, with_fixed_steps
-from autofit.tuning.record import failed_tune, record_of, store
+from autofit.tuning.record import failed_tune, no_result_error, nothing_fits_error, record_of, store
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 from autofit.tuning.settings import LARGEST
@@ -155,9 +154,7 @@ class _Engine:
             if isinstance(described, Measurement) and described.outcome.is_oom:
                 raise nothing_fits_error(runner, Trial(smallest, described))
         if isinstance(described, Measurement):
-            if described.outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
-                raise out_of_time_error(runner.budget, "the model and the data were built")
-            raise not_described(described)
+            raise not_described(described, runner.budget)
         self._describing_seconds = runner.budget.seconds()
         if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
             self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
@@ -237,17 +234,15 @@ class _Engine:
             self.study.remove()
 
     def _log(self) -> TuneLog:
-        """Return the log of everything that has run so far; `stage` is set in trials that ran after the search."""
+        """Return the log of everything that has run so far."""
         request = self._request
-        runs = self._confirmation.runs if self._confirmation is not None else ()
-        later = {run.number: run for run in runs}
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
             device=request.placement.name,
             description=self._description,
-            trials=tuple(later.get(trial.number, trial) for trial in self.study.trials()),
-            runs=runs,
+            trials=self.study.trials(),
+            runs=self._confirmation.runs if self._confirmation is not None else (),
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,

@@ -34,7 +34,7 @@ def estimate(
     runner = TrialRunner(request, launcher, emit)
     described = runner.describe(request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names)
     if not isinstance(described, Description):
-        raise not_described(described)
+        raise not_described(described, runner.budget)
     if described.gpus:
         if not any(gpu.footprints for gpu in described.gpus):
             raise NoTrialFinishedError(f"memory cannot be estimated for {', '.join(names)}: {described.gpus[0].problem}")

@@ -14,13 +14,16 @@ from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
-from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
+from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
 _LIBRARY_BYTES = 512 * 2**20  # memory left to a GPU's libraries if they find none in addition to the limit
 _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
-_GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
+# a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of the search, which learns
+# more
+_REPEATS_RATIO = 12.0
 _REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
+_GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
 _GAP_SECONDS = 5.0  # a gap between epochs that is not read is assumed to be shorter
 _LEAST_SHARE = 1e-6  # of an epoch, for a tolerance of 0
 _SHORT_EPOCH_RATIO = 10.0  # of an epoch to a trial's timing: longer ones take too long to matter in a search
@@ -41,14 +44,11 @@ class TrialRunner:
 
         `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
         """
-        spec = self._spec(Role.DESCRIBE, config, **asked)
-        if spec.gpus:
-            spec = replace(spec, deadline_seconds=len(spec.gpus) * _GPU_SECONDS)
-        result = self._run(spec, Activity(f"describing the model and the data{note}"))
+        result = self._run(self._spec(Role.DESCRIBE, config, **asked), Activity(f"describing the model and the data{note}"))
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
             if result.compiler == TORCH_COMPILE:
-                self.budget.allow_compiling()
+                self.budget.max_trial_seconds += COMPILE_SECONDS
         return result
 
     def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
@@ -69,8 +69,7 @@ class TrialRunner:
             measure_seconds=SEARCH_SECONDS,
             deadline_seconds=deadline_seconds,
             rate_to_beat=_PROMISING_RATIO * max((trial.samples_per_second for trial in trials), default=0.0),
-            compute_samples_per_second=None if read is None else read.compute_samples_per_second,
-            compute_spread=None if read is None else read.compute_spread,
+            **_ceilings(read, "compute"),
         )
         return self._measured(spec, activity)
 
@@ -91,13 +90,10 @@ class TrialRunner:
             Role.CONFIRM,
             config,
             measure_seconds=CONFIRM_SECONDS,
-            deadline_seconds=self.budget.confirming_deadline_seconds(measured),
-            compute_samples_per_second=measured.compute_samples_per_second,
-            compute_spread=measured.compute_spread,
-            input_samples_per_second=measured.input_samples_per_second,
-            input_spread=measured.input_spread,
+            deadline_seconds=self.budget.deadline_seconds(measured),
             validates=validates,
             validation_batch_size=validation_batch_size,
+            **_ceilings(measured, "compute", "input"),
         )
         return self._measured(spec, activity)
 
@@ -107,7 +103,7 @@ class TrialRunner:
         longest = _GAP_SECONDS / max(settings.options.tolerance / 2, _LEAST_SHARE)
         usual: dict[str, Any] = {
             "limits": self.request.limits,
-            "deadline_seconds": self.budget.deadline_seconds(),
+            "deadline_seconds": len(changes.get("gpus", ())) * _GPU_SECONDS or self.budget.deadline_seconds(),
             "measure_seconds": seconds,
             "effective_batch_size": settings.effective_batch_size,
             "longest_epoch_seconds": longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * seconds),
@@ -117,20 +113,28 @@ class TrialRunner:
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Run a trial; repeat it if other work disturbed it, or if its device limit left nothing to the GPU's libraries."""
-        result = self._run_once(spec, activity)
-        left_seconds = spec.deadline_seconds - result.seconds
-        again = replace(spec, deadline_seconds=left_seconds) if left_seconds > _REPEAT_RATIO * result.seconds else None
-        if result.evidence.outside_pool:
-            return result if again is None else self._with_lower_limit(again, activity) or result
-        if result.conditions is None or not result.conditions.is_disturbed:
+        result: Measurement = self._run(spec, activity)
+        left_seconds, limit_bytes = spec.deadline_seconds - result.seconds, spec.limits.device_bytes or 0
+        has_time, again = left_seconds > _REPEAT_RATIO * result.seconds, replace(spec, deadline_seconds=left_seconds)
+        if result.evidence.outside_pool and has_time and limit_bytes > 2 * _LIBRARY_BYTES:
+            limits = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
+            lower: Measurement = self._run(replace(again, limits=limits), activity)
+            if lower.outcome is not Outcome.OK:
+                return result
+            limit, less = format_bytes(limit_bytes), format_bytes(limit_bytes - _LIBRARY_BYTES)
+            text = f"a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did"
+            remedy = f"Set device_memory to {less}, and set the same limit in your own training"
+            self.emit(Notice(f"{spec.config}: {text}. {remedy}"))
+            return lower
+        if result.evidence.outside_pool or result.conditions is None or not result.conditions.is_disturbed:
             return result
         work = f"{result.conditions.other_work} while {spec.config} was timed"
-        if again is None or not self._repeats_left or not self.budget.allows_repeats(result):
+        if not has_time or not self._repeats_left or self.budget.seconds_left() <= _REPEATS_RATIO * result.seconds:
             self._warn_once(work)
             return result
         self._repeats_left -= 1
         self.emit(Notice(f"{work}; the measurement is repeated"))
-        repeated = self._run_once(again, activity)
+        repeated: Measurement = self._run(again, activity)
         if repeated.outcome is Outcome.TIMEOUT:
             return result
         if repeated.conditions is not None and repeated.conditions.is_disturbed:
@@ -143,49 +147,28 @@ class TrialRunner:
             self.emit(Notice(f"{work}\n    the measured rates are lower and less certain than on an idle machine"))
         self._has_warned = True
 
-    def _with_lower_limit(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
-        """Measure with a limit that leaves memory to the GPU's libraries; return None if that does not run either."""
-        limit_bytes = spec.limits.device_bytes or 0
-        if limit_bytes <= 2 * _LIBRARY_BYTES:
-            return None
-        lower = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
-        result = self._run_once(replace(spec, limits=lower), activity)
-        if result.outcome is not Outcome.OK:
-            return None
-        limit, less = format_bytes(limit_bytes), format_bytes(limit_bytes - _LIBRARY_BYTES)
-        self.emit(
-            Notice(
-                f"{spec.config}: a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did. "
-                f"Set device_memory to {less}, and set the same limit in your own training"
-            )
-        )
-        return result
-
-    def _run_once(self, spec: TrialSpec, activity: Activity) -> Measurement:
-        result = self._run(spec, activity)
-        assert isinstance(result, Measurement), "only a describing trial returns a description"
-        return result
-
-    def _run(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
-        result = self._launched(spec, activity)
-        if isinstance(result, Description) or not result.evidence.server_lost:
+    def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
+        """Run a process, again if its server was lost; return a description, if that is its task, or a measurement."""
+        self.emit(activity)
+        with contextlib.closing(self._launcher.run(spec)) as phases:
+            try:
+                while True:
+                    self.emit(replace(activity, phase=next(phases)))
+            except StopIteration as end:
+                result: Measurement | Description = end.value
+        if is_second or isinstance(result, Description) or not result.evidence.server_lost:
             return result
         self.emit(
             Notice(f"{activity.config or activity.doing}: {result.evidence.reason}. It is repeated with a new server")
         )
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
-        return self._launched(replace(spec, deadline_seconds=left_seconds), activity)
+        return self._run(replace(spec, deadline_seconds=left_seconds), activity, is_second=True)
 
-    def _launched(self, spec: TrialSpec, activity: Activity) -> Measurement | Description:
-        self.emit(activity)
-        with contextlib.closing(self._launcher.run(spec)) as phases:
-            while True:
-                try:
-                    phase = next(phases)
-                except StopIteration as end:
-                    result: Measurement | Description = end.value
-                    return result
-                self.emit(replace(activity, phase=phase))
+
+def _ceilings(measured: Measurement | None, *parts: str) -> dict[str, float | None]:
+    """Return the rates of step or input alone that a trial has read, and their spreads, as fields of a spec."""
+    names = [f"{part}_{field}" for part in parts for field in ("samples_per_second", "spread")]
+    return {} if measured is None else {name: getattr(measured, name) for name in names}
 
 
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
@@ -208,9 +191,11 @@ def raise_user_error(measurement: Measurement) -> Measurement:
     return measurement
 
 
-def not_described(measurement: Measurement) -> NoTrialFinishedError:
+def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedError:
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     raise_user_error(measurement)
+    if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
+        return NoTrialFinishedError(f"{budget.out_of_time()} before the model and the data were built. Raise max_seconds")
     slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
     remedy = slow if measurement.ran_out_of_time else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

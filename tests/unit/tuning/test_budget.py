@@ -16,8 +16,8 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.search.space import SearchSpace
 from autofit.tuning import budget, engine
-from autofit.tuning.failure import no_result_error
 from autofit.tuning.problem import Problem
+from autofit.tuning.record import no_result_error
 from autofit.tuning.runner import TrialRunner
 from tests.fakes import BASELINE, DESCRIPTION, MIB, FakeLauncher, collect, make_request
 
