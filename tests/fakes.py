@@ -9,8 +9,8 @@ from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.search.context import ConfigArrays
-from autofit.tuning import cached, engine
-from autofit.tuning.request import TuneRequest
+from autofit.tuning import engine
+from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import Options, TuneSettings
 
 MIB = 2**20
@@ -102,7 +102,7 @@ class FakeLauncher:
 
 def tune(request, launcher, emit):
     """Return the stored result of a request, or tune."""
-    return cached.reuse(request, emit) or engine.tune(request, launcher, emit)
+    return reuse(request, emit) or engine.tune(request, launcher, emit)
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):

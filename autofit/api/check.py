@@ -15,7 +15,6 @@ from autofit.api.requests import build_request, detect, parse, refuse_unsupporte
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.trial.worker.job import user_traceback
-from autofit.tuning.cached import stored_attributes
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.workload import Workload
@@ -44,7 +43,7 @@ def _dry_run(workload: Workload, settings: TuneSettings) -> dict[str, str]:
     limits = "no limit of its own" if device is None else format_bytes(device)
     findings["device"] = f"{request.placement.name}, {limits}"
     findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
-    attributes = stored_attributes(request)
+    attributes = request.stored_attributes()
     state = "none" if attributes is None else "none, but there are trials of an earlier run"
     if attributes is not None and request.result_key() in attributes:
         state = "yes"

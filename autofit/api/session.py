@@ -18,8 +18,7 @@ from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
-from autofit.tuning import cached
-from autofit.tuning.request import TuneRequest
+from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.call_source import call_source_of
 from autofit.workload.workload import Workload
@@ -92,7 +91,7 @@ def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progre
 
         return engine.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, known=cached.reuse)
+    return run(tune, workload, settings, progress, known=reuse)
 
 
 def _other_work(placement: Placement) -> Iterator[str]:

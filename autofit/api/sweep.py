@@ -24,7 +24,7 @@ from autofit.records.result import Cell, TuneRecord
 from autofit.records.units import counted
 from autofit.report import wording
 from autofit.report.console.progress import Progress
-from autofit.tuning.cells import CellRequest, tuned
+from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.workload.reference import Reference
 
 LOCAL, RAY = "local", "ray"
@@ -162,8 +162,6 @@ def _tuned(
             shown.show(Notice(wording.cell_outcome(cell)))
             yield index, cell
         return
-    from autofit.tuning.ray_cells import tune_on_ray
-
     cells = tune_on_ray(requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
     with contextlib.closing(cells) as ended:
         for index, cell in ended:

@@ -1,4 +1,7 @@
-"""A request for a tune: everything that determines its result, and its keys in the storage."""
+"""A request for a tune: everything that determines its result, its keys in the storage, and its stored result.
+
+The tuning engine and Optuna are not imported, so that a stored result is returned at once.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from autofit.backends.protocol import TENSORFLOW
+from autofit.errors import NothingFitsError
 from autofit.records.description import Description
+from autofit.records.events import Emit, Notice
 from autofit.records.machine import Machine, Placement
-from autofit.records.result import CallSource
+from autofit.records.result import CallSource, FailedTune, TuneRecord
 from autofit.records.trial import FitConfig, Limits
-from autofit.storage.result_files import RECORD
+from autofit.storage import result_files, validity
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
@@ -22,6 +30,7 @@ PREFIX = "autofit-"  # prefix of the names of studies
 # settings and options that change the result, but not the trials
 _BUDGET = ("batch_size", "max_trials", "max_seconds")
 _OPTIONS = ("max_trial_seconds", "tolerance", "headroom", "max_oom", "min_updates")
+_NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,13 @@ class TuneRequest:
         parts |= {name: getattr(self.settings.options, name) for name in _OPTIONS}
         if self.sampler_key:
             parts["sampler"] = self.sampler_key
-        return f"{RECORD}:{_hash(parts)}"
+        return f"{result_files.RECORD}:{_hash(parts)}"
+
+    def stored_attributes(self) -> Mapping[str, Any] | None:
+        """Read the attributes of the request's study; None if there is no such study."""
+        from autofit.storage import connection  # imported late: it imports Optuna
+
+        return connection.attributes_of(self.settings.storage, self.fingerprint())
 
     def labels(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""
@@ -111,3 +126,34 @@ class TuneRequest:
 
 def _hash(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
+    """Return a request's stored result, or None if there is none that is valid under the present limits.
+
+    Raise `NothingFitsError` if the stored result is that nothing fits.
+    """
+    attributes = {} if request.fresh else request.stored_attributes() or {}
+    limits = validity.lowered(request.limits, attributes.get(result_files.FAILED))
+    try:
+        stored = result_files.decode(attributes.get(request.result_key()))
+    except ValidationError:
+        return None
+    if not validity.result_holds(stored, limits):
+        return None
+    versions = stored.description.versions if stored.description is not None else {}
+    measured_with = [stored.device, *(f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions)]
+    emit(
+        Notice(
+            f"using the stored result of the tune at {datetime.fromtimestamp(stored.started_at):%Y-%m-%d %H:%M} on "
+            f"{stored.machine.host or 'this host'} ({', '.join(measured_with)}); to tune again, use --fresh (in Python, "
+            "options={'fresh': True})"
+        )
+    )
+    if not isinstance(stored, FailedTune):
+        return replace(stored, call_source=request.call_source)
+    memory, needed_bytes = stored.memory or "host", stored.needed_bytes or 0
+    limit_bytes = getattr(stored.limits, f"{memory}_bytes") or 0
+    error = NothingFitsError(memory, stored.batch_size, needed_bytes, limit_bytes, at_least=stored.at_least)
+    error.tune = stored
+    raise error

@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 
 from autofit.errors import UsageError
-from autofit.tuning.cells import CellRequest, tuned
-from autofit.tuning.ray_cells import tune_on_ray
+from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 from tests.hosts import tunes

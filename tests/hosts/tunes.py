@@ -10,7 +10,8 @@ from pathlib import Path
 from autofit.errors import TrialProcessError
 from autofit.records.trial import Measurement
 from autofit.storage.connection import url_of
-from autofit.tuning import cached, engine
+from autofit.tuning import engine
+from autofit.tuning.request import reuse
 from tests.fakes import FakeLauncher, make_request
 
 
@@ -40,7 +41,7 @@ def tune(cell):
         max_trials=kwargs.get("trials", 4),
         baseline={"batch_size": kwargs.get("batch_size", 32)},
     )
-    record = cached.reuse(request, ignore)
+    record = reuse(request, ignore)
     if record is None:
         record = engine.tune(request, SlowLauncher(kwargs.get("seconds", 0.05)), ignore)
         note(folder, f"tuned {name}")

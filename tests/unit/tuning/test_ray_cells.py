@@ -7,7 +7,7 @@ import cloudpickle
 import pytest
 
 from autofit.errors import UsageError
-from autofit.tuning import ray_cells
+from autofit.tuning import cells as ray_cells
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
