@@ -133,8 +133,6 @@ class _Engine:
 
             if measurement.ran_out_of_time and plan.trial_seconds < budget.max_trial_seconds:
                 self._cut_off.append(trial)
-                if plan.reserved_seconds:
-                    self._emit(Notice(notices.cut_off(trial)))
                 continue
             narrowed = self._narrowed(problem, trial)
             if narrowed is not None:
@@ -193,12 +191,13 @@ class _Engine:
         if trial.measurement.outcome is not Outcome.ERROR:
             return None
         description = with_fixed_steps(problem, trial)
-        if description is not None:
-            self._emit(Notice(notices.fixed_steps(description)))
-        elif self._runs_at_baseline_batch(problem, trial.config):
+        if description is None and self._runs_at_baseline_batch(problem, trial.config):
             description = with_fixed_batch_size(problem, trial)
-            self._emit(Notice(notices.fixed_batch_size(description)))
-        return None if description is None else self._problem(description)
+        if description is None:
+            return None
+        for text in {*notices.fixed(description)} - {*notices.fixed(problem.description)}:
+            self._emit(Notice(text))
+        return self._problem(description)
 
     def _runs_at_baseline_batch(self, problem: Problem, failed: FitConfig) -> bool:
         """Return whether the user's code runs with the baseline's batch size, and with no other batch size so far.

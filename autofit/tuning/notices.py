@@ -6,51 +6,28 @@ from collections.abc import Iterator
 
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.records.trial import FitConfig, Limits
+from autofit.records.units import counted, format_bytes
 from autofit.tuning.problem import Problem, build_space_of, fewest_updates, steps_are_open
 from autofit.tuning.settings import TUNE
-
-_LIKE_A_RANGE = 4  # two listed batch sizes that differ by this factor may be meant as the ends of a range
 
 
 def before(problem: Problem) -> Iterator[str]:
     """Yield what the user should know before the first trial."""
     yield from problem.description.notices
-    for notice in (_similar_tunes, _ends_of_a_range, _fixed_size, _callbacks_of_batches, _few_updates, _no_room_ahead):
+    yield from fixed(problem.description)
+    for notice in (_callbacks_of_batches, _few_updates, _no_room_ahead):
         if (text := notice(problem)) is not None:
             yield text
 
 
-def _similar_tunes(problem: Problem) -> str | None:
-    if not problem.warm_start:
-        return None
-    trials = counted(len(problem.warm_start), "trial")
-    return f"starting from {trials} of similar tunes (other limits or versions); the choice is confirmed again"
-
-
-def _ends_of_a_range(problem: Problem) -> str | None:
-    sizes = problem.settings.space.values().get("batch_size")
-    if not isinstance(sizes, list) or len(sizes) != 2 or _LIKE_A_RANGE * min(sizes) > max(sizes):
-        return None
-    return (
-        f"space.batch_size lists two choices, {sizes[0]} and {sizes[1]}: no size between them is tried. For a range, "
-        f"write {{min: {min(sizes)}, max: {max(sizes)}}}"
-    )
-
-
-def _fixed_size(problem: Problem) -> str | None:
-    return None if problem.description.fixed_batch_size is None else fixed_batch_size(problem.description)
-
-
-def fixed_batch_size(description: Description) -> str:
-    """Say that the batch size is not tuned, and why."""
-    return f"batch_size is not tuned: {description.fixed_batch_size_reason}"
-
-
-def fixed_steps(description: Description) -> str:
-    """Say that steps in a call are not tuned, and why."""
-    return f"{STEPS_PER_EXECUTION} stays {description.defaults[STEPS_PER_EXECUTION]}: {description.fixed_steps_reason}"
+def fixed(description: Description) -> Iterator[str]:
+    """Yield which knobs are not tuned, and why."""
+    if description.fixed_batch_size is not None:
+        yield f"batch_size is not tuned: {description.fixed_batch_size_reason}"
+    if description.fixed_steps_reason:
+        own = description.defaults[STEPS_PER_EXECUTION]
+        yield f"{STEPS_PER_EXECUTION} stays {own}: {description.fixed_steps_reason}"
 
 
 def _callbacks_of_batches(problem: Problem) -> str | None:
@@ -86,12 +63,6 @@ def _no_room_ahead(problem: Problem) -> str | None:
         f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try them, "
         "raise the size of /dev/shm (docker run --shm-size)"
     )
-
-
-def cut_off(trial: Trial) -> str:
-    """Say that a trial was ended for the sake of the confirming runs."""
-    seconds = format_seconds(trial.measurement.seconds)
-    return f"{trial.config}: ended after {seconds}, because max_seconds left no more time for this trial"
 
 
 def lowered(limits: Limits) -> str:

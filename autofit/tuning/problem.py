@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
@@ -133,28 +134,26 @@ def build_space_of(request: TuneRequest, description: Description, *, min_update
             f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size', key="batch_size"
         )
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or count is None
-    space = replace(space, most_samples_executed=count, whole_calls=is_counted)
+    changes: dict[str, Any] = {"most_samples_executed": count, "whole_calls": is_counted}
     if space.batch_size is not None and settings.batch_size == KEEP:
-        space = replace(space, batch_size=(batch_size,))
+        changes["batch_size"] = (batch_size,)
     elif space.batch_size is not None and request.changes_learning and batch_size <= (count or batch_size):
-        space = replace(space, batch_size=tuple(sorted({batch_size, *space.batch_size})))
+        changes["batch_size"] = tuple(sorted({batch_size, *space.batch_size}))
     if kind.has_processes:
         total, free = host.shared_memory()
-        space = replace(
-            space,
-            workers=(0,) if description.processes_hang else space.workers,
-            use_multiprocessing=(True,),
-            prefetch_factor=space.prefetch_factor or (defaults["prefetch_factor"],),
-            most_samples_ahead=math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None,
-        )
+        most_ahead = math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None
+        changes |= {"use_multiprocessing": (True,), "most_samples_ahead": most_ahead}
+        changes["prefetch_factor"] = space.prefetch_factor or (defaults["prefetch_factor"],)
+        changes["workers"] = (0,) if description.processes_hang else space.workers
     elif description.processes_hang and space.use_multiprocessing is not None:
-        space = replace(space, use_multiprocessing=(False,))
+        changes["use_multiprocessing"] = (False,)
     if description.fixed_steps_reason:
-        space = replace(space, steps_per_execution=(defaults[STEPS_PER_EXECUTION],))
+        changes["steps_per_execution"] = (defaults[STEPS_PER_EXECUTION],)
     if description.fixed_batch_size is not None:
-        space = replace(space, batch_size=(description.fixed_batch_size,))
-        if all(len(values) == 1 for values in space.knobs().values()):
-            raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
+        changes["batch_size"] = (description.fixed_batch_size,)
+    space = replace(space, **changes)
+    if description.fixed_batch_size is not None and all(len(values) == 1 for values in space.knobs().values()):
+        raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
     return space
 
 

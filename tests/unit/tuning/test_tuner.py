@@ -221,12 +221,10 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
             return super().measure(spec)
 
     slow = Slow()
-    events, record = collect(tune, make_request(tmp_path, max_seconds=60.0), slow)
+    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0), slow)
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
     assert len(record.trials) >= 2
     cut_short = [spec.config for spec in slow.specs if spec.role == "measure" and spec.config.batch_size > 48]
-    said = [event.text for event in events if isinstance(event, Notice)]
-    assert len(cut_short) == sum("max_seconds" in text for text in said)
     assert cut_short
     for number, config in enumerate(cut_short):
         assert not any(hardly_faster(arrays(config), arrays(other))[0] for other in cut_short[:number])
