@@ -75,13 +75,13 @@ class _Engine:
             request.fingerprint(),
             request.limits,
             request.settings.options.max_trial_seconds,
-            lambda text: emit(Notice(text)),
+            self._notify,
             labels=request.labels(),
             fresh=request.fresh,
         )
         self._request = replace(request, limits=self.study.limits)
         if request.limits != self.study.limits:
-            emit(Notice(notices.lowered(self.study.limits)))
+            self._notify(notices.lowered(self.study.limits))
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
@@ -101,8 +101,7 @@ class _Engine:
         answers = self._confirmation.run()
         if answers is None:
             raise no_result_error(problem, self._runner, self._trials(), len(self._resumed))
-        if (text := notices.largest_tried(problem, answers[0].config)) is not None:
-            self._emit(Notice(text))
+        self._notify(notices.largest_tried(problem, answers[0].config))
         record = record_of(problem, self._log(), answers, stop_reason)
         store(self.study, self._request, record)
         return record
@@ -155,7 +154,7 @@ class _Engine:
             raise not_described(described, runner.budget)
         self._describing_seconds = runner.budget.seconds()
         if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
-            self._emit(Notice("the model or the shape of its data has changed; the trials of earlier tunes are deleted"))
+            self._notify("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
         return described
 
     def _problem(self, description: Description) -> Problem:
@@ -182,9 +181,9 @@ class _Engine:
         )
         if self.study.stale:
             trials = counted(len(self.study.stale), "trial")
-            self._emit(Notice(f"not reused: {trials} of an earlier tune with less memory or time than this one"))
+            self._notify(f"not reused: {trials} of an earlier tune with less memory or time than this one")
         for text in notices.before(problem):
-            self._emit(Notice(text))
+            self._notify(text)
 
     def _narrowed(self, problem: Problem, trial: Trial) -> Problem | None:
         """Return the problem without the value with which the user's code failed; None if it ran, or always fails."""
@@ -196,7 +195,7 @@ class _Engine:
         if description is None:
             return None
         for text in {*notices.fixed(description)} - {*notices.fixed(problem.description)}:
-            self._emit(Notice(text))
+            self._notify(text)
         return self._problem(description)
 
     def _runs_at_baseline_batch(self, problem: Problem, failed: FitConfig) -> bool:
@@ -217,6 +216,10 @@ class _Engine:
         if measurement.outcome is Outcome.OK:
             self._emit(TrialEnded(self.study.add(Trial(baseline, measurement, activity.doing), problem.space.knobs())))
         return measurement.outcome is Outcome.OK
+
+    def _notify(self, text: str | None) -> None:
+        if text is not None:
+            self._emit(Notice(text))
 
     def _trials(self) -> tuple[Trial, ...]:
         return (*self.study.trials(), *self._cut_off)

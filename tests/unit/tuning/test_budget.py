@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
-from autofit.records.events import Activity, TrialEnded
 from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
@@ -153,13 +152,6 @@ def test_rounds_are_added_while_there_is_time_and_they_may_show_a_gain(tmp_path,
     assert LOOKS[0] == confirming[120.0] <= confirming[None]
 
 
-def test_a_gain_that_three_rounds_show_takes_no_more(tmp_path, monkeypatch):
-    launcher = Timed()
-    _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=2000.0)
-    assert record.speedup.is_shown
-    assert record.speedup.pairs == LOOKS[0]
-
-
 def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_config(tmp_path, monkeypatch):
     class Stalling(Timed):
         """The fourth confirming run hangs."""
@@ -218,18 +210,6 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     assert result(None, too_long)[0] is NothingFitsError
 
 
-def test_the_time_kept_for_confirming_is_told_with_each_trial(tmp_path, monkeypatch):
-    launcher = Timed()
-    events, _ = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=200.0)
-    trials = [event for event in events if isinstance(event, Activity) and event.doing.startswith("trial ")]
-    first, *later = list(dict.fromkeys(event.reserved_seconds for event in trials))
-    assert first == 0.0
-    assert later
-    (one, *_), spent = later, [event.trial.measurement.seconds for event in events if isinstance(event, TrialEnded)]
-    runs = 3 * LOOKS[0] + budget.OWN_BATCH_TRIALS  # of two candidates and the baseline, each timed for longer than a trial
-    assert runs * spent[0] < one < 2 * runs * spent[0]
-
-
 def test_the_search_leaves_the_time_that_is_kept(tmp_path, monkeypatch):
     launcher = Timed()
     _, record = timed_tune(tmp_path, monkeypatch, launcher, max_seconds=90.0, max_trials=50, tolerance=0.0)
@@ -273,18 +253,3 @@ def test_a_hang_costs_its_pause_and_the_search_goes_on_without_what_is_like_it(t
     assert len(record.trials) >= 5
     assert record.fastest.confirmed
     assert launcher.now <= 240.0
-
-
-def test_the_seconds_of_a_confirming_run_follow_what_ran():
-    def trial(batch, seconds, stage=Stage.SEARCH, step=0.0):
-        measured = Measurement(Outcome.OK, Evidence(""), seconds, samples_per_second=1.0, step_seconds=step)
-        return Trial(FitConfig(batch), measured, stage=stage)
-
-    searched = [trial(32, 6.0), trial(256, 9.0, step=0.5)]
-    longer = budget.CONFIRM_SECONDS - budget.SEARCH_SECONDS
-    assert budget.confirming_seconds(FitConfig(32), searched) == pytest.approx(1.1 * (6.0 + longer))
-    assert budget.confirming_seconds(FitConfig(200), searched) == pytest.approx(1.1 * (9.0 + longer + 8 * 0.5))
-    confirmed = [*searched, trial(256, 14.0, Stage.CHOSEN), trial(256, 13.0, Stage.CHOSEN)]
-    assert budget.confirming_seconds(FitConfig(256), confirmed) == 14.0
-    assert budget.confirming_seconds(FitConfig(32), []) == 0.0
-    assert budget.confirming_seconds(FitConfig(512), searched) == pytest.approx(1.1 * (9.0 + longer + (16 + 10) * 0.5))

@@ -35,16 +35,6 @@ def test_a_step_that_torch_compiles_has_more_time_but_none_beyond_max_seconds(tm
     assert max(spec.deadline_seconds for spec in short.specs) <= 100.0
 
 
-def test_a_trial_is_told_the_rate_to_beat_and_what_is_known_of_its_step(tmp_path):
-    launcher = FakeLauncher()
-    collect(tune, make_request(tmp_path), launcher)
-    first, *later = [spec for spec in launcher.specs if spec.role == "measure"]
-    assert (first.rate_to_beat, first.compute_samples_per_second) == (0.0, None)
-    assert later[1].rate_to_beat > 0
-    reused = [spec for spec in later if spec.compute_samples_per_second]
-    assert all(s.compute_samples_per_second == 4000 * s.config.batch_size / (s.config.batch_size + 64) for s in reused)
-
-
 @pytest.mark.parametrize(("tolerance", "longest"), [(0.02, 500.0), (0.5, 20.0)])
 def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_tolerance(tmp_path, tolerance, longest):
     launcher = FakeLauncher()

@@ -47,12 +47,6 @@ def test_the_fit_kwargs_of_the_result_contain_those_of_the_user(tmp_path):
     assert record.fit_kwargs == source.fit_kwargs
 
 
-def test_no_config_is_tried_twice(tmp_path):
-    events, _ = collect(tune, make_request(tmp_path, max_trials=25, tolerance=0.0), FakeLauncher())
-    configs = [trial.config for trial in searched(events)]
-    assert len(configs) == len(set(configs)) == 27
-
-
 @pytest.mark.parametrize(
     "limits", [{"device_bytes": 100 * MIB}, {"host_bytes": 600 * MIB}, {"device_bytes": 80 * MIB, "host_bytes": 600 * MIB}]
 )
@@ -133,9 +127,6 @@ def test_a_result_with_few_updates_answers_only_who_allowed_them(tmp_path):
     events, again = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
     assert again.config == wide.config
     assert len(events) == 1
-
-
-LOOSE = Limits(None, 8192 * MIB)
 
 
 def test_a_changed_question_is_another(tmp_path):
