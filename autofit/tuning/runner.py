@@ -44,7 +44,8 @@ class TrialRunner:
 
         `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
         """
-        result = self._run(self._spec(Role.DESCRIBE, config, **asked), Activity(f"describing the model and the data{note}"))
+        activity = Activity(f"describing the model and the data{note}")
+        result: Description | Measurement = self._run(self._spec(Role.DESCRIBE, config, **asked), activity)
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
             if result.compiler == TORCH_COMPILE:
