@@ -8,5 +8,5 @@ from autofit.api.estimate import estimate as estimate
 from autofit.api.estimate import estimate_of as estimate_of
 from autofit.api.measure import measure as measure
 from autofit.api.sweep import sweep as sweep
-from autofit.api.sweep import sweep_file as sweep_file
+from autofit.api.sweep import sweep_cells as sweep_cells
 from autofit.api.tune import tune as tune

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from autofit import backends
-from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Estimate
-from autofit.api.session import run_beside
+from autofit.api.session import parse, run
 from autofit.api.signature import explained
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
-from autofit.tuning.settings import TUNE, TuneSettings
+from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 
 BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
@@ -27,20 +26,10 @@ def estimate(
     build_model: Callable[..., Any],
     data: Any,
     *,
-    model_kwargs: Mapping[str, Any] = {},
-    data_kwargs: Mapping[str, Any] = {},
-    fit_kwargs: Mapping[str, Any] = {},
-    dtype_policy: str | None = None,
-    jit_compile: bool | None = None,
-    backend: Literal["tensorflow", "jax", "torch"] | None = None,
-    device: str = "auto",
-    device_memory: str | int = "90%",
-    host_memory: str | int = "80%",
-    options: Mapping[str, Any] = {},
-    baseline: Mapping[str, Any] = {},
     batch_size: Sequence[int] | None = None,
     gpu: str | Sequence[str] = (),
     progress: bool | Progress = True,
+    **arguments: Any,
 ) -> Estimate:
     """Estimate the device and host memory that training needs, for each batch size and by part.
 
@@ -50,14 +39,13 @@ def estimate(
     where Keras compiles with XLA), or the tensors of a step are counted. The limit is then what the backend takes of that
     GPU by default, and `device` and `device_memory` do not apply.
 
-    The arguments that are not listed here are those of `tune`. Host memory depends on the `workers`, `max_queue_size` and
-    `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or of Keras.
-
     Args:
         batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
             needed to find the largest batch that fits if `gpu` is given.
         gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of several that share a batch,
             each takes the memory of its share.
+        arguments: further arguments of `tune`; those of the search have no effect. Host memory depends on the `workers`,
+            `max_queue_size` and `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or Keras.
 
     Returns:
         The estimate: for each batch size the bytes of device and host memory by part, and the largest batch size that is
@@ -72,8 +60,7 @@ def estimate(
         >>> [row.batch_size for row in estimate.rows if row.fits]
         [32, 64]
     """
-    arguments = {**arguments_of(locals()), "batch_size": TUNE}  # its own are the sizes to estimate
-    return estimate_of(arguments, batch_size, gpu, progress)
+    return estimate_of({"build_model": build_model, "data": data, **arguments}, batch_size, gpu, progress)
 
 
 def estimate_of(
@@ -97,4 +84,4 @@ def estimate_of(
         settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
-    return Estimate(**vars(run_beside(engine, workload, settings, progress)))
+    return Estimate(**vars(run(engine, workload, settings, progress, is_timed=False)))

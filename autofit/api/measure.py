@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from autofit.api.requests import arguments_of, parse
-from autofit.api.session import run
+from autofit.api.session import parse, run
 from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
@@ -21,26 +20,16 @@ def measure(
     data: Any,
     configs: Sequence[FitConfig],
     *,
-    model_kwargs: Mapping[str, Any] = {},
-    data_kwargs: Mapping[str, Any] = {},
-    fit_kwargs: Mapping[str, Any] = {},
-    dtype_policy: str | None = None,
-    jit_compile: bool | None = None,
-    backend: Literal["tensorflow", "jax", "torch"] | None = None,
-    call: Literal["fit", "predict", "evaluate"] = "fit",
-    device: str = "auto",
-    device_memory: str | int = "90%",
-    host_memory: str | int = "80%",
-    options: Mapping[str, Any] = {},
-    distribution: Literal["data_parallel"] | None = None,
     progress: bool | Progress = True,
+    **arguments: Any,
 ) -> tuple[Trial, ...]:
     """Measure the throughput and the memory of given configurations, each in its own process.
 
-    Nothing is searched, confirmed or stored. The arguments that are not listed here are those of `tune`.
+    Nothing is searched, confirmed or stored.
 
     Args:
         configs: configurations to measure, in this order.
+        arguments: further arguments of `tune`; those of the search have no effect.
 
     Returns:
         A trial for each configuration: its outcome; the rates of `fit`, of the train step alone and of the input pipeline
@@ -54,7 +43,7 @@ def measure(
         >>> [(trial.config.batch_size, trial.measurement.outcome.value) for trial in trials]
         [(32, 'ok'), (256, 'ok')]
     """
+    workload, settings = parse({"build_model": build_model, "data": data, **arguments})
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
         raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")
-    workload, settings = parse(arguments_of(locals()))
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)

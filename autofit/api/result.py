@@ -17,15 +17,12 @@ from autofit.storage import result_files
 
 
 class _Reportable:
-    """A record that can be rendered as an HTML page."""
-
     def report(self: Any, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
         page.save(self, path)
 
     def _repr_html_(self: Any) -> str:
-        """Return HTML for a notebook: the key figures, code and trials of a tune, or the cells of a sweep."""
-        return page.compact(self)
+        return page.compact(self)  # for a notebook
 
 
 class Result(_Reportable, TuneRecord):

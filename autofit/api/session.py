@@ -1,36 +1,133 @@
-"""Run a request: wait for the device, look up a stored result, start the launcher, run the engine and show its events."""
+"""From arguments to a run: check them, choose the device, resolve the limits, wait for the device, and show the events."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from autofit import backends
-from autofit.api.requests import build_request, detect, refuse_unsupported
+from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
-from autofit.machine import host
+from autofit.machine import gpus, host, limits
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Notice
-from autofit.records.machine import Placement
+from autofit.records.machine import Machine, Placement
 from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import TuneSettings
+from autofit.workload import fingerprint
+from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.call_source import call_source_of
-from autofit.workload.workload import Workload
+from autofit.workload.fit_options import FIT
+from autofit.workload.inputs import kinds, knobs
+from autofit.workload.reference import Reference
+from autofit.workload.workload import ARGUMENTS, Workload
 
 Returned = TypeVar("Returned")
-
 _LOCK_POLL_SECONDS = 0.2
+
+
+def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
+    """Split the arguments of `tune` into the workload and the settings; raise one UsageError with all that is wrong."""
+    allowed = (*ARGUMENTS, *TuneSettings.model_fields)
+    errors = [UsageError(no_such(name, allowed), key=name) for name in arguments if name not in allowed]
+    with collecting(errors):
+        workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
+        _refuse_unsupported(workload)
+    with collecting(errors):
+        settings = TuneSettings(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
+    raise_joined(errors)
+    return workload, settings
+
+
+def _refuse_unsupported(workload: Workload) -> None:
+    build_model = workload.build_model
+    if knobs.is_model(build_model):
+        raise UsageError(
+            f"{type(build_model).__name__} is a model; each trial builds its own, so pass a function that makes it:\n\n"
+            "    def build_model():\n        model = ...\n        model.compile(...)\n        return model\n",
+            key="build_model",
+        )
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
+    for data in (workload.data, workload.validation):
+        kinds.refuse_unsupported(data)
+
+
+def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
+    """Detect the machine and choose the devices; raise UsageError if the requested devices cannot be used."""
+    machine = host.detect(gpus.nvidia_devices())
+    return machine, gpus.choose_placement(machine, settings.device)
+
+
+def build_request(
+    workload: Workload, settings: TuneSettings, backend: Backend, machine: Machine, placement: Placement
+) -> TuneRequest:
+    """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload.
+
+    `machine` is as `detect` returns it, with the memory that is free now. Raises UsageError, and DeviceBusyError if the
+    calling process itself holds memory of the GPU.
+    """
+    for gpu in placement.gpus:
+        gpus.require_free(gpu)
+    if placement.count > 1 and (not backend.distribution or workload.call != FIT):
+        raise UsageError(
+            f"several devices can share the batches of fit with Keras on tensorflow or jax, not of {workload.call} on "
+            f"{backend.name}; choose one device",
+            key="device",
+        )
+    if workload.call != FIT and settings.effective_batch_size is not None:
+        raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
+    present = settings.baseline.batch_size
+    if present is not None and placement.shared(present) != present:
+        raise UsageError(
+            f"{placement.count} devices cannot share a batch of {present} evenly; give a multiple of {placement.count}",
+            key="baseline.batch_size",
+        )
+    on_each = [
+        limits.resolve_limits(machine, gpu, settings.device_memory, settings.host_memory, backend.pool_bytes(gpu))
+        for gpu in placement.gpus or (None,)
+    ]
+    limited = min(on_each, key=lambda of_gpu: of_gpu.device_bytes or 0)
+    if not placement.gpus and limited.device_bytes is not None and not backend.limits_cpu:
+        raise UsageError(
+            f"Keras on {backend.name} has no separate memory limit on a CPU, because it uses host memory there; "
+            "set host_memory instead",
+            key="device_memory",
+        )
+    identity = fingerprint.identify(workload)
+    return TuneRequest(
+        workload_fingerprint=identity.fingerprint,
+        environment={**identity.versions, **backend.settings()},
+        machine=machine,
+        placement=placement,
+        limits=limited,
+        limits_asked=(str(settings.device_memory), str(settings.host_memory)),
+        settings=settings,
+        call_source=call_source_of(workload),
+        sampler_key="" if settings.options.sampler is None else fingerprint.identity_of(settings.options.sampler),
+    )
 
 
 def progress_of(progress: bool | Progress) -> Progress:
     """Return `progress` if it is a display, or else a new display, which is quiet if `progress` is false."""
     return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
+
+
+def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progress) -> TuneRecord:
+    """Return the stored result of a tune if there is a valid one, or else tune."""
+
+    def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
+        from autofit.tuning import engine  # loads Optuna and SciPy, which takes a second
+
+        return engine.tune(request, launcher, emit)
+
+    return run(tune, workload, settings, progress, known=reuse)
 
 
 def run(
@@ -39,33 +136,29 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    known: Callable[[TuneRequest, Emit], Returned | None] | None = None,
+    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
+    is_timed: bool = True,
 ) -> Returned:
-    """Run a part of the engine that measures, show its events, and return its result.
-
-    Only one autofit measures on a device at a time; this function waits for another one to finish. The arguments that are
-    not listed here are those of `tune`.
+    """Run a part of the engine, show its events, and return its result.
 
     Args:
         engine: the part of the engine; called with the request, a launcher, and a function that receives events.
-        known: function that returns a stored result, or None if there is none. A stored result is returned at once,
-            without measuring or waiting.
+        known: function that returns a stored result, or None. A stored result is returned at once, without waiting.
+        is_timed: whether the engine takes timings. Only one autofit does so on a device at a time, so this function then
+            waits for another one to finish.
     """
-    refuse_unsupported(workload)
-    backend, (machine, placement) = backends.named(workload.backend), detect(settings)
-    shown = progress_of(progress)
+    backend, shown, (machine, placement) = backends.named(workload.backend), progress_of(progress), detect(settings)
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement)
-        return request, None if known is None else known(request, shown.show)
+        return request, known(request, shown.show)
 
-    call_source = call_source_of(workload)
-    purpose = f"{call_source.model.partition('(')[0]} with {call_source.data}"  # no arguments, which may be secret
+    source = call_source_of(workload)
+    purpose = f"{source.model.partition('(')[0]} with {source.data}"  # no arguments, which may be secret
     with DeviceLock(placement, purpose) as lock:
-        if not lock.acquire():
+        if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory
-            expected = [UsageError] if placement.gpus else []
-            with contextlib.suppress(*expected):
+            with contextlib.suppress(*[UsageError] if placement.gpus else []):
                 if (stored := look_up()[1]) is not None:
                     return stored
             if not settings.options.wait:
@@ -76,47 +169,11 @@ def run(
         request, stored = look_up()
         if stored is not None:
             return stored
-        work = list(_other_work(request.placement))  # listed before our own work begins
-        with ProcessLauncher(workload, request.placement, settings.options.launch, backend) as launcher, shown:
+        work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
+        with ProcessLauncher(workload, placement, settings.options.launch, backend) as launcher, shown:
             for text in work:
                 shown.show(Notice(text))
             return engine(request, launcher, shown.show)
-
-
-def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progress) -> TuneRecord:
-    """Return the stored result of a tune if there is a valid one, or else tune. The arguments are those of `run`."""
-
-    def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-        from autofit.tuning import engine  # loads Optuna and SciPy, which takes a second
-
-        return engine.tune(request, launcher, emit)
-
-    return run(tune, workload, settings, progress, known=reuse)
-
-
-def _other_work(placement: Placement) -> Iterator[str]:
-    for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
-        yield (
-            f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
-            "GPU; if they allocate more memory, trials may run out of memory"
-        )
-    work = host.other_work()
-    if work is not None:
-        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end that work first if you can"
-
-
-def run_beside(
-    engine: Callable[[TuneRequest, Launcher, Emit], Returned],
-    workload: Workload,
-    settings: TuneSettings,
-    progress: bool | Progress,
-) -> Returned:
-    """Run a part of the engine that takes no timings, so do not wait for the device. The arguments are those of `run`."""
-    refuse_unsupported(workload)
-    backend, shown = backends.named(workload.backend), progress_of(progress)
-    request = build_request(workload, settings, backend, *detect(settings))
-    with ProcessLauncher(workload, request.placement, settings.options.launch, backend=backend) as launcher, shown:
-        return engine(request, launcher, shown.show)
 
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
@@ -125,3 +182,13 @@ def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
     while not lock.acquire():
         time.sleep(_LOCK_POLL_SECONDS)
     emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"))
+
+
+def _other_work(placement: Placement) -> Iterator[str]:
+    for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
+        yield (
+            f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
+            "GPU; if they allocate more memory, trials may run out of memory"
+        )
+    if work := host.other_work():
+        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end that work first if you can"

@@ -13,16 +13,15 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.config.matrix import apply, unfold
-from autofit.api.requests import parse
 from autofit.api.result import SweepResult
-from autofit.api.session import progress_of, run_tune
+from autofit.api.session import parse, progress_of, run_tune
 from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice
 from autofit.records.result import Cell, TuneRecord
 from autofit.records.units import counted
-from autofit.report import wording
+from autofit.report.columns import cell_label, cell_outcome
 from autofit.report.console.progress import Progress
 from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.workload.reference import Reference
@@ -81,65 +80,59 @@ def sweep(
     """
     arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
     cells = [(values, apply(values, arguments)) for values in unfold(matrix)]
-    return _sweep("sweep", cells, only=only, executor=executor, ship=ship, progress=progress, save=save)
+    return sweep_cells("sweep", cells, only, executor, ship, progress, save)
 
 
-def sweep_file(path: str | os.PathLike[str], overrides: Mapping[str, Any], **options: Any) -> SweepResult:
-    """Run the sweep over the `matrix` of a YAML file; `overrides` take precedence over the file."""
-    cells = [(values, load.overridden(cell, overrides)) for values, cell in load.load_cells(path, sweep=True)]
-    return _sweep(os.fspath(path), cells, **options)
-
-
-def _request(values: Mapping[str, Any], arguments: dict[str, Any]) -> CellRequest:
-    labels = arguments.pop(load.HOST_LABELS, {})
+def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
+    """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
+    labels = arguments.get(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
-    return CellRequest(values, *parse(arguments), host_labels=labels)
+    workload, settings = parse({name: value for name, value in arguments.items() if name != load.HOST_LABELS})
+    return CellRequest(values, workload, settings, labels)
 
 
-def _sweep(
+def sweep_cells(
     title: str,
-    given: Sequence[tuple[dict[str, Any], dict[str, Any]]],
-    *,
+    given: load.Cells,
     only: str | None,
     executor: str,
     ship: str | os.PathLike[str] | None,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    requests: Sequence[CellRequest] = [_request(*cell) for cell in given]
+    """Tune cells, given by their values and their arguments of `tune`; the others are those of `sweep`."""
+    requests: Sequence[CellRequest] = [cell_request(*cell) for cell in given]
     if only is not None:
-        title, requests = f"{title}, part {only}", part_of(requests, only)
+        title, requests = f"{title}, part {only}", _part_of(requests, only)
     machine, started_at, started = detect(), time.time(), time.monotonic()
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
-    unsaved: SweepResult | None = None
-    next_save = 0.0
+    save, unsaved, next_save = save or (lambda swept: None), None, 0.0
     try:
         with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress))) as ended:
             for index, cell in ended:
                 cells[index], began = cell, time.monotonic()
                 result = unsaved = replace(result, cells=tuple(cells), seconds=began - started)
-                if save is not None and began >= next_save:
+                if began >= next_save:
                     save(result)
                     unsaved, now = None, time.monotonic()
                     next_save = now + (now - began) / _SAVING_SHARE
     finally:
-        if save is not None and unsaved is not None:
+        if unsaved is not None:
             save(unsaved)
     return result
 
 
-def part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
+def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
     """Return the part of the cells that `only` names: for "3/12", every 12th from the third on."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only)
     first, count = map(int, match.groups()) if match else (1, 0)
-    if first > count:
-        raise UsageError(
-            f"{only!r} is not allowed; write the number of a part and of all parts, from 1/12 to 12/12", key="only"
-        )
-    if first > len(requests):
-        raise UsageError(f"part {only} is empty: there are {counted(len(requests), 'cell')}; name fewer parts", key="only")
+    problem = f"{only!r} is not allowed; write the number of a part and of all parts, from 1/12 to 12/12"
+    if first <= count:
+        problem = f"part {only} is empty: there are {counted(len(requests), 'cell')}; name fewer parts"
+    if first > min(count, len(requests)):
+        raise UsageError(problem, key="only")
     return requests[first - 1 :: count]
 
 
@@ -154,19 +147,19 @@ def _tuned(
     if not is_ray and any(request.host_labels for request in requests):
         problem = "labels select hosts of a cluster, but this sweep runs here; remove host_labels, or set executor to ray"
         raise UsageError(problem, key="host_labels")
-    labels = [f"cell {n + 1} of {len(requests)}: {wording.cell_label(r.values)}" for n, r in enumerate(requests)]
-    if not is_ray:
-        for index, request in enumerate(requests):
-            shown.title(labels[index])
-            cell = tuned(partial(_tune, shown), request)
-            shown.show(Notice(wording.cell_outcome(cell)))
-            yield index, cell
+    labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
+    if is_ray:
+        cells = tune_on_ray(requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
+        with contextlib.closing(cells) as ended:
+            for index, cell in ended:
+                shown.show(Notice(f"{labels[index]}: {cell_outcome(cell)}"))
+                yield index, cell
         return
-    cells = tune_on_ray(requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
-    with contextlib.closing(cells) as ended:
-        for index, cell in ended:
-            shown.show(Notice(f"{labels[index]}: {wording.cell_outcome(cell)}"))
-            yield index, cell
+    for index, request in enumerate(requests):
+        shown.title(labels[index])
+        cell = tuned(partial(_tune, shown), request)
+        shown.show(Notice(cell_outcome(cell)))
+        yield index, cell
 
 
 def _tune(shown: bool | Progress, cell: CellRequest) -> TuneRecord:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from autofit.api.requests import arguments_of, parse
 from autofit.api.result import Result
-from autofit.api.session import progress_of, run_tune
+from autofit.api.session import parse, progress_of, run_tune
 from autofit.api.signature import explained
 from autofit.report.console.progress import Progress
 
@@ -142,8 +141,9 @@ def tune(
         >>> result.config.batch_size in (32, 256)
         True
     """
-    shown = progress_of(progress)
-    result = Result.of(run_tune(*parse(arguments_of(locals())), shown))
+    arguments = dict(locals())
+    shown = progress_of(arguments.pop("progress"))
+    result = Result.of(run_tune(*parse(arguments), shown))
     if shown is not progress and not shown.is_in_notebook:  # a notebook shows the result itself
         shown.summarise(result)
     return result

@@ -11,13 +11,13 @@ import yaml
 
 from autofit import api
 from autofit.api.config import load
-from autofit.api.result import SweepResult
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
 from autofit.records.result import SweepRecord
 from autofit.records.units import counted
-from autofit.report import snippet, wording
+from autofit.report import snippet
+from autofit.report.columns import cell_label
 from autofit.report.console import tables
 from autofit.report.console.progress import Progress
 from autofit.report.console.terminal import Terminal
@@ -49,7 +49,7 @@ def tune(
         try:
             given = overrides(batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait)
             with load.placing_errors(file, given):
-                result = api.tune(**load.overridden(load.load(file), given), progress=progress)
+                result = api.tune(**load.load(file, given), progress=progress)
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
@@ -93,25 +93,15 @@ def sweep(
     Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
     console = Terminal()
-    ended = 0
-
-    def save(swept: SweepResult) -> None:
-        nonlocal ended
-        ended = sum(cell.outcome != "waiting" for cell in swept.cells)
-        swept.save(output)
-
-    def kept() -> str:
-        return f"{output} has {counted(ended, 'finished cell')}" if ended else "Finished trials are kept"
-
-    with reporting_errors(kept):
+    with reporting_errors(lambda: "Finished trials and cells are kept"):
         if only is not None:
             output = output.with_stem(f"{output.stem}-{only.replace('/', '-of-')}")
         table = result_files.csv_path(output)
         for path in (output, table):
             require_writable(path)
         given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
-        progress = Progress(console, quiet=quiet)
-        swept = api.sweep_file(file, given, executor=on, ship=ship, only=only, progress=progress, save=save)
+        cells, progress = load.load_cells(file, given, sweep=True), Progress(console, quiet=quiet)
+        swept = api.sweep_cells(str(file), cells, only, on, ship, progress, lambda swept: swept.save(output))
         console.print()
         console.print(tables.sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
@@ -126,10 +116,10 @@ def check(file: common.File, storage: common.Storage = None) -> None:
     """
     console = Terminal()
     with reporting_errors():
-        cells = api.check_file(file, **overrides(storage=storage))
+        cells = api.check_file(file, overrides(storage=storage))
         for number, (values, checked) in enumerate(cells, 1):
             if values:
-                console.print(f"cell {number} of {len(cells)}: {wording.cell_label(values)}", style="bold", markup=False)
+                console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
             console.print(tables.labelled(checked.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from autofit import backends
-from autofit.api import requests
+from autofit.api import session
 from autofit.backends.protocol import Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.findings import Finding, ok, print_findings, problem, warning
@@ -97,7 +97,7 @@ def verify(
 
 def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
     """Measure these figures; yield an Activity before each."""
-    machine, placement = requests.detect(TuneSettings())
+    machine, placement = session.detect(TuneSettings())
     with DeviceLock(placement, "autofit verify") as lock:
         if not lock.acquire():
             raise lock.busy_error()

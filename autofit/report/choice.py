@@ -9,14 +9,15 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from autofit.records.description import Description
 from autofit.records.result import LOOKS, Answer, Challenger, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FEW_UPDATES, FitConfig
+from autofit.records.trial import FEW_UPDATES, FitConfig, Limits
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
-from autofit.report.wording import NONE, outcome_label, share_on_each
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
+NONE = "–"  # text in place of a missing value
 NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
@@ -194,6 +195,28 @@ def _with_digits(value: float, digits: int) -> str:
 def _says_nothing(speedup: Speedup) -> bool:
     """Return whether the ends of the interval are so far apart that they are not worth showing."""
     return bool(speedup.low is not None and speedup.high is not None and speedup.high > _WIDEST_RATIO * speedup.low)
+
+
+def outcome_label(outcome: Outcome) -> str:
+    """Return the label of an outcome: ok, device OOM, host OOM, timeout, crashed or error."""
+    return outcome.value.replace("_oom", " OOM")
+
+
+def limits_in_words(limits: Limits) -> str:
+    """Return both limits in one line."""
+    device = "no separate limit" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    return f"device {device}, host {format_bytes(limits.host_bytes)}"
+
+
+def model_in_words(d: Description) -> str:
+    """Return the size of the model and of a sample, and the kind of input, in one line."""
+    return f"{d.parameter_count:,} parameters, {format_bytes(d.sample_bytes)} per sample, {d.input_kind}"
+
+
+def share_on_each(record: TuneRecord) -> str:
+    """Return the share of a batch on each of several devices; empty for one device."""
+    batch, devices = record.config.batch_size, record.placement.count
+    return "" if devices == 1 or not batch else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
 
 
 def advice(record: TuneRecord) -> dict[str, str]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from autofit.records.knobs import KNOBS
-from autofit.records.result import Answer, SweepRecord, TuneRecord
+from autofit.records.result import Answer, Cell, SweepRecord, TuneRecord
 from autofit.records.states import Stage
 from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
-from autofit.report.choice import answers, headline
-from autofit.report.wording import NONE, outcome_label, peak_in_words, short_names
+from autofit.report.choice import NONE, answers, headline, outcome_label
 
 Row = dict[str, str]  # a text for each column
 
@@ -57,6 +56,18 @@ def _workers(config: FitConfig) -> str:
     return _text(config.workers, lambda workers: f"{value_in_words(workers)} {kind}")
 
 
+def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:
+    """Return a trial's peak of "device" or "host" memory as a share of its limit; None if either is missing."""
+    peak, limit = getattr(trial.measurement, f"{memory}_peak_bytes"), limits and getattr(limits, f"{memory}_bytes")
+    return None if peak is None or not limit else float(peak / limit)
+
+
+def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
+    """Return a trial's peak of "device" or "host" memory, and its share of the limit; a dash without a reading."""
+    peak, share = getattr(trial.measurement, f"{memory}_peak_bytes"), peak_share(trial, limits, memory)
+    return NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
+
+
 def cell_rows(record: SweepRecord) -> list[Row]:
     """Return the values and the result of each cell of a sweep."""
     names = {axis: axis if name in _OF_CELLS else name for axis, name in short_names(record.axes).items()}
@@ -81,6 +92,26 @@ def cell_rows(record: SweepRecord) -> list[Row]:
 def _gain(result: TuneRecord, answer: Answer) -> str:
     """Return the gain of an answer without its interval, or that none is shown."""
     return headline(result, answer).gain.partition(" (")[0]
+
+
+def short_names(axes: Sequence[str]) -> dict[str, str]:
+    """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
+    last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
+    short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
+    return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
+
+
+def cell_label(values: Mapping[str, Any]) -> str:
+    """Return the values of a cell in one line."""
+    names = short_names(tuple(values))
+    return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
+
+
+def cell_outcome(cell: Cell) -> str:
+    """Return the result of a cell in one line."""
+    if cell.result is not None:
+        return f"fastest: {cell.result.config}, {format_rate(cell.result.samples_per_second)} samples/s"
+    return f"{cell.outcome}: {cell.problem_line}"
 
 
 _CSV: dict[str, Callable[[TuneRecord], Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
-from autofit.report.wording import share_on_each
+from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
 from autofit.workload.inputs.kinds import render_validation
 

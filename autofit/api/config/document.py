@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,15 @@ from autofit.workload.reference import Written, as_written
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(yaml.SafeLoader):
     """The values of a YAML file and their positions; and what is wrong with values, which are then None."""
 
-    name: str
     value: Any
-    root: yaml.Node
-    errors: tuple[ConfigError, ...]
+    root: yaml.Node | None
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.name, self.errors = name, list[ConfigError]()
 
     @contextlib.contextmanager
     def placing(self) -> Iterator[None]:
@@ -48,11 +48,9 @@ class Document:
             raise ConfigError(first.file, first.line, first.column, first.key, first.problem, others)
 
     def _placed(self, error: UsageError) -> ConfigError:
-        """Place an error at the deepest part of its key that the file has.
-
-        What stands for an environment variable, which may be a secret, is shown as it is written in the file.
-        """
-        node, place, value, rest = self.root, self.root, self.value, error.key or ""
+        """Place an error at the deepest part of its key that the file has."""
+        node = place = self.root
+        value, rest = self.value, error.key or ""
         while isinstance(node, yaml.MappingNode) and isinstance(value, dict):
             # the axes of a matrix have dots, too
             pair = next(((k, v) for k, v in node.value if f"{rest}.".startswith(f"{k.value}.")), None)
@@ -60,45 +58,11 @@ class Document:
                 break
             (place, node), name = pair, pair[0].value
             value, rest = next((inner for key, inner in value.items() if str(key) == name), None), rest[len(name) + 1 :]
-        return _error(self.name, place, as_written(error.problem, value), error.key)
+        # what stands for an environment variable, which may be a secret, is shown as it is written in the file
+        return self._error(place, as_written(error.problem, value), error.key)
 
-
-def read(path: str | os.PathLike[str]) -> Document:
-    """Read a YAML file; raise ConfigError if it is not one or is empty."""
-    name = os.fspath(path)
-    try:
-        raw = Path(path).read_bytes()
-        text = raw.decode()
-    except OSError as error:
-        raise ConfigError(name, None, None, None, f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(name, raw[: error.start].count(b"\n") + 1, None, None, "is not text in UTF-8") from None
-    try:
-        loader = _Loader(text, name)
-        root = loader.get_single_node()
-        value = None if root is None else loader.construct_document(root)
-        json.dumps(value, default=str, skipkeys=True)  # fails if the value contains itself
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        raise ConfigError(name, line, column, None, f"is not YAML: {_problem(error)}") from None
-    except yaml.reader.ReaderError as error:
-        problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
-        raise ConfigError(name, text.count("\n", 0, error.position) + 1, None, None, problem) from None
-    except (ValueError, RecursionError):
-        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
-        raise ConfigError(name, None, None, None, problem) from None
-    if root is None:
-        raise ConfigError(name, 1, 1, None, "is empty; it needs at least the keys build_model and data")
-    return Document(name, value, root, tuple(loader.errors))
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that expands environment variables, and names the line of duplicate keys and malformed values."""
-
-    def __init__(self, stream: str, name: str) -> None:
-        super().__init__(stream)
-        self.name, self.errors = name, list[ConfigError]()
+    def _error(self, node: Any, problem: str, key: str | None = None) -> ConfigError:
+        return ConfigError(self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
@@ -108,7 +72,7 @@ class _Loader(yaml.SafeLoader):
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
                     problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                    self.errors.append(_error(self.name, key, problem, key.value))
+                    self.errors.append(self._error(key, problem, key.value))
                 lines[key.value] = key.start_mark.line + 1
         return node
 
@@ -129,12 +93,36 @@ class _Loader(yaml.SafeLoader):
             # a variable's value may be a secret, which Python's message would show
             is_shown = isinstance(error, ValueError) and text == node.value
             reason = str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-            self.errors.append(_error(self.name, node, f"{node.value or repr('')} is not allowed: {reason}"))
+            self.errors.append(self._error(node, f"{node.value or repr('')} is not allowed: {reason}"))
             return None
 
 
-def _error(name: str, node: yaml.Node, problem: str, key: str | None = None) -> ConfigError:
-    return ConfigError(name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem)
+def read(path: str | os.PathLike[str]) -> Document:
+    """Read a YAML file; raise ConfigError if it is not one or is empty."""
+    name, line, column = os.fspath(path), None, None
+    try:
+        raw = Path(path).read_bytes()
+        document = Document(raw.decode(), name)
+        document.root = document.get_single_node()
+        document.value = None if document.root is None else document.construct_document(document.root)
+        json.dumps(document.value, default=str, skipkeys=True)  # fails if the value contains itself
+        if document.root is not None:
+            return document
+        line, column, problem = 1, 1, "is empty; it needs at least the keys build_model and data"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        line, problem = raw[: error.start].count(b"\n") + 1, "is not text in UTF-8"
+    except yaml.MarkedYAMLError as error:
+        if mark := error.problem_mark or error.context_mark:
+            line, column = mark.line + 1, mark.column + 1
+        problem = f"is not YAML: {_problem(error)}"
+    except yaml.reader.ReaderError as error:
+        line = raw.decode().count("\n", 0, error.position) + 1
+        problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
+    except (ValueError, RecursionError):
+        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
+    raise ConfigError(name, line, column, None, problem)
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:

@@ -68,8 +68,10 @@ TuneFile = create_model(
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
     """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
+
+    `overrides` are arguments that take precedence over the file; of the options, those that are given.
 
     Raises:
         ConfigError: the file is invalid; the message names file, line, column and key of each error.
@@ -79,13 +81,13 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         >>> tuned.headroom["host"] > 0
         True
     """
-    return load_cells(path, sweep=False)[0][1]
+    return load_cells(path, overrides, sweep=False)[0][1]
 
 
-def load_cells(path: str | os.PathLike[str], *, sweep: bool | None = None) -> Cells:
+def load_cells(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, *, sweep: bool | None = None) -> Cells:
     """Read the cells of a file with a `matrix`, or any other file as one cell without values.
 
-    `sweep` says whether there must be a matrix or must be none; None if either will do.
+    `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
     """
     document, errors, cells = read(path), list[UsageError](), Cells()
     with document.placing():
@@ -98,12 +100,13 @@ def load_cells(path: str | os.PathLike[str], *, sweep: bool | None = None) -> Ce
         if sweep and not has_matrix:
             raise UsageError("has no `matrix:` with the values to vary; for a single tune, run autofit tune")
         if raw.get(HOST_LABELS) and not has_matrix:
-            problem = "applies only to sweeps on a cluster, but a tune runs here; remove it"
-            raise UsageError(problem, key=HOST_LABELS)
+            raise UsageError("applies only to sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS)
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
             found: list[UsageError] = []
             with collecting(found):
-                cells.append((values, _arguments(apply(values, raw), str(Path(path).resolve().parent))))
+                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent))
+                options = {**arguments["options"], **overrides.get("options", {})}
+                cells.append((values, {**arguments, **overrides, "options": options}))
             errors += [UsageError(error.problem, key=_axis_of(error.key, values)) for error in found]
         raise_joined(errors)
     return cells
@@ -133,17 +136,9 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     file = TuneFile.model_validate(raw, context=folder)
-    arguments = {key: getattr(file, key) for key in TuneFile.model_fields}
-    if not arguments[HOST_LABELS]:
-        del arguments[HOST_LABELS]
+    arguments = {key: getattr(file, key) for key in TuneFile.model_fields if key != HOST_LABELS or file.host_labels}
     given = {"space": file.space.values(), "baseline": file.baseline.values()}
     return {**arguments, **given, "options": file.options.model_dump(exclude_unset=True)}
-
-
-def overridden(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a file with others in their place; of the options, those that are given."""
-    options = {**arguments["options"], **given.get("options", {})}
-    return {**arguments, **given, "options": options}
 
 
 def schema() -> dict[str, Any]:

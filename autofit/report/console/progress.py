@@ -14,9 +14,10 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_rate, format_seconds
+from autofit.report.choice import NONE, limits_in_words, model_in_words, outcome_label
+from autofit.report.columns import peak_in_words
 from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import Terminal
-from autofit.report.wording import NONE, limits_in_words, model_in_words, outcome_label, peak_in_words
 
 _HEADER_LINES = 1  # of the table of trials
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials

@@ -16,10 +16,9 @@ from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.choice import figures, headlines, sentences
-from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_rows, trial_rows
+from autofit.report.choice import NONE, figures, headlines, limits_in_words, model_in_words, sentences
+from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_label, cell_rows, peak_share, trial_rows
 from autofit.report.snippet import render
-from autofit.report.wording import NONE, cell_label, limits_in_words, model_in_words, peak_share
 
 _BAR_CHARACTERS = 6
 _MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them

@@ -13,7 +13,7 @@ from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
-from autofit.report import choice, columns, snippet, wording
+from autofit.report import choice, columns, snippet
 from autofit.report.html import plots
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -68,7 +68,7 @@ def _fill(template: str, record: Record, **shown: Any) -> str:
     )
     content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     rows = content["rows"]
-    used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", wording.NONE) for row in rows)]
+    used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", choice.NONE) for row in rows)]
     shown |= {"columns": used, "origin": _origin(record)}
     return str(environment.get_template(template).render(content | shown))
 
@@ -103,11 +103,11 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
     rows = [
-        row | ({columns.FASTEST: wording.cell_outcome(cell)} if cell.problem else {})
+        row | ({columns.FASTEST: columns.cell_outcome(cell)} if cell.problem else {})
         for cell, row in zip(record.cells, columns.cell_rows(record), strict=True)
     ]
     content = {"title": record.title, "heading": counted(len(record.cells), "cell"), "rows": rows, "details": []}
-    texts = (*columns.TEXTS, *record.axes, *wording.short_names(record.axes).values())
+    texts = (*columns.TEXTS, *record.axes, *columns.short_names(record.axes).values())
     return {"answers": [], "sentences": {}, "problem": "", "workload": {}, "machine": {}, "texts": texts, **content}
 
 
@@ -125,7 +125,7 @@ def _workload(record: TuneLog) -> dict[str, str]:
         "data": f"{source.data}({given})" if source.data_form == "factory" else source.data,
         "call": source.call + (f", with validation on {source.validation}" if source.validation else ""),
         "device": record.device,
-        "limits": wording.limits_in_words(record.limits),
+        "limits": choice.limits_in_words(record.limits),
     }
     if d is None:
         return facts

@@ -16,9 +16,8 @@ from autofit.records.result import Answer, Cell, SweepRecord, TuneLog, TuneRecor
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate, format_spread
-from autofit.report.choice import baseline, headlines
-from autofit.report.columns import trial_rows
-from autofit.report.wording import NONE, cell_label, limits_in_words, peak_share
+from autofit.report.choice import NONE, baseline, headlines, limits_in_words
+from autofit.report.columns import cell_label, peak_share, trial_rows
 
 Point = tuple[Any, Any, str]  # x, y, and the text that is shown while the pointer is on it
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
 from autofit.records.result import SweepRecord, TuneRecord
-from autofit.report import columns, wording
+from autofit.report import columns
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files
 from autofit.tuning.cells import CellRequest, tuned
@@ -121,4 +121,4 @@ def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):
     ],
 )
 def test_axes_are_called_by_their_last_part_where_that_tells_them_apart(axes, names):
-    assert list(wording.short_names(axes).values()) == names
+    assert list(columns.short_names(axes).values()) == names
