@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
+import typer
+from rich.table import Table
+from rich.text import Text
 
 from autofit import backends
 from autofit.backends.protocol import TENSORFLOW, Backend
 from autofit.cli.common import Json, Storage, reporting_errors
-from autofit.cli.findings import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import known
 from autofit.errors import AutofitError, StorageError, UsageError
 from autofit.machine import gpus, host
-from autofit.records import DISTRIBUTION, install_command, version_of
+from autofit.records import DISTRIBUTION, __version__, install_command, version_of
 from autofit.records.events import Activity
 from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
-from autofit.records.units import format_bytes, format_seconds
+from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.report.console.terminal import Terminal
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
@@ -38,6 +44,52 @@ _DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30  # CUDA may have to compile kernel
 _IN_FORK = "in forked subprocess"  # in torch's error if CUDA was used before the fork
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    status: str  # "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it does not work)
+    subject: str
+    detail: str
+    remedy: str | None = None  # None if and only if the status is "ok"
+
+
+ok, warning, problem = (partial(Finding, status) for status in _STYLES)
+
+
+def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
+    """Print findings as they arrive, or as JSON, and return them; raise typer.Exit with code 1 if one is a problem."""
+    console, findings = Terminal(stderr=as_json), list[Finding]()
+    with console.status("") as spinner:
+        for event in events:
+            if isinstance(event, Activity):
+                spinner.update(f"{event.doing} …")
+                continue
+            findings.append(event)
+            if not as_json:
+                console.print(_rows(event))
+    problems, warnings = (sum(finding.status == status for finding in findings) for status in ("problem", "warning"))
+    if as_json:
+        summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
+        typer.echo(json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
+    if problems:
+        raise typer.Exit(1)
+    return tuple(findings)
+
+
+def _rows(finding: Finding) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for width in (max(map(len, _STYLES)), 15, None):
+        grid.add_column(width=width, overflow="fold")
+    grid.add_row(Text(finding.status, _STYLES[finding.status]), Text(finding.subject, "bold"), Text(finding.detail))
+    if finding.remedy is not None:
+        grid.add_row("", "", Text(f"→ {finding.remedy}"))
+    return grid
 
 
 def doctor(as_json: Json = False, storage: Storage = None) -> None:

@@ -13,7 +13,7 @@ from autofit import backends
 from autofit.api import session
 from autofit.backends.protocol import Backend
 from autofit.cli.common import Json, reporting_errors
-from autofit.cli.findings import Finding, ok, print_findings, problem, warning
+from autofit.cli.doctor import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import BATCH, known
 from autofit.errors import UsageError
 from autofit.machine import host
