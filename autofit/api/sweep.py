@@ -85,11 +85,11 @@ def sweep(
 
 def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
     """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
-    labels = arguments.get(load.HOST_LABELS, {})
+    given = dict(arguments)
+    labels = given.pop(load.HOST_LABELS, {})
     if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
         raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
-    workload, settings = parse({name: value for name, value in arguments.items() if name != load.HOST_LABELS})
-    return CellRequest(values, workload, settings, labels)
+    return CellRequest(values, *parse(given), labels)
 
 
 def sweep_cells(
@@ -125,7 +125,6 @@ def sweep_cells(
 
 
 def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
-    """Return the part of the cells that `only` names: for "3/12", every 12th from the third on."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only)
     first, count = map(int, match.groups()) if match else (1, 0)
     problem = f"{only!r} is not allowed; write the number of a part and of all parts, from 1/12 to 12/12"

@@ -11,6 +11,7 @@ import yaml
 
 from autofit import api
 from autofit.api.config import load
+from autofit.api.result import Result
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
@@ -24,7 +25,7 @@ from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import result_files
 
-_SIZES = ",".join(map(str, api.BATCH_SIZES))
+_SIZES, _SWEEP = ",".join(map(str, api.BATCH_SIZES)), Path("sweep.json")
 
 
 def tune(
@@ -63,9 +64,7 @@ def tune(
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
-    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = Path(
-        "sweep.json"
-    ),
+    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = _SWEEP,
     only: Annotated[
         str | None,
         typer.Option(
@@ -196,12 +195,9 @@ def kwargs(
         if record is None:
             problem = f"{result} has no answer at your own batch size: no configuration of it fits"
             raise UsageError(problem, key="--same-batch")
-        if output_format == "python":
-            typer.echo(snippet.kwargs_as_python(record))
-        elif output_format == "json":
-            typer.echo(json.dumps(snippet.kwargs_of(record), indent=2))
-        else:
-            typer.echo(yaml.safe_dump(snippet.kwargs_of(record), sort_keys=False).rstrip())
+        values = snippet.kwargs_of(record)
+        as_json, as_yaml = json.dumps(values, indent=2), yaml.safe_dump(values, sort_keys=False).rstrip()
+        typer.echo({"python": snippet.kwargs_as_python(record), "json": as_json, "yaml": as_yaml}[output_format])
 
 
 def show(
@@ -221,9 +217,8 @@ def show(
     with reporting_errors():
         record = result_files.load(result)
         if failed is not None:
-            from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
-
-            mark_failed(answer := result_files.answered(record, result), failed, storage)
+            answer = Result.of(result_files.answered(record, result))
+            answer.failed(failed, storage)
             typer.echo(f"{answer.config} counts as out of {failed} memory; the next tune chooses another configuration")
         elif as_json:
             typer.echo(json.dumps(result_files.encode(record), indent=2))

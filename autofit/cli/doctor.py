@@ -161,16 +161,16 @@ def _memory(machine: Machine, total_bytes: int) -> Finding:
     return _judged("host memory", machine.available_bytes, machine.memory_bytes, limit, remedy)
 
 
+# limits are shares of free memory, so little of it is a warning, and too little for any tune a problem
 def _judged(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
-    """Judge free memory: limits are shares of it, so little of it is a warning, and too little for any tune a problem."""
     detail = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} free{note}"
     if free_bytes >= total_bytes / 2 and free_bytes >= _LEAST_BYTES:
         return ok(subject, detail)
     return (problem if free_bytes < _LEAST_BYTES else warning)(subject, detail, remedy)
 
 
+# of /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing
 def _shared_memory(size_bytes: int, free_bytes: int) -> Finding:
-    """Check /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing."""
     detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free" if size_bytes else "missing"
     if free_bytes >= _LEAST_SHARED_BYTES:
         return ok("/dev/shm", detail)
@@ -186,8 +186,8 @@ def _cores(visible: int, quota: float | None) -> Finding:
     return warning("cores", f"{visible}, with a thread of the backend on each; {stops}", remedy)
 
 
+# a folder or, if it does not exist yet, its nearest parent
 def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str) -> Finding:
-    """Check a folder or, if it does not exist yet, its nearest parent: writable, with free space, on a good file system."""
     # Path.is_dir raises if this process may not enter a parent
     existing = next(parent for parent in (path, *path.parents) if os.path.isdir(parent))  # noqa: PTH112
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -201,7 +201,6 @@ def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[s
 
 
 def _storage(storage: str | None) -> Finding:
-    """Check the folder of a storage in a file, or that the server of another one answers; None is the default storage."""
     from autofit.storage import connection  # imported late, because it loads Optuna
 
     file = connection.file_of(storage)
@@ -217,7 +216,6 @@ def _storage(storage: str | None) -> Finding:
 
 
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
-    """Run a trial of a tiny model on the device, from the server and with the measurement that a tune uses."""
     gpu, began = placement.device, time.monotonic()
     limits = Limits(None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes)
     spec = TrialSpec(Role.MEASURE, FitConfig(batch_size=8), limits, _DEADLINE_SECONDS, measure_seconds=0.3)

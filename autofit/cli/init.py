@@ -88,7 +88,6 @@ def _role(node: _Node) -> tuple[str, int, str] | None:
 
 
 def _parameters(node: _Node) -> dict[str, bool]:
-    """Return whether each parameter of a function, or of a class's `__init__`, is required."""
     if isinstance(node, ast.ClassDef):
         makers = [inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"]
         return dict(list(_parameters(makers[0]).items())[1:]) if makers else {}
@@ -98,7 +97,6 @@ def _parameters(node: _Node) -> dict[str, bool]:
 
 
 def _commented(chosen: Mapping[str, tuple[_Node, str]], path: str) -> str:
-    """Return the YAML file; the other everyday arguments are comments, with their texts and defaults."""
     lines, texts = [_HEAD], texts_of(api.tune)
     for key, (node, _) in chosen.items():
         lines.append(yaml.safe_dump({key: f"{path}:{node.name}"}, width=10_000).rstrip())
