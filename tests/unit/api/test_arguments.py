@@ -43,21 +43,10 @@ def test_a_file_takes_the_arguments_of_the_call():
     assert set(load.TuneFile.model_fields) == set(SIGNATURE) - NOT_IN_FILES | {"host_labels"}
 
 
-@pytest.mark.parametrize("function", ["tune", "measure", "estimate"])
-def test_a_function_has_the_defaults_of_the_settings(function):
-    parameters = inspect.signature(getattr(autofit, function)).parameters
-    own = {"batch_size"} if function == "estimate" else set()  # the sizes to estimate
-    shared = [name for name in FIELDS if name in parameters and name not in own]
-    assert len(shared) >= 10
-    for name in shared:
-        if not FIELDS[name].is_required():
-            assert parameters[name].default == default_of(FIELDS[name]), name
-
-
-def test_every_key_of_the_schema_has_a_text():
-    schema = load.schema()
-    for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
-        assert [key for key, fields in properties.items() if len(fields.get("description", "")) < 10] == []
+def test_a_function_has_the_defaults_of_the_settings():
+    for name, field in FIELDS.items():
+        if not field.is_required():
+            assert SIGNATURE[name].default == default_of(field), name
 
 
 def test_without_docstrings_the_texts_are_empty_and_nothing_fails():

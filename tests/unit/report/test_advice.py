@@ -8,10 +8,9 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import choice
 from autofit.search.space import SearchSpace
-from autofit.tuning.engine import tune
 from autofit.tuning.problem import Problem
 from autofit.tuning.record import ceilings_of, record_of
-from tests.fakes import FakeLauncher, collect, make_request, with_fields
+from tests.fakes import make_request, with_fields
 
 
 def numbers(text):
@@ -33,16 +32,16 @@ def test_the_bottleneck_is_explained_by_the_three_rates(record):
         input_samples_per_second=500.0,
         trials=tuple(input_trial(record, config, rate) for config, rate in rates.items()),
     )
-    light = choice.bottleneck_sentence(limited)
-    assert numbers(light) == ["310", "2400", "4", "500"]
-    assert "4 processes" in light
-    compute = choice.bottleneck_sentence(with_fields(limited, bottleneck="compute", input_samples_per_second=9000.0))
-    assert numbers(compute) == ["2400", "9000"]
-    contention = choice.bottleneck_sentence(with_fields(limited, bottleneck="contention", samples_per_second=300.0))
-    assert numbers(contention) == ["2400", "500", "300"]
-    names = [text.partition(":")[0] for text in (light, compute, contention)]
-    assert names == ["input-bound", "compute-bound", "contention"]
-    assert choice.bottleneck_sentence(with_fields(limited, bottleneck="unknown")).startswith("unknown")
+    for changes, name, rates in (
+        ({}, "input-bound", ["310", "2400", "4", "500"]),
+        ({"bottleneck": "compute", "input_samples_per_second": 9000.0}, "compute-bound", ["2400", "9000"]),
+        ({"bottleneck": "contention", "samples_per_second": 300.0}, "contention", ["2400", "500", "300"]),
+        ({"bottleneck": "unknown"}, "unknown", []),
+        # an input slower than the model is named even when compute-bound
+        ({"bottleneck": "compute", "samples_per_second": 490.0}, "compute-bound", ["490", "2400", "500"]),
+    ):
+        text = choice.bottleneck_sentence(with_fields(limited, **changes))
+        assert (text.partition(":")[0], numbers(text)) == (name, rates)
 
 
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
@@ -61,16 +60,11 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
     return record_of(problem, log, (chosen, chosen), "all is tried")
 
 
-def test_the_bottleneck_follows_from_the_confirmed_rate(record, tmp_path):
-    faster = confirmed(record, tmp_path, searched=700.0, confirmed=1010.0, compute=3000.0, inputs=1000.0)
-    assert faster.bottleneck == "input"
-    contended = confirmed(record, tmp_path, searched=700.0, confirmed=720.0, compute=3000.0, inputs=1000.0)
-    assert contended.bottleneck == "contention"
-
-
 @pytest.mark.parametrize(
     ("compute", "inputs", "bottleneck", "shown"),
     [
+        (3000.0, 19.9, "input", None),  # by the confirmed rate, not by that of the search
+        (3000.0, 30.0, "contention", None),
         (7.7, 100.0, "compute", ["100"]),  # the rate is 20 and far below the input's: the model is the limit
         (7.7, 21.0, "input", ["21"]),
         (60.0, 8.0, "input", ["60"]),
@@ -83,8 +77,9 @@ def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_p
     for searched in (7.5, 20.0):
         slow = confirmed(record, tmp_path, searched=searched, confirmed=20.0, compute=compute, inputs=inputs)
         text = choice.bottleneck_sentence(slow)
-        assert (slow.bottleneck, numbers(text)) == (bottleneck, shown)
-        assert ("rate of fit" in text) == (len(shown) < 2)
+        assert slow.bottleneck == bottleneck
+        if shown is not None:
+            assert (numbers(text), "rate of fit" in text) == (shown, len(shown) < 2)
 
 
 def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
@@ -100,13 +95,6 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
     assert ceilings_of(choice, []) == ("unknown", None, None, None)
     steady = replace(run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0)  # the rest is between epochs
     assert ceilings_of(choice, [steady]) == ("input", 5000.0, 3050.0, 3000.0)
-
-
-def test_an_input_slower_than_the_model_is_named_even_when_compute_bound(record, tmp_path):
-    near = confirmed(record, tmp_path, searched=955.0, confirmed=955.0, compute=1000.0, inputs=960.0)
-    assert near.bottleneck == "compute"
-    assert numbers(choice.bottleneck_sentence(near)) == ["955", "1000", "960"]
-    assert "workers would not help" not in choice.bottleneck_sentence(near)
 
 
 def input_bound(record, chosen, rates, compute=3000.0):
@@ -128,17 +116,9 @@ def test_the_input_is_compared_with_the_model_at_the_chosen_batch_size_only(reco
     text = input_bound(record, four, {one: 700.0, same: 300.0, four: 1000.0})
     assert "300 samples/s" in text
     assert "(batch" not in text
-
-
-def test_a_rate_above_the_models_is_not_named_as_its_limit(record):
-    one, four = FitConfig(64, 1, 10, False), FitConfig(64, 4, 10, False)
-    assert numbers(input_bound(record, one, {one: 1000.0, four: 4000.0})) == ["1000", "3000"]
-
-
-def test_workers_that_are_no_knob_are_not_mentioned(record):
+    assert numbers(input_bound(record, same, {same: 1000.0, four: 4000.0})) == ["1000", "3000"]  # not above the model's
     text = input_bound(record, FitConfig(64, None, 10), {FitConfig(64, None, 10): 1000.0, FitConfig(64): 900.0})
-    assert numbers(text) == ["1000", "3000"]
-    assert "worker" not in text
+    assert (numbers(text), "worker" in text) == (["1000", "3000"], False)
 
 
 def test_runs_that_differ_by_much_are_reported(record):
@@ -167,18 +147,9 @@ def test_the_rules_for_the_learning_rate_are_given_where_an_update_averages_more
     assert "learning rate" not in choice.advice(with_fields(larger, config=FitConfig(32)))
 
 
-def test_an_effective_batch_size_in_one_step_leaves_the_learning_rate_alone(tmp_path):
-    request = make_request(tmp_path, effective_batch_size=64, space={"batch_size": [64]})
-    tuned = collect(tune, request, FakeLauncher())[1]
-    assert (tuned.config.batch_size, tuned.optimizer_kwargs) == (64, {})
-    assert tuned.speedup.baseline.batch_size != 64
-    assert numbers(choice.advice(tuned)["learning rate"]) == ["64"]
-
-
-@pytest.mark.parametrize("kind", ["arrays", "PyDataset", "tf.data", "Sequence"])
 @pytest.mark.parametrize(("count", "batch", "facts"), [(200, 64, ["64", "4", "7"]), (90, 30, ["30", "3"]), (640, 64, [])])
-def test_few_updates_an_epoch_are_said_for_every_kind(record, kind, count, batch, facts):
-    description = replace(record.description, input_kind=kind, sample_count=count)
+def test_few_updates_an_epoch_are_stated(record, count, batch, facts):
+    description = replace(record.description, sample_count=count)
     text = choice.advice(with_fields(record, description=description, config=FitConfig(batch))).get("updates", "")
     assert numbers(text) == facts
 

@@ -11,17 +11,11 @@ from autofit.report import columns
 from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files
 
-WIDTH = 80
-
-
-def console(**options):
-    return Console(file=io.StringIO(), width=WIDTH, height=12, highlight=False, **options)
-
 
 def printed(record):
-    shown = console()
-    shown.print(sweep_table(record))
-    return shown.file.getvalue()
+    console = Console(file=io.StringIO(), width=80, height=12, highlight=False)
+    console.print(sweep_table(record))
+    return console.file.getvalue()
 
 
 def test_the_hosts_are_a_column_where_there_are_several(sweep, tmp_path):
@@ -38,15 +32,11 @@ def test_the_hosts_are_a_column_where_there_are_several(sweep, tmp_path):
     assert [row["host"] for row in rows] == [cell.host for cell in cells]
 
 
-def test_a_cell_with_two_answers_has_both_gains(sweep, two_answers):
-    row = columns.cell_rows(replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers),)))[0]
-    assert (row["at your batch"], row["gain"]) == ("1.48x", "2.22x")
-
-
-def test_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep):
+def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep, two_answers):
     cell = Cell({"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed")
-    (row,) = columns.cell_rows(replace(sweep, cells=(cell,)))
-    assert (row["data_kwargs.memory"], row["width"], row["memory"]) == ("0.5", "8", "")
+    both, failed = columns.cell_rows(replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers), cell)))
+    assert (both["at your batch"], both["gain"]) == ("1.48x", "2.22x")
+    assert (failed["data_kwargs.memory"], failed["width"], failed["memory"]) == ("0.5", "8", "")
 
 
 def test_of_thousands_of_cells_the_table_shows_some_hundred(sweep):

@@ -6,8 +6,6 @@ import pytest
 
 from autofit.records.machine import Device, Placement
 from autofit.report import choice, snippet
-from autofit.report.console.tables import summary
-from autofit.report.console.terminal import plain_text
 from tests.fakes import MACHINE, with_fields
 
 GPUS = tuple(Device(n, "A100", f"GPU-{n}", 2**36, 2**36) for n in range(3))
@@ -15,9 +13,7 @@ GPUS = tuple(Device(n, "A100", f"GPU-{n}", 2**36, 2**36) for n in range(3))
 
 def on(record, placement, *, backend="tensorflow", distribution=None):
     """A record of a tune on these devices."""
-    call_source = replace(
-        record.call_source, distribution=distribution, imports=("from photos import Photos, build_model",)
-    )
+    call_source = replace(record.call_source, distribution=distribution)
     description = replace(record.description, versions={"backend": backend})
     machine = replace(MACHINE, devices=GPUS)
     fields = {"placement": placement, "call_source": call_source, "description": description, "machine": machine}
@@ -62,14 +58,9 @@ def test_the_lines_to_paste_build_the_model_for_the_devices_of_the_tune(record, 
     assert ("distribute" in code or "distribution" in code) is (distribution is not None)
 
 
-def test_one_device_is_not_mentioned(record):
+def test_the_share_of_each_device_is_stated_and_one_device_is_not_mentioned(record):
+    shared = on(record, Placement.on(*GPUS[:2]))
+    assert choice.sentences(shared)["devices"] == "batch 64 is global: 32 on each of 2 devices"
     alone = on(record, Placement.on(GPUS[0]), distribution="data_parallel")
     assert not [word for word in ("distribut", "global", "CUDA_VISIBLE_DEVICES") if word in snippet.render(alone)]
     assert "devices" not in choice.sentences(alone)
-
-
-def test_a_result_says_what_the_batch_of_each_device_is(record):
-    shared = on(record, Placement.on(*GPUS[:2]))
-    sentence = choice.sentences(shared)["devices"]
-    assert sentence == "batch 64 is global: 32 on each of 2 devices"
-    assert sentence in " ".join(plain_text(summary(shared)).split())
