@@ -89,12 +89,3 @@ def test_the_password_of_a_storage_is_shown_nowhere(autofit):
     assert status == 2
     assert "other://me:***@127.0.0.1" in printed
     assert PASSWORD not in printed + made
-
-
-def test_a_variable_that_is_not_set_is_an_error_with_its_place(autofit, tmp_path):
-    (tmp_path / "tune.yaml").write_text(TUNE.replace("${PIN}", "${NO_SUCH_PIN}"))
-    status, printed, _ = autofit("tune", "tune.yaml")
-    assert status == 2
-    assert printed.startswith(
-        "autofit: tune.yaml:7:8: ${NO_SUCH_PIN} is not allowed: the environment variable NO_SUCH_PIN is"
-    )

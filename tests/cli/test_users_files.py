@@ -85,20 +85,12 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_a_tune_that_ends_leaves_them(trained):
+@pytest.mark.parametrize(("how", "text"), [("tune", "trials left out SaveBest, CSVLogger"), ("fails", "UserCodeError")])
+def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
     before = hashes(trained)
-    output, status = run(trained, sys.executable, "train.py", "tune")
-    assert status == 0, output
-    assert "trials leave out SaveBest, CSVLogger" in output
-    assert "trials left out SaveBest, CSVLogger" in " ".join(output.split())
-    assert hashes(trained) == before
-
-
-def test_a_tune_that_fails_leaves_them(trained):
-    before = hashes(trained)
-    output, status = run(trained, sys.executable, "train.py", "fails")
-    assert status != 0
-    assert "UserCodeError" in output
+    output, status = run(trained, sys.executable, "train.py", how)
+    assert (status == 0) == (how == "tune"), output
+    assert text in " ".join(output.split())
     assert hashes(trained) == before
 
 

@@ -63,20 +63,11 @@ def test_the_metadata_name_versions_and_no_address(wheel):
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
     assert (metadata["Name"], metadata["Version"], metadata["License-Expression"]) == (DISTRIBUTION, VERSION, "Apache-2.0")
-    classifiers = metadata.get_all("Classifier")
-    minors = [
-        int(c.rpartition(".")[2]) for c in classifiers if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", c)
-    ]
-    assert minors == [10, 11, 12, 13]
-    assert metadata["Requires-Python"] == f"<3.{minors[-1] + 1},>=3.{minors[0]}"
-    assert {"Operating System :: POSIX :: Linux", "Typing :: Typed"} <= set(classifiers)
-    assert any(classifier.startswith("Topic ::") for classifier in classifiers)
-    assert not any("License" in classifier for classifier in classifiers)  # the expression says it
+    assert metadata["Requires-Python"] == "<3.14,>=3.10"
     assert not metadata.get_all("Project-URL")
     assert not metadata.get_all("Home-Page")
     requirements = metadata.get_all("Requires-Dist")
     assert not any(re.match(r"autofit\b", requirement) for requirement in requirements)  # another project
-    assert [r for r in requirements if r.startswith("pillow") and r.endswith("extra == 'test'")]
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):

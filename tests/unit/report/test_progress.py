@@ -50,12 +50,12 @@ def show_trials(progress, record, *, trials, max_trials=12, max_seconds=None, se
 
 
 @pytest.mark.parametrize(
-    ("trials", "max_seconds", "left"),
-    [(11, None, "35 s"), (11, 3600.0, "35 s"), (1, 25.0, "2"), (0, 5430.0, "1 h 00 min"), (0, None, "")],
+    ("trials", "max_seconds", "past", "left"),
+    [(11, None, 0, "35 s"), (11, 3600, 0, "35 s"), (1, 25, 0, "2"), (0, 5430, 1800, "1 h 00 min"), (0, None, 0, "")],
 )
-def test_the_time_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(record, trials, max_seconds, left):
+def test_the_time_left_ends_with_the_seconds_or_the_trials_whichever_is_sooner(record, trials, max_seconds, past, left):
     progress = Progress(Console(width=80, file=io.StringIO()))
-    show_trials(progress, record, trials=trials, max_seconds=max_seconds, seconds=1800.0 if max_seconds == 5430.0 else 0.0)
+    show_trials(progress, record, trials=trials, max_seconds=max_seconds, seconds=past)
     shown = progress._time_left()
     assert left in shown
     assert bool(left) == bool(shown)
