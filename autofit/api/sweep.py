@@ -108,7 +108,8 @@ def sweep_cells(
     machine, started_at, started = detect(), time.time(), time.monotonic()
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
-    save, unsaved, next_save = save or (lambda swept: None), None, 0.0
+    unsaved: SweepResult | None = None
+    save, next_save = save or (lambda swept: None), 0.0
     try:
         with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress))) as ended:
             for index, cell in ended:

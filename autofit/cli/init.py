@@ -49,7 +49,6 @@ def init(
 
 
 def _chosen(file: Path) -> dict[str, tuple[_Node, str]]:
-    """Return the function of each key that a file has one for, and why it is the one."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

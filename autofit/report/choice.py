@@ -122,7 +122,6 @@ def sentences(record: TuneRecord) -> dict[str, str]:
 
 
 def _epoch(record: TuneRecord) -> str:
-    """Say what an epoch takes in the runs of baseline and choice, or why the gap between epochs is not in the rate."""
     totals, parts, unread, now = [], "", "", {record.speedup.baseline: "now"}
     for config, when in (now | {record.config: "then"} | now).items():
         runs = [run.measurement for run in record.runs if run.config == config]
@@ -157,7 +156,6 @@ def _unshown(compared: Answer | Challenger) -> str:
 
 
 def _consequences(record: TuneRecord, answer: Answer) -> str:
-    """Say what the batch size of an answer does to the updates."""
     now, before = answer.config.batch_size, answer.speedup.baseline.batch_size
     if record.call_source.call != FIT or not now or not before or record.effective_batch_size is not None:
         return ""
@@ -187,7 +185,6 @@ def ratio_in_words(speedup: Speedup) -> str:
 
 
 def _with_digits(value: float, digits: int) -> str:
-    """Write a number with `digits` significant digits, and without an exponent."""
     decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
 

@@ -90,7 +90,6 @@ def cell_rows(record: SweepRecord) -> list[Row]:
 
 
 def _gain(result: TuneRecord, answer: Answer) -> str:
-    """Return the gain of an answer without its interval, or that none is shown."""
     return headline(result, answer).gain.partition(" (")[0]
 
 

@@ -99,7 +99,9 @@ class Document(yaml.SafeLoader):
 
 def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file; raise ConfigError if it is not one or is empty."""
-    name, line, column = os.fspath(path), None, None
+    name = os.fspath(path)
+    line: int | None = None
+    column: int | None = None
     try:
         raw = Path(path).read_bytes()
         document = Document(raw.decode(), name)

@@ -77,7 +77,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dic
         ConfigError: the file is invalid; the message names file, line, column and key of each error.
 
     Example:
-        >>> tuned = autofit.tune(**{**autofit.load("tune.yaml"), "space": {"batch_size": [32, 256]}, "progress": False})
+        >>> tuned = autofit.tune(**autofit.load("tune.yaml", {"space": {"batch_size": [32, 256]}}), progress=False)
         >>> tuned.headroom["host"] > 0
         True
     """

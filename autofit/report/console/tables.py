@@ -158,7 +158,6 @@ def _gpu_table(estimate: EstimateRecord) -> Table:
 
 
 def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
-    """Yield sentences about GPUs for which something differs, and about what the estimate lacks."""
     for gpu in estimate.gpus:
         if gpu.problem:
             yield f"{gpu.gpu}: {gpu.problem}"

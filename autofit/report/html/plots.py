@@ -197,7 +197,6 @@ def _cell_hover(cell: Cell) -> str:
 
 
 def _figure(traces: Iterable[dict[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> dict[str, Any]:
-    """Return a figure for plotly, without the traces that have no points."""
     look = json.loads(_LOOK.read_text(encoding="utf-8"))
     return {"data": [trace for trace in traces if trace["x"]], "layout": {"template": look, "height": height, **layout}}
 
@@ -223,7 +222,6 @@ def _marks(name: str, points: Sequence[Point], symbol: str, color: str, **more: 
 
 
 def _ceiling(name: str, trials: Iterable[Trial], reading: str, symbol: str, color: str, dash: str) -> dict[str, Any]:
-    """Return a line through the highest reading at each batch size."""
     highest: dict[int, float] = {}
     for trial in trials:
         size, rate = trial.config.batch_size or 0, getattr(trial.measurement, reading)
@@ -251,7 +249,6 @@ def _rate(answer: Answer) -> str:
 
 
 def _point(trial: Trial, y: float) -> Point:
-    """Return the point of a trial, whose hover text has its outcome, its readings and why it was tried."""
     (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
     phase = f" ({evidence.phase.label})" if evidence.phase else ""
     lines = [] if trial.measurement.outcome is Outcome.OK else [evidence.reason + phase]

@@ -71,12 +71,6 @@ def test_every_trial_is_a_row_of_the_table_and_autotune_is_auto(record):
     assert len(re.findall(r" (?:ok|\w+ OOM) ", text)) == len(record.trials)
 
 
-def test_few_updates_are_said_in_a_screenful_too(record):
-    assert "updates" not in str(Result(**vars(record)))
-    few = with_fields(record, description=replace(record.description, sample_count=200))
-    assert "updates" in str(Result(**vars(few)))
-
-
 def test_an_epoch_is_told_with_its_validation_and_the_gap_before_it(record):
     def runs(**readings):
         return tuple(replace(run, measurement=replace(run.measurement, **readings)) for run in record.runs)
