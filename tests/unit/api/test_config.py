@@ -83,7 +83,7 @@ AFTER_GOOD = (  # texts of files, after a model and data; the messages, with lin
     "max_seconds: -5",
     "model_kwargs: 8",
     "jit_compile: maybe",
-    "space: {batch_size: [8], workers: none}",
+    "space: {wrokers: [1]}",
     "data_kwargs: !include other.yaml",
     "---\nmax_trials: 3",
     "data_kwargs: {? [1, 2] : 3}",
