@@ -217,9 +217,9 @@ def show(
     with reporting_errors():
         record = result_files.load(result)
         if failed is not None:
-            answer = Result.of(result_files.answered(record, result))
-            answer.failed(failed, storage)
-            typer.echo(f"{answer.config} counts as out of {failed} memory; the next tune chooses another configuration")
+            trained = Result.of(result_files.answered(record, result))
+            trained.failed(failed, storage)
+            typer.echo(f"{trained.config} counts as out of {failed} memory; the next tune chooses another configuration")
         elif as_json:
             typer.echo(json.dumps(result_files.encode(record), indent=2))
         elif isinstance(record, SweepRecord):

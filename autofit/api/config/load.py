@@ -136,7 +136,7 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     file = TuneFile.model_validate(raw, context=folder)
-    arguments = {key: getattr(file, key) for key in TuneFile.model_fields if key != HOST_LABELS or file.host_labels}
+    arguments = {key: value for key in TuneFile.model_fields if (value := getattr(file, key)) or key != HOST_LABELS}
     given = {"space": file.space.values(), "baseline": file.baseline.values()}
     return {**arguments, **given, "options": file.options.model_dump(exclude_unset=True)}
 
