@@ -1,0 +1,35 @@
+import pytest
+
+from autofit.records.states import Role
+from autofit.records.trial import Limits, TrialSpec
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload.workload import Workload
+from tests.contracts import rows
+from tests.fakes import drain
+from tests.installed import needs
+
+pytest.register_assert_rewrite("tests.contracts.cases")
+PARTS = {"build_model": rows.build_model, "data": rows.pydataset}
+
+
+@pytest.fixture(scope="class")
+def launcher(request):
+    """The warm launcher of a backend's contract."""
+    needs(request.cls.backend)
+    with ProcessLauncher(Workload(**PARTS, backend=request.cls.backend)) as launcher:
+        yield launcher
+
+
+@pytest.fixture
+def run(launcher, request):
+    """Run trials on the warm launcher; each returns its phases, and its measurement or description."""
+    present = []
+
+    def run(config, role="measure", *, device_bytes=None, host_bytes=8 * 2**30, seconds=120, spec=None, **parts):
+        if present != [parts]:  # what the launcher learns from a trial is lost when the workload changes
+            present[:] = [parts]
+            launcher.change(Workload(**PARTS | parts, backend=request.cls.backend))
+        limits, spec = Limits(device_bytes, host_bytes), {"measure_seconds": 0.5, **(spec or {})}
+        return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **spec)))
+
+    return run

@@ -1,0 +1,5 @@
+from tests.contracts.cases import Contract
+
+
+class TestJax(Contract):
+    backend = "jax"
