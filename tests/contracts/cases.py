@@ -37,7 +37,8 @@ def check_rates(measured, samples=BATCH):
     """The laws of the rates of a trial that is OK; `samples` are those of a call of the train function."""
     assert measured.outcome is Outcome.OK, measured.evidence
     seconds, calls = measured.blocks[-1]
-    assert calls == measured.steps > 0
+    assert calls == pytest.approx(measured.steps, abs=0.5)
+    assert calls > 0
     assert measured.steady_samples_per_second == pytest.approx(calls * samples / seconds)
     assert measured.step_seconds * measured.steady_samples_per_second == pytest.approx(samples)
     assert seconds < measured.seconds
@@ -143,7 +144,8 @@ class Contract:
         assert measured.outcome is outcome, measured.evidence
 
     def test_what_no_machine_can_allocate_is_out_of_memory(self, run):
-        _, measured = run(FitConfig(BATCH, *PLAIN), model_kwargs={"units": 2**44})
+        units = 2**40  # 256 TiB of weights: more than a process can address
+        _, measured = run(FitConfig(BATCH, *PLAIN), model_kwargs={"units": units})
         assert measured.outcome is Outcome.HOST_OOM, measured.evidence
 
     def test_a_larger_batch_needs_more_memory(self, run):
