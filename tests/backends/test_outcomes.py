@@ -1,9 +1,8 @@
 """What happens in a trial's process on JAX and torch, and what it is taken for.
 
-The whole crash matrix is in `tests/trial/test_outcomes.py`: what a backend does not touch is the same on all of them.
+The outcomes that all backends share are in `tests/contracts/`, the whole crash matrix in `tests/trial/test_outcomes.py`.
 """
 
-import keras
 import pytest
 
 from autofit.errors import UsageError
@@ -12,41 +11,13 @@ from autofit.records.trial import FitConfig
 from tests import workloads as w
 from tests.backends import loaders
 
-INLINE, PROCESSES = (1, 10, False), (2, 2, True)
 
-
-@pytest.mark.parametrize(
-    ("case", "outcome", "evidence"),
-    [(w.OK, Outcome.OK, ""), (w.RAISES, Outcome.ERROR, "ValueError: the fifth picture is broken")],
-)
-def test_the_outcome_is_what_happened(launched, play, case, outcome, evidence):
-    measurement = play(launched(), FitConfig(case, *PROCESSES))
-    assert measurement.outcome is outcome, measurement.evidence
-    assert evidence in measurement.evidence.reason
-    assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
-    assert "autofit/" not in (measurement.traceback or "")
-
-
-def test_a_hang_is_noticed_before_its_deadline(launched, play):
+def test_a_hang_in_a_worker_process_is_noticed_before_its_deadline(launched, play):
     launcher = launched()
-    assert play(launcher, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK
-    measurement = play(launcher, FitConfig(w.HANGS, *PROCESSES))
+    assert play(launcher, FitConfig(w.OK, 1, 10, False)).outcome is Outcome.OK
+    measurement = play(launcher, FitConfig(w.HANGS, 2, 2, True))
     assert measurement.outcome is Outcome.TIMEOUT
     assert measurement.evidence.hung
-
-
-def too_large():
-    """A model with more weights than any machine has room for."""
-    layers = keras.layers
-    pictures = layers.Input((w.PIXELS, w.PIXELS, 3))
-    model = keras.Sequential([pictures, layers.GlobalAveragePooling2D(), layers.Dense(2**44)])
-    model.compile("sgd", "mse")
-    return model
-
-
-def test_what_the_backend_cannot_allocate_on_a_cpu_is_the_hosts(launched, play):
-    measurement = play(launched(too_large), FitConfig(8, *INLINE))
-    assert measurement.outcome is Outcome.HOST_OOM, measurement.evidence
 
 
 @pytest.mark.parametrize("case", [w.KILLED, w.EXITS])

@@ -27,19 +27,6 @@ def in_memory(start):
     return start(data=(x, np.zeros((400, 1), "float32")), validation=(x[:100], np.zeros((100, 1), "float32")))
 
 
-def test_a_description_says_what_the_workload_is(slow, play):
-    described = play(slow, FitConfig(16, 1, 10, False), role="describe")
-    assert isinstance(described, Description)
-    assert described.input_kind == "PyDataset"
-    assert tuple(described.knobs) == ("batch_size", "workers", "max_queue_size", "use_multiprocessing")
-    assert described.sample_count == 40 * 16
-    assert described.sample_bytes == 4 * (w.PIXELS * w.PIXELS * 3 + 1)
-    weights = (3 * 3 * 3 + 1) * FILTERS + (3 * 3 * FILTERS + 1) * FILTERS + FILTERS + 1
-    assert described.parameter_count == weights
-    assert described.parameter_bytes == 4 * weights
-    assert 8 * weights <= described.optimizer_bytes <= 8 * weights + 64
-
-
 def test_a_loss_that_cannot_be_written_down_is_trained_with(turn, play):
     launcher = turn(build_model=w.build_with_partial_loss)
     assert isinstance(play(launcher, role="describe"), Description)
