@@ -1,4 +1,4 @@
-"""Call `fit`, `predict` or `evaluate` with the user's arguments, and with a callback that times the steps.
+"""Call `fit`, `predict` or `evaluate` with the user's arguments, and with a driver that times the steps.
 
 One call may drive several clocks in turn: each starts with an epoch, and the epoch ends when its clock is done.
 
@@ -88,9 +88,9 @@ class FitCall:
             )
 
     def _driver(self, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
-        # A step of a clock is one call of the train function: `steps_per_execution` batches. If `fit` dispatches steps
-        # asynchronously, a batch callback would make it wait for each step, so the train function reports each call
-        # instead. The callback never reads its own `model`: on JAX, that would synchronize the model's state.
+        # A step of a clock is one call of the compiled function: `steps_per_execution` batches. The function reports each
+        # call, because a batch callback would make `fit` wait for each step where it dispatches them asynchronously. The
+        # callback never reads its own `model`: on JAX, that would synchronize the model's state.
         call, context, method, execution = self, self._context, self.method, model.steps_per_execution
         backend = backends.current()
         # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
@@ -103,10 +103,32 @@ class FitCall:
                 super().__init__()
                 self._run, *self._waiting = runs
                 self._batches = 0  # of this epoch
-                self._validation: Phase | None = None
+                self._is_first_validation = False
                 self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0
 
-            def step_ended(self, wait_for_end: Callable[[], None] | None) -> None:
+            def on_train_begin(self, logs: Any = None) -> None:
+                self._batches, self._function = 0, getattr(model, method.function)
+                setattr(model, method.function, self._counted)
+
+            def on_train_end(self, logs: Any = None) -> None:
+                setattr(model, method.function, self._function)
+
+            on_predict_begin, on_predict_end = on_train_begin, on_train_end
+
+            def _counted(self, *arguments: Any) -> Any:
+                made = self._function(*arguments)
+                outputs, *state = made if backend.name == JAX else (made,)  # JAX also returns the model's state
+                wait_for_end = backend.end_of(outputs)
+                if wait_for_end is not None and method.trains and not backend.steps_are_async:
+                    wait_for_end()
+                    wait_for_end = None
+                self._step_ended(wait_for_end)
+                if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
+                    self.on_train_end()
+                    raise _TimedEnough
+                return made if dropped is None else (dropped, *state) if state else dropped
+
+            def _step_ended(self, wait_for_end: Callable[[], None] | None) -> None:
                 clock, steps = self._run.clock, self.params.get("steps") or 0
                 batches = min(execution, steps - self._batches) if self._batches < steps else execution
                 self._batches += batches
@@ -121,22 +143,6 @@ class FitCall:
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 self._batches = 0
 
-            def on_test_begin(self, logs: Any = None) -> None:
-                self._validation = Phase.FIRST_VALIDATION
-                context.enter(Phase.FIRST_VALIDATION)
-
-            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-                self._last_batch = batch
-                if batch and self._validation is Phase.FIRST_VALIDATION:
-                    self._validation = Phase.VALIDATION
-                    context.enter(Phase.VALIDATION)
-                    self._tested_at, self._first_batch = time.perf_counter(), batch
-
-            def on_test_end(self, logs: Any = None) -> None:
-                if self._first_batch:
-                    batches = self._last_batch + execution - self._first_batch
-                    call.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
-
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 self._run.clock.epoch_ended()
                 if self._run.clock.done:
@@ -145,31 +151,25 @@ class FitCall:
                     self._run = self._waiting.pop(0)
                     context.enter(self._run.first or self._run.phase)
 
-        class BatchDriver(Driver):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                self.step_ended(None)
+            def on_test_begin(self, logs: Any = None) -> None:
+                if not method.trains:  # these are the steps of `evaluate`, not those of a validation
+                    self.on_train_begin()
+                    return
+                self._is_first_validation = True
+                context.enter(Phase.FIRST_VALIDATION)
 
-        class CallDriver(Driver):
-            def on_train_begin(self, logs: Any = None) -> None:
-                self._batches, self._step = 0, getattr(model, method.function)
-                setattr(model, method.function, self._counted)
+            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+                self._last_batch = batch
+                if batch and self._is_first_validation:
+                    self._is_first_validation = False
+                    context.enter(Phase.VALIDATION)
+                    self._tested_at, self._first_batch = time.perf_counter(), batch
 
-            def on_train_end(self, logs: Any = None) -> None:
-                setattr(model, method.function, self._step)
-
-            def _counted(self, *arguments: Any) -> Any:
-                made = self._step(*arguments)
-                outputs, *state = made if backend.name == JAX else (made,)  # JAX also returns the model's state
-                self.step_ended(backend.end_of(outputs))
-                if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
+            def on_test_end(self, logs: Any = None) -> None:
+                if not method.trains:
                     self.on_train_end()
-                    raise _TimedEnough
-                return made if dropped is None else (dropped, *state) if state else dropped
+                elif self._first_batch:
+                    batches = self._last_batch + execution - self._first_batch
+                    call.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
 
-        class InferenceDriver(CallDriver):
-            on_predict_begin = on_test_begin = CallDriver.on_train_begin
-            on_predict_end = on_test_end = CallDriver.on_train_end
-
-        if not method.trains:
-            return InferenceDriver()
-        return CallDriver() if backend.steps_are_async else BatchDriver()
+        return Driver()

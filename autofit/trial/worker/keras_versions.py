@@ -26,7 +26,6 @@ class KerasCall:
     """A method of `keras.Model` that runs a step on each batch."""
 
     name: str
-    hook: str  # callbacks have methods `on_{hook}_begin`, `on_{hook}_batch_end`, …
     function: str  # compiled; it runs the model's `step`
     step: str
     stop: str  # an attribute of the model: the method ends after a step if it is true
@@ -45,9 +44,9 @@ class KerasCall:
 
 
 CALLS = {
-    "fit": KerasCall("fit", "train", "train_function", "train_step", "stop_training", Phase.TRAINING),
-    "predict": KerasCall("predict", "predict", "predict_function", "predict_step", "stop_predicting"),
-    "evaluate": KerasCall("evaluate", "test", "test_function", "test_step", "stop_evaluating"),
+    "fit": KerasCall("fit", "train_function", "train_step", "stop_training", Phase.TRAINING),
+    "predict": KerasCall("predict", "predict_function", "predict_step", "stop_predicting"),
+    "evaluate": KerasCall("evaluate", "test_function", "test_step", "stop_evaluating"),
 }
 
 
@@ -93,8 +92,8 @@ def build_variables(model: Any, batch: Any) -> None:
 def model_defaults(model: Any, method: KerasCall) -> dict[str, int]:
     """Return the model's own `steps_per_execution`; nothing if it cannot be set for it."""
     # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
-    functions = {f"make_{hook}_function" for hook in (method.hook, *(["test"] if method.trains else []))}
-    ignores = keras.backend.backend() == "torch" or any(is_own(model, function) for function in functions)
+    functions = {method.function, "test_function"} if method.trains else {method.function}
+    ignores = keras.backend.backend() == "torch" or any(is_own(model, f"make_{function}") for function in functions)
     return {} if ignores else {STEPS_PER_EXECUTION: model.steps_per_execution}
 
 
@@ -113,17 +112,16 @@ def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
     if not is_own(model, call.name):
         yield _idle_model(steps)
         return
-    given, had_step = vars(model).get(call.step), call.step in vars(model)
+    own_step = vars(model).get(call.step)
     setattr(model, call.step, getattr(_idle_model(), call.step))
     setattr(model, call.function, None)
-    try:
-        yield model
-    finally:
-        if had_step:
-            setattr(model, call.step, given)
-        else:
-            delattr(model, call.step)
-        setattr(model, call.function, None)
+    yield model
+    # a trial whose run raises an error ends with it, so nothing is restored then
+    if own_step is None:
+        delattr(model, call.step)
+    else:
+        setattr(model, call.step, own_step)
+    setattr(model, call.function, None)
 
 
 def _idle_model(steps: int = 1) -> Any:

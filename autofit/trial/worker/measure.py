@@ -127,7 +127,8 @@ def _train(
         call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate)
         first = None
     clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
-    runs = [*together, Run(clock, call.method.phase, is_abandoned=trains and not data.one_fit)]
+    is_abandoned = trains and not data.one_fit and backends.current().steps_are_async
+    runs = [*together, Run(clock, call.method.phase, is_abandoned=is_abandoned)]
     runs[0] = replace(runs[0], first=first)
     arguments = {**data.fit_arguments(epochs.MOST_STEPS), **(validation if at_once else {})}
     if at_once:

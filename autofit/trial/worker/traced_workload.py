@@ -12,12 +12,12 @@ from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimiz
 from autofit.records.states import Phase
 from autofit.trial.wire import Message
 from autofit.trial.worker import gpu_estimates
-from autofit.trial.worker.build import Bench, open_training
+from autofit.trial.worker.build import Bench
 from autofit.trial.worker.fit_call import Run
 from autofit.trial.worker.job import first_line
 from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.step_clock import StepClock
-from autofit.workload import accumulation, fit_options
+from autofit.workload import accumulation
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 
@@ -55,8 +55,6 @@ class TracedWorkload:
                 continue
             if len(attempts) > 1:
                 self.problem, self.one_size = None, None if any_size else multiple
-            elif samples > 1 and self._fails_for(samples // 2):
-                self.one_size = samples
             return
         run = Run(StepClock(samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
         bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
@@ -66,21 +64,6 @@ class TracedWorkload:
         return backends.current().estimator(
             TrainStep(self._bench.model, batch, device, self._multiple_of, self._data_tensors)
         )
-
-    def _fails_for(self, samples: int) -> bool:
-        """Return whether the data can make a batch of this size and the step fails for it."""
-        # the engine learns it from trials, too, but cannot tell it from a failure with other steps in a call
-        bench = self._bench
-        try:
-            batch = open_training(bench.context.sized(samples), bench.loaded).batch()
-        except Exception:
-            return False
-        bench.context.enter(Phase.ESTIMATING)
-        try:
-            self._traced(fit_options.with_class_weight(batch, bench.call.options))
-        except Exception:
-            return True
-        return False
 
     def estimates(self, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
         """Yield the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
