@@ -26,11 +26,6 @@ _FILE = "lengths.pickle"
 _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same shape count as uniform
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
-OPENS_ALIKE = (
-    "batches differ in shape, but the first two have the same shape: Keras expects this shape of all and may fail later "
-    "(TypeError: generator yielded an element of shape ...). Make the first two batches differ in shape, or use tf.data"
-)
-
 
 @dataclass(frozen=True)
 class BatchShapes:
@@ -40,7 +35,6 @@ class BatchShapes:
     shortest: Any
     count: int  # batches that were read
     complete: bool  # whether the data has no more
-    opens_alike: bool  # whether the first two batches have the same shape
 
     def __str__(self) -> str:
         scanned = f"all {self.count}" if self.complete else f"the first {self.count}"
@@ -69,11 +63,8 @@ def load(folder: Path) -> BatchShapes | None:
 def scan(batches: Iterator[Any]) -> BatchShapes | None:
     """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
     longest = shortest = None
-    opening: list[Any] = []
     count, started, complete = 0, time.perf_counter(), True
     for count, batch in enumerate(batches, start=1):
-        if count <= 2:
-            opening.append([leaf.shape[1:] for leaf in leaves(batch)])
         longest = batch if longest is None else max(longest, batch, key=sample_bytes)
         shortest = batch if shortest is None else min(shortest, batch, key=sample_bytes)
         seconds = time.perf_counter() - started
@@ -82,7 +73,7 @@ def scan(batches: Iterator[Any]) -> BatchShapes | None:
         if seconds >= _SCAN_SECONDS:
             complete = False
             break
-    return None if longest is shortest else BatchShapes(longest, shortest, count, complete, opening[0] == opening[1])
+    return None if longest is shortest else BatchShapes(longest, shortest, count, complete)
 
 
 def sample_bytes(batch: Any) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -57,89 +57,115 @@ _ONE_ESTIMATE = "memory is estimated from batch size {}: build_model makes a mod
 _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
 
 
+@dataclass(frozen=True)
+class _Traits:
+    """What the data shows, and then the model."""
+
+    knobs: dict[str, str]
+    tensors: list[int]  # bytes of each that the data holds on the training device
+    fork_problem: str | None
+    fixed_size: tuple[int, str] | None  # the only batch size, and the reason
+    takes_batch: bool = False  # whether `build_model` is given the batch size
+    notice_of_model: str = ""
+
+
 def describe(context: TrialContext, loaded: Workload) -> None:
-    """Build the model, read the batches and trace the train step."""
-    named = bind_all(loaded, resolve_reference)
-    factory, build = resolve_reference("data", loaded.data), resolve_reference("build_model", loaded.build_model)
-    written = as_written(context.spec.config, factory, named["data"])
-    if written.batch_size is not None:
-        written = replace(written, batch_size=context.placement.shared(written.batch_size))
-    context = replace(context, spec=replace(context.spec, config=written))
-    backend = backends.current()
+    """Open the data, build the model and trace the train step; send the description, then the estimates of memory."""
     # The order matters. What a pipeline holds on a CPU is read from the peak of the allocator, which counts the model's
     # variables, too. So the training data is opened before there is a model, and its peak is read at once. The validation
     # data is opened after the model, as in other trials, and holds what it adds to the bytes in use.
+    named = bind_all(loaded, resolve_reference)
+    config = as_written(context.spec.config, resolve_reference("data", loaded.data), named["data"])
+    context = replace(context, spec=replace(context.spec, config=config))
+    if config.batch_size is not None:
+        context = context.sized(context.placement.shared(config.batch_size))
+    data, traits = _open_data(context, loaded, named["data"])
+    bench, traits = _build_model(context, loaded, data, traits)
+    shapes = _scanned(bench)
+    batch = fit_options.with_class_weight(bench.data.batch() if shapes is None else shapes.longest, bench.call.options)
+    traced = TracedWorkload(bench, batch, traits.tensors)
+    fixed_size = traits.fixed_size
+    if fixed_size is None and traced.one_size is not None and "batch_size" in traits.knobs and not traits.takes_batch:
+        fixed_size = traced.one_size, _BY_STEP
+    description = replace(
+        _description(bench, named, traits, traced, batch),
+        shapes="" if shapes is None else str(shapes),
+        model_takes_batch=traits.takes_batch,
+        fixed_batch_size=None if fixed_size is None else fixed_size[0],
+        fixed_batch_size_reason="" if fixed_size is None else fixed_size[1].format(fixed_size[0]),
+        notices=tuple(filter(None, _notices(bench, traits, traced.one_size))),
+    )
+    context.send(Message(description=description))
+    is_estimated_for_all = fixed_size is None and "batch_size" in traits.knobs and traced.one_size is None
+    sizes = context.spec.batch_sizes if is_estimated_for_all else (bench.data.batch_samples,)
+    for message in traced.estimates(sizes, description.sample_count):
+        context.send(message)
+
+
+def _open_data(context: TrialContext, loaded: Workload, named: Mapping[str, str]) -> tuple[FitInput, _Traits]:
     _begin_peak()
     data = open_training(context, loaded)
     # a tf.data pipeline has made its tensors and buffers by the time of its first batch
-    data_tensors = _tensors_of(
-        context, data, lambda: (backend.peak_bytes(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch())
-    )
-    knobs = data.knobs(named["data"])
+    peak = backends.current().peak_bytes
+    tensors = _tensors_of(context, data, lambda: (peak(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch()))
+    knobs = data.knobs(named)
     forks = "use_multiprocessing" in knobs or (data.kind == TorchLoader.kind and "workers" in knobs)  # grain spawns
     fork_problem = _fork_problem(context, data) if forks else None
-    fixed_size, fixed_by = _size_of_data(context, loaded, data) if "batch_size" in knobs else None, _BY_DATA
+    size = _size_of_data(context, loaded, data) if "batch_size" in knobs else None
+    return data, _Traits(knobs, tensors, fork_problem, None if size is None else (size, _BY_DATA))
+
+
+def _build_model(context: TrialContext, loaded: Workload, data: FitInput, traits: _Traits) -> tuple[Bench, _Traits]:
     if context.spec.gpus:
-        backend.decide_as_on_gpu()
+        backends.current().decide_as_on_gpu()
     model = build_model(context, loaded)
-    notice_of_model = _notice_of_model(model, context.placement)
+    notice = _notice_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
-    data_tensors += _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay after the first batch
-    call = FitCall(context, loaded)
-    model_takes_batch = takes_batch_size(build, loaded.model_kwargs)
-    if fixed_size is None and "batch_size" in knobs:
-        fixed_size, fixed_by = _size_of_model(model), _BY_MODEL
-        if model_takes_batch and fixed_size == context.spec.config.batch_size:
-            fixed_size = None  # another size has a model of its own
-        elif fixed_size is not None and fixed_size != data.batch_samples:
-            data = open_training(context.sized(fixed_size), loaded)
-    shapes = _scanned(context, model, data)
-    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
-    traced = TracedWorkload(Bench(context, loaded, model, data, held_out, call), batch, data_tensors)
-    if fixed_size is None and "batch_size" in knobs and not model_takes_batch:
-        fixed_size, fixed_by = traced.one_size, _BY_STEP
-    is_estimated_for_all = fixed_size is None and "batch_size" in knobs and traced.one_size is None
-    notices = (
-        fork_problem,
-        *backend.problems(context.placement.device, context.spec.limits.device_bytes),
-        *_notices(context, call.method.name, data, shapes, sum(data_tensors)),
-        *tfdata.cache_notices(),
-        notice_of_model,
-        _ONE_ESTIMATE.format(data.batch_samples) if model_takes_batch and traced.one_size is not None else None,
-        call.callbacks.notice(),
-    )
+    tensors = [*traits.tensors, *_tensors_of(context, held_out, lambda: _begin_peak() - before)]  # that stay
+    takes_batch = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
+    fixed_size, size = traits.fixed_size, _size_of_model(model)
+    is_of_trial = takes_batch and size == context.spec.config.batch_size  # another size has a model of its own
+    if fixed_size is None and size is not None and "batch_size" in traits.knobs and not is_of_trial:
+        fixed_size = size, _BY_MODEL
+        if size != data.batch_samples:
+            data = open_training(context.sized(size), loaded)
+    bench = Bench(context, loaded, model, data, held_out, FitCall(context, loaded))
+    return bench, _Traits(traits.knobs, tensors, traits.fork_problem, fixed_size, takes_batch, notice)
+
+
+def _description(
+    bench: Bench, named: Mapping[str, dict[str, str]], traits: _Traits, traced: TracedWorkload, batch: Any
+) -> Description:
+    context, loaded, model, data, call = bench.context, bench.loaded, bench.model, bench.data, bench.call
+    backend, knobs = backends.current(), traits.knobs
+    factory = resolve_reference("data", loaded.data)
     of_loader = data.has_processes and not backend.steps_are_async
     alternates = of_loader or (backend.alternates_on_cpu and not context.placement.gpus)
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
     optimizer = getattr(model, "optimizer", None)
-    arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
+    arrays = data.array_bytes() if bench.held_out is None else data.array_bytes().then(bench.held_out.array_bytes())
     validation_knobs = named.get("validation", {})
-    description = Description(
+    return Description(
         input_kind=data.kind,
         knobs=knobs,
         required=required_of(factory, knobs.values()),
         defaults={**_defaults(data, factory, knobs), **model_defaults(model, call.method)},
         sample_count=data.sample_count() if given_samples is None else given_samples,
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
-        shapes="" if shapes is None else str(shapes),
         parameter_count=sum(math.prod(v.shape) for v in model.variables),
         parameter_bytes=bytes_of_variables(model.variables),
         optimizer_bytes=traced.optimizer_bytes(),
+        accumulates_by=traced.accumulates_by(),
         jit_compile=bool(model.jit_compile),
         batch_parts=data.part_count,
         validation_knobs=validation_knobs,
         validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
         fingerprint=_model_fingerprint(model, batch),
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
-        model_takes_batch=model_takes_batch,
-        accumulates_by=traced.accumulates_by(),
-        notices=tuple(filter(None, notices)),
         batch_callbacks=call.callbacks.of_batches,
         left_out_callbacks=call.callbacks.left_out,
-        processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
-        fixed_batch_size=fixed_size,
-        fixed_batch_size_reason="" if fixed_size is None else fixed_by.format(fixed_size),
+        processes_hang=traits.fork_problem not in (None, data_workers.SAME_NUMBERS),
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
@@ -147,10 +173,6 @@ def describe(context: TrialContext, loaded: Workload) -> None:
         steps_ahead=0 if context.placement.device else backend.steps_ahead,
         versions={"backend": backend.name, **backend.versions()},
     )
-    context.send(Message(description=description))
-    sizes = context.spec.batch_sizes if is_estimated_for_all else (data.batch_samples,)
-    for message in traced.estimates(sizes, description.sample_count):
-        context.send(message)
 
 
 def _size_of_data(context: TrialContext, loaded: Workload, data: FitInput) -> int | None:
@@ -177,9 +199,9 @@ def _size_of_model(model: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _scanned(context: TrialContext, model: Any, data: FitInput) -> batch_shapes.BatchShapes | None:
+def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
     """Find and save the longest and the shortest batch; return None if the model or the batches have a single shape."""
-    input_shapes = _input_shapes(model)
+    context, data, input_shapes = bench.context, bench.data, _input_shapes(bench.model)
     if input_shapes and not any(None in shape[1:] for shape in input_shapes):
         return None
     context.enter(Phase.SCANNING)
@@ -208,29 +230,33 @@ def _begin_peak() -> int:
     return backend.peak_bytes(ON_CPU) or 0
 
 
-def _notices(
-    context: TrialContext, method: str, data: FitInput, shapes: batch_shapes.BatchShapes | None, copied_bytes: int
-) -> Iterator[str]:
+def _notices(bench: Bench, traits: _Traits, one_size: int | None) -> Iterator[str | None]:
+    data, method, copied_bytes = bench.data, bench.call.method.name, sum(traits.tensors)
+    device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
+    yield traits.fork_problem
+    yield from backends.current().problems(device, limit_bytes)
     if method == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
             "them, or predict a part of the data at a time"
         )
-    if shapes is not None and shapes.opens_alike and data.kind != "tf.data":
-        yield batch_shapes.OPENS_ALIKE
     entries = length_of(leaves(data.batch())[0])
     if entries != data.batch_samples:
         yield (
             f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}, so it does "
             "not count samples. Rates are computed from batch_size"
         )
-    limit_bytes = context.spec.limits.device_bytes
-    on_gpu = context.placement.device is not None and backends.current().uses_tfdata  # others copy only batches
+    on_gpu = device is not None and backends.current().uses_tfdata  # others copy only batches
     if on_gpu and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
             f"{method} copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
+    yield from tfdata.cache_notices()
+    yield traits.notice_of_model
+    if traits.takes_batch and one_size is not None:
+        yield _ONE_ESTIMATE.format(data.batch_samples)
+    yield bench.call.callbacks.notice()
 
 
 def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there is nothing to say
