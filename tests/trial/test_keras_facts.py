@@ -55,7 +55,7 @@ except tf.errors.ResourceExhaustedError:
 VARIABLES = """
 import keras
 import numpy as np
-from autofit.trial.worker.keras_versions import build_variables
+from autofit.trial.worker.build import build_variables
 
 class Own(keras.Model):
     def train_step(self, data):

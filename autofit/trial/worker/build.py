@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +15,8 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
-from autofit.trial.worker.fit_call import FitCall
+from autofit.trial.worker.fit_call import FitCall, is_own
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import set_dtype_policy
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
@@ -28,6 +28,7 @@ from autofit.workload.inputs.tfdata import reserved
 from autofit.workload.workload import Workload
 
 BATCH_SIZE = "batch_size"
+_STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
-        set_dtype_policy(loaded.dtype_policy)
+        _set_dtype_policy(loaded.dtype_policy)
     is_distributed = loaded.distribution is not None and context.placement.count > 1
     with backends.current().distributing(context.placement) if is_distributed else contextlib.nullcontext():
         model = build(**kwargs)
@@ -69,6 +70,35 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if context.spec.config.steps_per_execution is not None:
         model.steps_per_execution = context.spec.config.steps_per_execution
     return model
+
+
+def _set_dtype_policy(policy: str) -> None:
+    try:
+        keras.config.set_dtype_policy(policy)
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
+
+
+def build_variables(model: Any, batch: Any) -> None:
+    """Create the variables of optimizer and metrics before the first step, if the step would create the same ones."""
+    # On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
+    # runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the
+    # user's own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
+    if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
+        return
+    if not any(is_own(model, method) for method in _STEP_METHODS):
+        with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
+            model._symbolic_build(data_batch=batch)
+
+
+def distribution_of(model: Any) -> tuple[str, int] | None:
+    """Return the name of the class that distributes a model, and the number of devices; None for one that is not."""
+    strategy = getattr(model, "distribute_strategy", None)  # TensorFlow only
+    if strategy is not None and strategy is not sys.modules["tensorflow"].distribute.get_strategy():
+        return type(strategy).__name__, int(strategy.num_replicas_in_sync)
+    layout = keras.distribution.distribution()
+    return None if layout is None else (type(layout).__name__, int(layout.device_mesh.devices.size))
 
 
 def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str, Any]) -> bool:

@@ -9,8 +9,10 @@ uses. A step that cannot be traced is run once.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,15 +23,15 @@ from autofit import backends
 from autofit.backends.protocol import bytes_of_variables
 from autofit.errors import UsageError
 from autofit.records.description import Description
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.machine import ON_CPU, Placement
 from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.build import Bench, build_model, open_training, open_validation, takes_batch_size
-from autofit.trial.worker.fit_call import FitCall
+from autofit.trial.worker.build import Bench, build_model, distribution_of, open_training, open_validation, takes_batch_size
+from autofit.trial.worker.fit_call import FitCall, KerasCall, is_own
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import distribution_of, model_defaults, without_tensorflow
 from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -150,7 +152,7 @@ def _description(
         input_kind=data.kind,
         knobs=knobs,
         required=required_of(factory, knobs.values()),
-        defaults={**_defaults(data, factory, knobs), **model_defaults(model, call.method)},
+        defaults={**_defaults(data, factory, knobs), **_defaults_of_model(model, call.method)},
         sample_count=data.sample_count() if given_samples is None else given_samples,
         sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
         parameter_count=sum(math.prod(v.shape) for v in model.variables),
@@ -283,6 +285,13 @@ def _defaults(data: FitInput, factory: Any, knobs: Mapping[str, str]) -> dict[st
     return {**applied, **in_signature, **({"use_multiprocessing": True} if data.has_processes else {})}
 
 
+def _defaults_of_model(model: Any, method: KerasCall) -> dict[str, int]:
+    # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
+    functions = {method.function, "test_function"} if method.trains else {method.function}
+    ignores = keras.backend.backend() == "torch" or any(is_own(model, f"make_{function}") for function in functions)
+    return {} if ignores else {STEPS_PER_EXECUTION: model.steps_per_execution}
+
+
 def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     context.enter(Phase.FORKING)
     backend = backends.current()
@@ -293,9 +302,22 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
 
 
+@contextlib.contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    """Keep Keras from loading TensorFlow, which its serialization does on every backend: this takes seconds and 400 MiB."""
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # makes an import fail, as if it were not installed
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
+
+
 def _model_fingerprint(model: Any, batch: Any) -> str:
     try:
-        with without_tensorflow():
+        with _without_tensorflow():
             architecture = model.to_json()
     except Exception:  # a custom layer without get_config: hash the layers' classes and shapes
         architecture = repr([(type(layer).__qualname__, [tuple(w.shape) for w in layer.weights]) for layer in model.layers])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,46 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import CALLS, is_own
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import fit_options
 from autofit.workload.fit_options import TrialCallbacks
 from autofit.workload.workload import Workload
 
 _NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
+
+
+@dataclass(frozen=True)
+class KerasCall:
+    """A method of `keras.Model` that runs a step on each batch."""
+
+    name: str
+    function: str  # compiled; it runs the model's `step`
+    step: str
+    stop: str  # an attribute of the model: the method ends after a step if it is true
+    phase: Phase = Phase.INFERENCE
+
+    @property
+    def trains(self) -> bool:
+        return self.phase is Phase.TRAINING
+
+    def accepted(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments of `fit` as this method takes them, without those that it does not take."""
+        takes = inspect.signature(getattr(keras.Model, self.name)).parameters
+        if not self.trains and "steps_per_epoch" in given:
+            given = {**given, "steps": given["steps_per_epoch"]}
+        return {name: value for name, value in given.items() if name in takes}
+
+
+CALLS = {
+    "fit": KerasCall("fit", "train_function", "train_step", "stop_training", Phase.TRAINING),
+    "predict": KerasCall("predict", "predict_function", "predict_step", "stop_predicting"),
+    "evaluate": KerasCall("evaluate", "test_function", "test_step", "stop_evaluating"),
+}
+
+
+def is_own(model: Any, method: str) -> bool:
+    """Return whether a model's method is not Keras's, as in keras-hub, whose `fit` preprocesses the data."""
+    return method in vars(model) or getattr(type(model), method) is not getattr(keras.Model, method)
 
 
 @dataclass(frozen=True)
@@ -173,3 +207,41 @@ class FitCall:
                     call.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
 
         return Driver()
+
+
+@contextlib.contextmanager
+def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
+    """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself."""
+    if not is_own(model, call.name):
+        yield _idle_model(steps)
+        return
+    own_step = vars(model).get(call.step)
+    setattr(model, call.step, getattr(_idle_model(), call.step))
+    setattr(model, call.function, None)
+    yield model
+    # a trial whose run raises an error ends with it, so nothing is restored then
+    if own_step is None:
+        delattr(model, call.step)
+    else:
+        setattr(model, call.step, own_step)
+    setattr(model, call.function, None)
+
+
+def _idle_model(steps: int = 1) -> Any:
+    loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
+    is_stateless = keras.backend.backend() == "jax"
+
+    class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
+        def train_step(self, *arguments: Any) -> Any:
+            return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
+
+        def test_step(self, *arguments: Any) -> Any:
+            return self.train_step(*arguments)
+
+        def predict_step(self, *arguments: Any) -> Any:
+            return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)
+
+    idle = Idle()
+    idle.built = True  # it has nothing to build
+    idle.compile(jit_compile=False, steps_per_execution=steps)
+    return idle

@@ -21,11 +21,10 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, epochs
-from autofit.trial.worker.build import Bench, build_model, open_training, open_validation
+from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_training, open_validation
 from autofit.trial.worker.epochs import Epochs
-from autofit.trial.worker.fit_call import FitCall, Run
+from autofit.trial.worker.fit_call import FitCall, Run, idle, is_own
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.keras_versions import build_variables, distribution_of, idle, is_own
 from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays

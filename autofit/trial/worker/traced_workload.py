@@ -12,10 +12,9 @@ from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimiz
 from autofit.records.states import Phase
 from autofit.trial.wire import Message
 from autofit.trial.worker import gpu_estimates
-from autofit.trial.worker.build import Bench
+from autofit.trial.worker.build import Bench, distribution_of
 from autofit.trial.worker.fit_call import Run
 from autofit.trial.worker.job import first_line
-from autofit.trial.worker.keras_versions import distribution_of
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation
 from autofit.workload.binding import resolve_reference
