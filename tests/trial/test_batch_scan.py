@@ -30,11 +30,6 @@ def test_the_scan_of_batches_of_one_shape_ends_early(monkeypatch):
     assert batch_shapes.scan(iter([batch(3), batch(3, samples=2)])) is None
 
 
-def test_equal_shapes_of_the_first_two_are_reported():
-    assert batch_shapes.scan(iter([batch(10), batch(10), batch(20)])).opens_alike
-    assert not batch_shapes.scan(iter([batch(10), batch(20), batch(20)])).opens_alike
-
-
 def test_saved_batches_are_loaded_and_resized(tmp_path):
     assert batch_shapes.load(tmp_path) is None
     batch_shapes.scan(iter([batch(10), batch(70)])).save(tmp_path)

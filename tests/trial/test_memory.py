@@ -1,7 +1,6 @@
 """Memory by phase, and estimates against what is measured: real models in real processes."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -171,10 +170,8 @@ def test_a_model_that_is_built_for_each_batch_size_is_tuned_but_estimated_for_on
 
 
 ON_A_GPU = """
-import json, types
 from autofit.backends.protocol import TrainStep
 from autofit.backends.tensorflow.step_footprint import StepFootprint
-from autofit.trial.worker import describe
 from tests import workloads as w
 import numpy as np
 
@@ -184,21 +181,13 @@ for data in ([], [200 * 2**20]):
     step = TrainStep(w.build_model(), batch, "a GPU", data_tensors=data)
     footprint = StepFootprint(step, onednn=False, threads=1)
     sizes.append(next(iter(footprint.estimates([8], compile_all=False))).device_bytes)
-limits = types.SimpleNamespace(device_bytes=2**30)
-placement = types.SimpleNamespace(device="a GPU")
-context = types.SimpleNamespace(placement=placement, spec=types.SimpleNamespace(limits=limits))
-data = types.SimpleNamespace(kind="arrays", batch=lambda: batch, batch_samples=8)
-notices = [list(describe._notices(context, "fit", data, None, size * 2**20)) for size in (50, 200)]
-print(json.dumps([sizes[1] - sizes[0], notices]))
+print(sizes[1] - sizes[0])
 """
 
 
-def test_arrays_that_fit_copies_to_a_gpu_count_there_and_are_said():
+def test_arrays_that_fit_copies_to_a_gpu_count_there():
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", ON_A_GPU], capture_output=True, text=True, timeout=280, check=True, cwd=root
     )
-    more, (few, many) = json.loads(done.stdout.splitlines()[-1])
-    assert more == 200 * 2**20
-    assert few == []
-    assert "200 MiB of 1.00 GiB" in many[0]
+    assert int(done.stdout.splitlines()[-1]) == 200 * 2**20

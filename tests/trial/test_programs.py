@@ -128,11 +128,5 @@ def test_rates_of_graphs_count_the_samples_of_the_batch_size(turn, play):
     assert described.fixed_batch_size is None
     assert described.footprints == ()
     assert [notice for notice in described.notices if "24 entries" in notice]
-    fixed = play(
-        turn(programs.build_for_graphs, programs.Graphs, model_kwargs={"count": programs.BATCH}),
-        FitConfig(programs.BATCH, 1, 10, False),
-        role="describe",
-    )
-    assert fixed.fixed_batch_size == programs.BATCH
     measured = play(turn(programs.build_for_graphs, programs.Graphs), FitConfig(programs.BATCH, 1, 10, False))
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(programs.BATCH)
