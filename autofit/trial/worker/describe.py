@@ -54,7 +54,7 @@ _BY_STEP = (
     "or fix batch_size in data_kwargs"
 )
 _BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
-_MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data are worth a notice
+_MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _ONE_ESTIMATE = "memory is estimated from batch size {}: build_model makes a model for each batch size"
 _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
 

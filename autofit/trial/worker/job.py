@@ -23,7 +23,7 @@ UNCONNECTED = os.EX_PROTOCOL
 
 USER_ERROR_FILE = "user-error.json"
 _SCRATCH = "callbacks"
-_TRACEBACK_CHARACTERS = 20_000  # kept of a traceback: the text of an exception may have any length
+_TRACEBACK_CHARACTERS = 20_000  # of a traceback that are sent: the text of an exception may have any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
 

@@ -131,7 +131,7 @@ def _train(
     runs[0] = replace(runs[0], first=first)
     arguments = {**data.fit_arguments(epochs.MOST_STEPS), **(validation if at_once else {})}
     if at_once:
-        arguments["epochs"] += len(together)  # the first of these runs is cut short, whatever its epoch has left
+        arguments["epochs"] += len(together)  # the first of these runs is interrupted, whatever its epoch has left
     call.run(bench.model, arguments, runs, ends_by_itself=False)
     return clock, planned
 

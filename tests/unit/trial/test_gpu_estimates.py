@@ -28,6 +28,18 @@ def estimate(step, sizes=(), multiple_of=1, most=None):
     return found
 
 
+# the GiB of a step by batch size, what else is known, and the bounds of the largest batch
+LARGEST = {
+    "small steps below the line": (lambda size: 1 + 0.05 * size if size < 40 else 0.9 + 0.045 * size, {}, (600, 691)),
+    "falling": (lambda size: 2 - 0.001 * size if size < 100 else 0.01 * size, {}, (2801, 3200)),
+    "nothing fits": (lambda size: 40 + size, {}, None),
+    "one sample fits": (lambda size: 20 + 8 * size, {}, (1, 1)),
+    "multiples of 12, few data": (lambda size: 1 + 0.01 * size, {"multiple_of": 12, "most": 500}, (401, 500)),
+    "one size": (lambda size: 1, {"sizes": (24,), "multiple_of": None}, (24, 24)),
+    "XLA recomputes": (lambda size: min(1 + 0.08 * size, 25 + size / GIB), {}, (270, 2**20)),
+}
+
+
 @pytest.fixture(autouse=True)
 def whole_gpu(monkeypatch):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: 32 * GIB)
@@ -44,45 +56,21 @@ def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(level,
     assert (found.recomputes_from, found.problem, found.usable_bytes) == (None, "", 32 * GIB)
 
 
-def test_where_xla_recomputes_is_told_and_the_search_ends():
-    step = Step(lambda size: min((1 + 0.08 * size) * GIB, 25 * GIB + size))
-    found = estimate(step)
-    assert 270 <= found.recomputes_from <= 300  # 1 + 0.08 · 300 = 25
-    assert found.largest_batch_size >= found.recomputes_from
-    assert len(step.compiled) == 3
+@pytest.mark.parametrize("case", LARGEST)
+def test_the_largest_batch_of_a_step_is_found(case):
+    gib, options, bounds = LARGEST[case]
+    step = Step(lambda size: gib(size) * GIB)
+    found = estimate(step, **options)
+    assert all(size % (options.get("multiple_of") or 1) == 0 for size in step.compiled)
+    assert found.largest_batch_size is None if bounds is None else bounds[0] <= found.largest_batch_size <= bounds[1]
+    if case == "XLA recomputes":  # at 1 + 0.08 · 300 = 25
+        assert 270 <= found.recomputes_from <= 300
+        assert len(step.compiled) == 3
+    else:
+        assert found.recomputes_from is None or found.recomputes_from > 300
 
 
-def test_a_small_step_below_its_line_does_not_end_the_search():
-    found = estimate(Step(lambda size: (1 + 0.05 * size if size < 40 else 0.9 + 0.045 * size) * GIB))
-    assert found.recomputes_from is None or found.recomputes_from > 300
-    assert found.largest_batch_size > 600
-
-
-def test_a_step_whose_memory_falls_is_tried_with_twice_the_batch():
-    step = Step(lambda size: (2 - 0.001 * size if size < 100 else 0.01 * size) * GIB)
-    assert 2800 < estimate(step).largest_batch_size <= 3200
-    assert step.compiled[:3] == [8, 32, 64]
-
-
-def test_a_step_that_does_not_fit_has_no_largest_batch():
-    assert estimate(Step(lambda size: (40 + size) * GIB)).largest_batch_size is None
-    assert estimate(Step(lambda size: (20 + 8 * size) * GIB)).largest_batch_size == 1
-
-
-def test_sizes_are_multiples_of_what_the_step_takes_and_no_larger_than_the_data():
-    step = Step(lambda size: (1 + 0.01 * size) * GIB)
-    found = estimate(step, multiple_of=12, most=500)
-    assert all(size % 12 == 0 for size in step.compiled)
-    assert 400 < found.largest_batch_size <= 500
-
-
-def test_a_step_of_one_size_is_compiled_for_that():
-    step = Step(lambda size: GIB)
-    assert estimate(step, sizes=(24,), multiple_of=None).largest_batch_size == 24
-    assert step.compiled == [24]
-
-
-def test_what_the_compiler_says_is_kept():
+def test_the_error_of_the_compiler_is_the_problem():
     def fails(size):
         raise NotImplementedError("no kernel\nfor this GPU")
 
@@ -91,21 +79,17 @@ def test_what_the_compiler_says_is_kept():
     assert found.footprints == ()
 
 
-@pytest.mark.parametrize(
-    ("written", "name"),
-    [
-        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
-        ("a100 80gb", "A100-80GB"),
-        ("Tesla T4", "T4"),
-        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
-        ("3090", "RTX 3090"),
-        ("RTX3060", "RTX 3060"),
-        ("A6000", "RTX A6000"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
-    ],
-)
-def test_a_gpu_is_found_by_the_names_that_people_and_nvidia_smi_write(written, name):
-    assert [gpu.name for gpu in find([written])] == [name]
+def test_a_gpu_is_found_by_the_names_that_people_and_nvidia_smi_write():
+    names = {
+        "NVIDIA A100-SXM4-40GB": "A100-40GB",
+        "a100 80gb": "A100-80GB",
+        "Tesla T4": "T4",
+        "NVIDIA GeForce RTX 4090": "RTX 4090",
+        "RTX3060": "RTX 3060",
+        "A6000": "RTX A6000",
+        "NVIDIA H100 80GB HBM3": "H100",
+    }
+    assert [gpu.name for gpu in find(list(names))] == list(names.values())
 
 
 def test_all_gpus_are_named_once_and_an_unknown_one_is_told_the_known():
@@ -115,8 +99,10 @@ def test_all_gpus_are_named_once_and_an_unknown_one_is_told_the_known():
         find(["A100-48GB"])
 
 
-@pytest.mark.parametrize("gpu", find(["all"]), ids=lambda gpu: gpu.name)
-def test_the_table_describes_every_gpu_to_the_compiler(gpu, monkeypatch):
+def test_the_table_describes_every_gpu_to_the_compiler(monkeypatch):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: None)
-    (found,) = gpu_estimates.estimate(Step(lambda size: GIB), [gpu], (24,), None, None)
-    assert 0.6 * gpu.total_bytes < found.usable_bytes < gpu.total_bytes
+    gpus = find(["all"])
+    for gpu, found in zip(gpus, gpu_estimates.estimate(Step(lambda size: GIB), gpus, (24,), None, None), strict=True):
+        assert 0.6 * gpu.total_bytes < found.usable_bytes < gpu.total_bytes
+        assert f"device_memory_size: {gpu.total_bytes}\n" in spec(gpu)
+        assert "$" not in spec(gpu)

@@ -33,23 +33,24 @@ def peaks_of(placement, phases):
     return peaks
 
 
-@pytest.mark.parametrize(("placement", "highest"), [(GPU, 30), (ON_CPU, 500)])
-def test_what_a_gpu_tries_in_its_first_step_does_not_count_for_training(placement, highest):
-    phases = [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500), (Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
-    peaks = peaks_of(placement, phases)
-    assert peaks.highest() == highest
-    assert peaks.by_phase[Phase.FIRST_STEP] == 500
+FIRST, LATER = (Phase.FIRST_STEP, 500), [(Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
+VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
 
 
-def test_a_trial_that_ended_in_its_first_step_has_its_peak():
-    assert peaks_of(GPU, [(Phase.BUILDING, 10), (Phase.FIRST_STEP, 500)]).highest() == 500
-
-
-@pytest.mark.parametrize(("phases", "highest"), [([], 400), ([(Phase.VALIDATION, 40)], 40)])
-def test_what_a_gpu_tries_in_its_first_validation_step_counts_only_if_there_is_no_other(phases, highest):
-    phases = [(Phase.BUILDING, 10), (Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400), *phases, (Phase.TRAINING, 20)]
-    assert peaks_of(GPU, phases).highest() == highest
-    assert peaks_of(ON_CPU, phases).highest() == 400
+@pytest.mark.parametrize(
+    ("phases", "on_gpu", "on_cpu"),
+    [
+        ([FIRST, *LATER], 30, 500),  # what a GPU tries in its first step does not count if there are others
+        ([FIRST], 500, 500),
+        ([*VALIDATED, *LATER], 400, 400),  # nor in its first step of validation
+        ([*VALIDATED, (Phase.VALIDATION, 40), *LATER], 40, 400),
+        ([(Phase.FIRST_STEP, 0)], 10, 10),
+    ],
+)
+def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cpu):
+    phases = [(Phase.BUILDING, 10), *phases]
+    assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [on_gpu, on_cpu]
+    assert peaks_of(GPU, phases).by_phase == dict(phases[:-1])  # the last phase goes on
 
 
 def test_an_allocator_that_counted_nothing_has_no_peak():
