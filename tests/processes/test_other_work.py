@@ -1,5 +1,6 @@
 """Other work on the machine: a real process that uses a core is counted, and one of ours is not."""
 
+import os
 import subprocess
 import sys
 import time

@@ -104,5 +104,3 @@ def test_the_table_describes_every_gpu_to_the_compiler(monkeypatch):
     gpus = find(["all"])
     for gpu, found in zip(gpus, gpu_estimates.estimate(Step(lambda size: GIB), gpus, (24,), None, None), strict=True):
         assert 0.6 * gpu.total_bytes < found.usable_bytes < gpu.total_bytes
-        assert f"device_memory_size: {gpu.total_bytes}\n" in spec(gpu)
-        assert "$" not in spec(gpu)
