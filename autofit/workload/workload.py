@@ -13,7 +13,7 @@ import itertools
 import mmap
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -120,7 +120,9 @@ def _culprit(value: Any, name: str, depth: int = _DEEPEST_CULPRIT) -> str:
     with contextlib.suppress(Exception):
         cloudpickle.Pickler(SimpleNamespace(write=len)).dump(value)
         return ""
-    inner = dict(enumerate(value)) if isinstance(value, list | tuple) else getattr(value, "__dict__", {})
+    inner: Mapping[Any, Any] = getattr(value, "__dict__", {})
+    if isinstance(value, list | tuple):
+        inner = dict(enumerate(value))
     if isinstance(value, functools.partial):
         inner = {"": value.func, **dict(enumerate(value.args)), **value.keywords}
     elif isinstance(value, FunctionType):
@@ -153,7 +155,7 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             return super().reducer_override(obj)
         if isinstance(obj, np.memmap) and obj.filename and obj.mode != "c" and obj.flags.c_contiguous:
             obj.flush()
-            begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # of the pages that the map starts with
+            begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]  # pages start there
             offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin
             return np.memmap, (obj.filename, obj.dtype, "r", offset, obj.shape)
         file = next(self._files)

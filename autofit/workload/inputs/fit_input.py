@@ -99,7 +99,7 @@ class FitInput(ABC):
 
     @staticmethod
     @abstractmethod
-    def recognises(data: Any) -> bool:
+    def recognises(data: Any, /) -> bool:
         """Return whether `data` is of this kind."""
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
