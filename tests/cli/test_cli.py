@@ -16,7 +16,7 @@ import yaml
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU
 from tests.recompute import figures_of
-from tests.trial.test_lifetime import alive, wait_for
+from tests.trial.test_lifetime import are_gone, wait_for
 
 pytestmark = pytest.mark.timeout(3000)  # the first test waits for a whole tune
 
@@ -177,7 +177,7 @@ def start_slow_tune(folder):
 def test_a_tune_that_is_ended_leaves_no_process_and_keeps_its_trials(tmp_path, signal_number):
     process, below = start_slow_tune(tmp_path)
     process.send_signal(signal_number)
-    wait_for(lambda: not any(alive(one) for one in below))
+    wait_for(lambda: are_gone(below))
     _, message = process.communicate(timeout=100)
     assert process.returncode == 128 + signal_number
     assert re.search(r"\b[1-9] finished trials?\b", message)  # further ones may have ended before the signal came

@@ -86,7 +86,7 @@ def model_of_keras_2():
     [
         ({"build_model": lambda: "a string"}, ["build_model", " str"]),
         ({"build_model": model_of_keras_2}, ["build_model", "tf_keras", "Keras 3"]),
-        ({"data": w.returns_a_list}, ["builtins.list"]),
+        ({"data": w.returns_a_list}, ["list", "int", "numpy.array"]),
         ({"data": w.ForgetsItsKwargs}, ["workers=2", "workers=1"]),
     ],
 )
