@@ -170,15 +170,19 @@ class Backend(ABC):
 
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
-        with_prefix = {name for name in os.environ if name.startswith(self.switch_prefixes)}
-        switches = self.switches | (with_prefix - self.cache_variables)
         return {
             **{name: version(name) for name in (self.name, *self.packages)},
-            **{name: value for name, value in os.environ.items() if name in switches},
+            **self.switched(),
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "keras.json": json.dumps(keras_settings(os.environ), sort_keys=True),
         }
+
+    def switched(self) -> dict[str, str]:
+        """Return the environment variables that are set now and affect a step's speed and memory."""
+        with_prefix = {name for name in os.environ if name.startswith(self.switch_prefixes)}
+        switches = {*self.switches, *(with_prefix - self.cache_variables), "KERAS_BACKEND"}
+        return {name: value for name, value in os.environ.items() if name in switches}
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""

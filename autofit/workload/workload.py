@@ -13,7 +13,7 @@ import itertools
 import mmap
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -34,7 +34,6 @@ from autofit.workload.reference import Reference, expanded
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
-_DEEPEST_CULPRIT = 6  # levels of objects that are searched for what cannot be pickled
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
@@ -73,7 +72,8 @@ class Workload:
         build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
         kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
-        with explained_pickling_errors(self), open(folder / _PICKLE_FILE, "wb") as file:
+        sent = [self.build_model, self.data, self.validation, dict(self.fit_kwargs), *kwargs.values()]
+        with explained_pickling_errors(sent), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
@@ -115,29 +115,29 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
         ) from None
 
 
-def _culprit(value: Any, name: str, depth: int = _DEEPEST_CULPRIT) -> str:
-    """Name the innermost variable of a function, or part of an object, that cannot be pickled; "" if all can."""
+def _culprit(value: Any, name: str = "", above: tuple[Any, ...] = ()) -> str:
+    """Name the variable of a function, or the argument, that cannot be pickled; "" if all can, or if it has no name."""
     with contextlib.suppress(Exception):
         cloudpickle.Pickler(SimpleNamespace(write=len)).dump(value)
         return ""
-    inner: Mapping[Any, Any] = getattr(value, "__dict__", {})
-    if isinstance(value, list | tuple):
-        inner = dict(enumerate(value))
-    if isinstance(value, functools.partial):
-        inner = {"": value.func, **dict(enumerate(value.args)), **value.keywords}
-    elif isinstance(value, FunctionType):
+    place, parts = "the argument {}", dict[Any, Any]()
+    if isinstance(value, FunctionType):
+        place, name = f"the variable {{}} of {value.__name__}", name or value.__name__
         with contextlib.suppress(ValueError):  # of a variable without a value
             used = inspect.getclosurevars(value)
-            inner = {**used.globals, **used.nonlocals}
-    elif isinstance(value, dict):
-        inner = value
-    place = f"the variable {{}} of {value.__name__}, " if isinstance(value, FunctionType) else ""
-    names = (
-        _culprit(part, f"{place.format(key)}an object of type {type(part).__name__},", depth - 1)
-        for key, part in inner.items()
-        if depth
-    )
-    return next(filter(None, names), name)
+            parts = {**used.globals, **used.nonlocals}
+    elif isinstance(value, functools.partial):
+        parts = {**value.keywords, 0: value.func}
+    elif isinstance(value, list | dict) and not name:
+        parts = value if isinstance(value, dict) else dict(enumerate(value))
+    for key, part in sorted(parts.items(), key=lambda item: callable(item[1])):  # an object before a function that uses it
+        if not any(part is each for each in above):  # functions that call each other
+            part_name = name or ("" if isinstance(part, list | dict | functools.partial) else f"the {type(part).__name__}")
+            if isinstance(key, str):
+                part_name = f"{place.format(key)}, of type {type(part).__name__},"
+            if found := _culprit(part, part_name, (*above, value)):
+                return found
+    return name
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types

@@ -131,3 +131,21 @@ def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
     assert status == 2
     assert "train.py:3 saves a model when the file is imported" in output
     assert hashes(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ('os.environ["KERAS_BACKEND"] = "jax"', "set backend to jax"),
+        ('os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"', "export TF_ENABLE_ONEDNN_OPTS=0"),
+        ('open("pictures/labels.csv")', "Relative paths start from the working folder, "),
+    ],
+)
+def test_what_a_module_sets_or_opens_when_it_is_imported_is_said(setting, told, tmp_path):
+    (tmp_path / "train.py").write_text(
+        f"import os\n{setting}\ndef build_model():\n    pass\ndef data(batch_size):\n    pass\n"
+    )
+    (tmp_path / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\nbackend: tensorflow\n")
+    output, status = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--quiet")
+    assert status in (1, 2)
+    assert told in output

@@ -121,7 +121,10 @@ def user_failure(error: BaseException) -> Failure:
     """Return the failure of a trial whose user code raised an exception."""
     kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
     text = user_traceback(error)
-    return Failure(kind, text.strip().splitlines()[-1], text)
+    reason = text.strip().splitlines()[-1]
+    if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
+        text += f"\nRelative paths start from the working folder, {Path.cwd()}\n"
+    return Failure(kind, reason, text)
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +22,7 @@ from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
 from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, first_line, saved_user_error, user_failure
 from autofit.workload import workload
+from autofit.workload.binding import bind_all, resolve_reference
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -44,7 +46,12 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
         data_workers.end_with_worker(context)
-        loaded = workload.load(folder)
+        switched = backend.switched()
+        try:
+            loaded = workload.load(folder)
+            bind_all(loaded, resolve_reference)  # imports the user's modules
+        finally:
+            _refuse_late_switches(backend, switched)
         from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
         from autofit.trial.worker.measure import confirm, measure
 
@@ -60,6 +67,16 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         context.send(Message(failure=_failure(context, backend, error)))
         return 1
     return 0
+
+
+# A trial's process has loaded Keras before it imports the user's modules. What they set in the environment for Keras, XLA
+# or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
+def _refuse_late_switches(backend: Backend, before: Mapping[str, str]) -> None:
+    for name, value in backend.switched().items() - before.items():
+        is_backend = name == "KERAS_BACKEND"
+        remedy = f"set backend to {value}" if is_backend else f"set it before autofit starts: export {name}={value}"
+        problem = f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
+        raise UsageError(problem) from None
 
 
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
