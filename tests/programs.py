@@ -337,7 +337,7 @@ def plain_peaks():
     model.fit(*pictures(), batch_size=16, validation_data=held_out, verbose=0)
     used = ProcessMemory.of(psutil.Process())
     device = tf.config.experimental.get_memory_info("CPU:0")["peak"]
-    return used.proportional - used.proportional_files + used.resident_files + used.highest_resident - used.resident, device
+    return used.held + used.highest_resident - used.resident, device
 
 
 class Diary(keras.callbacks.Callback):

@@ -97,7 +97,7 @@ class EpochWatch:
         total = 0
         for process in (psutil.Process(), *children):
             with contextlib.suppress(psutil.Error, OSError):
-                total += host.ProcessMemory.of(process).proportional
+                total += host.ProcessMemory.of(process).held
         self._readings.append(total)
         latest, growth, promised = self._readings[-_RISING_EPOCHS:], total - self._readings[0], self._result.host_peak_bytes
         text = format_bytes(total)

@@ -102,34 +102,29 @@ def oom_kills() -> int:
 class ProcessMemory:
     """Host memory of a process in bytes, as the kernel counts it."""
 
-    proportional: int  # all pages, each divided by the number of processes that map it (PSS)
-    proportional_files: int  # the part of `proportional` that belongs to files, mostly a backend's libraries
+    held: int  # pages that the kernel cannot take back, each divided by the number of processes that map it (PSS)
     written: int  # private pages written since this process or its parent was forked; no other process maps them
-    own_files: int  # pages of files that no other process maps
     resident: int  # all pages (RSS)
-    resident_files: int  # the part of `resident` that belongs to files
     highest_resident: int  # the peak of `resident`, even if it was short
 
     @classmethod
     def of(cls, process: psutil.Process) -> ProcessMemory:
         """Read the memory of a process. Without Linux's counts, only PSS (or else unshared pages) and RSS are known."""
+        # Pages of a file that are as they are on disk do not count, whether of a library or of data that is mapped: the
+        # kernel drops them when memory is short, so a limit does not end a process that has many of them.
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
-            status = _kernel_sizes(process.pid, "status")
-            # dirty pages of shared memory, and of files just written, such as newly installed libraries
-            dirty_mapped = max(0, rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
+            # pages of shared memory, and those of files that are not on disk yet
+            dirty_mapped = max(rollup["Pss_Shmem"], rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
             return cls(
-                proportional=rollup["Pss"],
-                proportional_files=rollup["Pss_File"],
+                held=rollup["Pss_Anon"] + dirty_mapped,
                 written=max(0, rollup["Private_Dirty"] - dirty_mapped),
-                own_files=rollup["Private_Clean"] + max(0, dirty_mapped - rollup["Pss_Shmem"]),
                 resident=rollup["Rss"],
-                resident_files=status["RssFile"],
-                highest_resident=status["VmHWM"],
+                highest_resident=_kernel_sizes(process.pid, "status")["VmHWM"],
             )
         except (OSError, KeyError):
             memory = process.memory_full_info()
-            return cls(getattr(memory, "pss", memory.uss), 0, 0, 0, memory.rss, 0, memory.rss)
+            return cls(getattr(memory, "pss", memory.uss), 0, memory.rss, memory.rss)
 
 
 def of_living(processes: Iterable[psutil.Process], query: Callable[[psutil.Process], Read]) -> list[Read]:

@@ -1,6 +1,7 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
-Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, shared or not. A trial hangs
+Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, shared or not, without the
+pages of files that the kernel can read again. A trial hangs
 if its processes use no CPU time and read no bytes for longer than expected.
 """
 
@@ -144,22 +145,17 @@ class Watcher:
 
     def _read(self, since: Phase) -> None:
         # The trial server belongs to the tree because it shares the pages of the imported backend. Pages that only the
-        # server has written do not count: the user's own process has no second copy of them. PSS counts only a share of
-        # the pages that outside processes also map, such as a backend's libraries that the driver has imported. So file
-        # pages of the server count in full, and so do file pages that only other processes of the tree map.
+        # server has written do not count: the user's own process has no second copy of them.
         #
         # Peaks between two readings are not lost: if the highest RSS of a process has risen since the last reading, its
-        # PSS is assumed to have been higher by the difference between its highest and its present RSS. They count for
+        # memory is assumed to have been higher by the difference between its highest and its present RSS. They count for
         # `since`, the phase at the last reading, which may have ended.
-        total, unseen, files_in_part, files = self.reserved_bytes, 0, 0, 0
+        total, unseen = self.reserved_bytes, 0
         for pid, memory in host.of_living(self._tree, lambda process: (process.pid, ProcessMemory.of(process))):
-            total += memory.proportional - (memory.written if pid == self._root.pid else 0)
-            files_in_part += memory.proportional_files
-            files += memory.resident_files if pid == self._root.pid else memory.own_files
+            total += memory.held - (memory.written if pid == self._root.pid else 0)
             before, self._memory[pid] = self._memory.get(pid), memory
             if before is None or memory.highest_resident > before.highest_resident:
                 unseen += max(0, memory.highest_resident - memory.resident)
-        total += max(0, files - files_in_part)
         self.last_bytes = total + unseen
         for phase, size in ((since, total + unseen), (self.phase, total)):
             self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)

@@ -75,7 +75,7 @@ def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and
     process.stdin.flush()
     process.stdout.readline()
     watcher.enter(Phase.TRAINING)
-    assert 200 * MIB < watcher.peak_by_phase[Phase.FIRST_STEP] < 280 * MIB
+    assert 195 * MIB < watcher.peak_by_phase[Phase.FIRST_STEP] < 280 * MIB
     assert watcher.peak_by_phase[Phase.TRAINING] < 80 * MIB
     assert watcher.peak_bytes == watcher.peak_by_phase[Phase.FIRST_STEP]
     assert watcher.poll() is StopReason.HOST_LIMIT
@@ -93,15 +93,15 @@ def test_pages_that_a_child_has_written_do_not_count_twice(python):
 
 
 @linux
-@pytest.mark.parametrize("is_shared", [True, False])  # with a process outside the tree
-def test_files_that_are_mapped_count_in_full(python, tmp_path, is_shared):
-    library, *data = (tmp_path / name for name in ("library", "data", "data of others"))
-    for file, size in ((library, 100), *((file, 30) for file in data)):
+def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
+    library, data = tmp_path / "library", tmp_path / "data"
+    for file, size in ((library, 100), (data, 30)):
         file.write_bytes(bytes(size * MIB))
-    process, *_ = (python(MAPS.format(library=str(library), data=str(file))) for file in data[: 1 + is_shared])
+    process = python(MAPS.format(library=str(library), data=str(data)))
     watcher = Watcher(process.pid, 2**40, 60.0)
+    os.sync()
     watcher.poll()
-    assert 130 * MIB < watcher.last_bytes < 160 * MIB
+    assert watcher.last_bytes < 30 * MIB
 
 
 def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypatch):
@@ -109,7 +109,7 @@ def test_memory_that_the_system_does_not_count_is_what_cannot_be_shared(monkeypa
     memory, counted = ProcessMemory.of(psutil.Process()), psutil.Process(os.getpid()).memory_full_info()
     assert memory.written == 0
     assert memory.highest_resident == memory.resident
-    assert memory.proportional == pytest.approx(counted.pss, rel=0.5)  # processes that share pages come and go
+    assert memory.held == pytest.approx(counted.pss, rel=0.5)  # processes that share pages come and go
 
 
 @pytest.mark.parametrize(

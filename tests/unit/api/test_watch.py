@@ -31,7 +31,7 @@ def trained(result, monkeypatch, capsys):
     at = SimpleNamespace(now=0.0, bytes=2 * GIB, other=(0.0, 2.0), epoch=-1)
     monkeypatch.setattr(watch.time, "perf_counter", lambda: at.now)
     monkeypatch.setattr(watch.psutil.Process, "children", lambda process, recursive: [])  # other tests' may live
-    monkeypatch.setattr(watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(proportional=at.bytes))
+    monkeypatch.setattr(watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(held=at.bytes))
     monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: at.other)
     monkeypatch.setattr(watch.host, "visible_cores", lambda: 2)
     callback = watch.EpochWatch(result)
