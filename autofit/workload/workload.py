@@ -29,6 +29,7 @@ from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords, collected
 from autofit.workload.importing import importing
+from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded
 
@@ -58,6 +59,7 @@ class Workload:
     _explained = EXPLAINED
 
     def __post_init__(self) -> None:
+        register_iterators()
         if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:
             raise UsageError(
                 "pass either validation or validation_split, not both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from keras.src.legacy.preprocessing.image import ImageDataGenerator
+
+from autofit.workload.workload import Workload, load
 
 pytestmark = pytest.mark.slow
 
@@ -125,3 +129,14 @@ def test_the_cpus_allocator_can_be_capped_and_counts(onednn):
 
 def test_variables_are_made_before_a_step_of_keras_and_no_other_and_are_those_that_fit_makes():
     assert run(VARIABLES)[:3] == ["True 1 True", "False 0 True", "False 0 True"]
+
+
+def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path):
+    pictures, labels = np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3)), np.arange(16)
+    data = ImageDataGenerator(horizontal_flip=True).flow(pictures, labels, batch_size=4, shuffle=False)
+    Workload(len, data).save(tmp_path)
+    sent = load(tmp_path).data
+    sent.batch_size = 8
+    assert len(sent) == 2
+    assert [list(sent[number][1]) for number in range(2)] == [list(range(8)), list(range(8, 16))]
+    assert next(sent)[0].shape == (8, 4, 4, 3)

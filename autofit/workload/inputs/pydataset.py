@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import itertools
 import multiprocessing
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -103,3 +106,22 @@ def proxy_class() -> Any:
 
 def _restored() -> Any:  # in a worker process; pickle then sets the attributes
     return object.__new__(proxy_class())
+
+
+def register_iterators() -> None:
+    """Let pickle send the iterators of Keras's `ImageDataGenerator`; lock and generator are made anew where one arrives."""
+    module = sys.modules.get("keras.src.legacy.preprocessing.image")
+    for name in ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator") if module else ():
+        copyreg.pickle(getattr(module, name), _reduced_iterator)
+
+
+def _reduced_iterator(iterator: Any) -> tuple[Any, ...]:
+    state = {name: value for name, value in vars(iterator).items() if name not in ("lock", "index_generator")}
+    return _restored_iterator, (type(iterator), state)
+
+
+def _restored_iterator(kind: type[Any], state: Mapping[str, Any]) -> Any:
+    iterator: Any = object.__new__(kind)
+    vars(iterator).update(state, lock=threading.Lock())
+    iterator.index_generator = iterator._flow_index()
+    return iterator
