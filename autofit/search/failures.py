@@ -11,19 +11,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Limits, Trial
+from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.search.context import ConfigArrays, Mask
 
+_MOST_FAILED_SIZES = 3  # batch sizes that fail before all but the one that ran are left out
 _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
 
 
-def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int) -> Mask:
-    """Return which configs an OOM, a hang or a timeout among the trials rules out."""
+def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, present: Sequence[FitConfig] = ()) -> Mask:
+    """Return which configs an OOM, a hang, a timeout or an error among the trials rules out.
+
+    `present` are configs that the user's code is known to run with.
+    """
     out = np.zeros(len(configs), bool)
-    ran = ConfigArrays([t.config for t in trials if t.measurement.outcome is Outcome.OK], cores)
+    ran = ConfigArrays([*present, *(t.config for t in trials if t.measurement.outcome is Outcome.OK)], cores)
+    errors = [trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR]
     for trial in trials:
         failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
         out |= dominated_by(configs, failed, outcome)
+        if outcome is Outcome.ERROR:
+            out |= like_an_error(configs, failed, ran, len({config.batch_size for config in errors}))
         if trial.measurement.evidence.hung:
             out |= like_a_hang(configs, failed)
         elif outcome is Outcome.TIMEOUT:
@@ -64,6 +71,40 @@ def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
     """Return which configs may hang as one did: with as many workers of its kind, or without a queue, as large a batch."""
     same_kind = (configs.processes == hung.processes) & (configs.queued == hung.queued)
     return np.asarray(same_kind & np.where(hung.queued, configs.workers >= hung.workers, configs.batch >= hung.batch))
+
+
+# Code may fail with other workers (a file handle that threads share), with several steps in a call (batches of different
+# sizes) or with other batch sizes (triplets). A config that differs in several of these from all that ran accuses none of
+# them: only what has all of them is ruled out, until a trial with one of them has run.
+def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, failed_sizes: int) -> Mask:
+    """Return which configs the user's code may fail with as it did with one, given those that it ran with.
+
+    Of batch sizes, those are ruled out that lack a divisor which all sizes that ran have and the failed one has not. If there
+    is none, what is as large or as small is; and if several sizes have failed, all but the only one that ran.
+    """
+    out = np.ones(len(configs), bool)
+    is_new = False
+    for of_configs, of_failed, of_ran in (
+        (kinds(configs), kinds(failed), kinds(ran)),
+        (configs.steps > 1, failed.steps > 1, ran.steps > 1),
+    ):
+        if not (of_ran == of_failed).any():
+            out, is_new = out & (of_configs == of_failed), True
+    if not (ran.batch == failed.batch).any():
+        common, size, is_new = int(np.gcd.reduce(ran.batch.astype(int))), int(failed.batch[0]), True
+        divisor = next((n for n in range(2, common + 1) if common % n == 0 and size % n), 0)
+        like_it = configs.batch == size
+        if not ran.batch.min() < size < ran.batch.max():
+            like_it = configs.batch >= size if size > ran.batch.max() else configs.batch <= size
+        out &= configs.batch % divisor != 0 if divisor else like_it
+        if len({*ran.batch}) == 1 and failed_sizes >= _MOST_FAILED_SIZES:
+            out = configs.batch != ran.batch[0]
+    return np.asarray(out & is_new)
+
+
+def kinds(configs: ConfigArrays) -> Mask:
+    """Number what fetches batches: the main thread, threads, or processes."""
+    return np.asarray(np.where(configs.processes, 2, configs.workers > 1))
 
 
 def hardly_faster(configs: ConfigArrays, slow: ConfigArrays) -> Mask:

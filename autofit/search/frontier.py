@@ -167,7 +167,7 @@ class FrontierSearch:
         context, arrays, rated, rates = self._context, self._arrays, ran(trials), None
         (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
         upper, host_upper = device + _BOUND_DEVIATIONS * device_off, host + _BOUND_DEVIATIONS * host_off
-        untried = ~ruled_out(arrays, trials, context.cores)
+        untried = ~ruled_out(arrays, trials, context.cores, [self._baseline])
         untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
         possible = untried & (host_upper <= 1 - context.headroom)
         if done := [t.config for t in finished(trials, context)]:
