@@ -1,7 +1,6 @@
 """Workloads for tests with real trials; the batch size decides what goes wrong."""
 
 import ctypes
-import functools
 import os
 import signal
 import subprocess
@@ -71,13 +70,6 @@ def build_beside_a_daemon(marker):
     with open(marker, "w") as file:
         subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=file)
     return build_model()
-
-
-def build_with_partial_loss():
-    """A network whose loss has no name and no config."""
-    model = build_model()
-    model.compile(optimizer="sgd", loss=functools.partial(keras.losses.huber, delta=2.0))
-    return model
 
 
 def build_recurrent(steps=PIXELS):

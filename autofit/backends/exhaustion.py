@@ -69,11 +69,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an exception's message without lone surrogates, which JSON does not take; empty if its `__str__` fails."""
-    try:
-        return str(error).encode(errors="replace").decode()
-    except Exception:
-        return ""
+    """Return an exception's message without lone surrogates, which JSON does not take."""
+    return str(error).encode(errors="replace").decode()
 
 
 def is_of_tensorflow(error: BaseException) -> bool:

@@ -25,7 +25,7 @@ from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.server import ServerConnection, ServerLostError
 from autofit.trial.watcher import Watcher, hang_seconds
 from autofit.trial.wire import Task, TrialPipe
-from autofit.trial.worker.job import UNCONNECTED, saved_user_error
+from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
@@ -134,8 +134,8 @@ class ProcessLauncher:
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._pauses.append((watcher.pauses.longest, batch_size))
-        if messages.failure is None and (watcher.stopped or exit_code == UNCONNECTED):
-            # the user's code may have failed before the trial hung or lost its connection
+        if messages.failure is None and watcher.stopped:
+            # the user's code may have failed before the trial hung
             messages = replace(messages, failure=saved_user_error(self._folder.path))
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)

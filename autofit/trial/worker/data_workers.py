@@ -16,7 +16,7 @@ from typing import Any
 
 from autofit.backends.exhaustion import chain, message_of
 from autofit.records.states import FailureKind
-from autofit.records.units import how_it_ended, signal_name
+from autofit.records.units import how_it_ended
 from autofit.trial.wire import Failure, Message
 from autofit.trial.worker.job import TrialContext
 from autofit.workload.inputs.batch import components, leaves
@@ -31,8 +31,8 @@ SAME_NUMBERS = (
     "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
 )
 FAILS = (
-    "a forked worker {how}, for example because __getitem__ runs TensorFlow operations, so autofit does not try worker "
-    "processes. Use NumPy in __getitem__, or threads"
+    "a forked worker does not finish a batch, for example because __getitem__ runs TensorFlow operations, so autofit does "
+    "not try worker processes. Use NumPy in __getitem__, or threads"
 )
 
 
@@ -50,8 +50,8 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     try:
         first = _digest_in_fork(make, patience_seconds)
         return SAME_NUMBERS if len(digests) > 1 and first == _digest_in_fork(make, patience_seconds) else None
-    except ChildProcessError as error:
-        return FAILS.format(how=error)
+    except (EOFError, TimeoutError):
+        return FAILS
 
 
 def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
@@ -62,13 +62,8 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
     sending.close()
     try:
         if not receiving.poll(patience_seconds):
-            raise ChildProcessError("does not finish a batch")
+            raise TimeoutError
         return bytes(receiving.recv())
-    except EOFError:
-        process.join()
-        code = process.exitcode or 0
-        how = f"dies by {signal_name(-code)}" if code < 0 else f"ends with status {code}"
-        raise ChildProcessError(f"{how} before it finishes a batch") from None
     finally:
         process.kill()
         process.join()

@@ -18,12 +18,8 @@ from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
-UNCONNECTED = os.EX_PROTOCOL
-"""Exit status of a trial whose pipe the user's code has closed; `saved_user_error` then returns that error."""
-
 USER_ERROR_FILE = "user-error.json"
 _SCRATCH = "callbacks"
-_TRACEBACK_CHARACTERS = 20_000  # of a traceback that are sent: the text of an exception may have any length
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -69,7 +65,6 @@ class TrialContext:
     spec: TrialSpec
     placement: Placement
     pipe: int
-    pipe_status: os.stat_result
     peaks: DevicePeaks
 
     def scratch_folder(self) -> Path:
@@ -87,19 +82,8 @@ class TrialContext:
         self.send(Message(phase=phase))
 
     def send(self, message: Message) -> None:
-        """Send a message to the driver; end the process if the user's code has closed the pipe."""
-        line = encode(message)
-        with contextlib.suppress(OSError):
-            # the descriptor of a closed pipe may belong to another file by now
-            if os.path.samestat(os.fstat(self.pipe), self.pipe_status):
-                os.write(self.pipe, line)
-                return
-        problem = (
-            "the code closed a file descriptor that autofit needs for its connection to this process. Close only "
-            "descriptors that the code itself opened (os.closerange also closes others)"
-        )
-        self.report_error(ConnectionError(problem))
-        os._exit(UNCONNECTED)
+        """Send a message to the driver."""
+        os.write(self.pipe, encode(message))
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
@@ -142,8 +126,4 @@ def user_traceback(error: BaseException) -> str:
         frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    text = "".join(report.format()).encode(errors="replace").decode()  # JSON takes no lone surrogates
-    if len(text) <= _TRACEBACK_CHARACTERS:
-        return text
-    half = _TRACEBACK_CHARACTERS // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters …\n{text[-half:]}"
+    return "".join(report.format()).encode(errors="replace").decode()  # JSON takes no lone surrogates

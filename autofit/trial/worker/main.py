@@ -5,7 +5,9 @@ The process loads the user's code, does its task, and writes `wire.Message` line
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import gc
 import os
 import signal
@@ -25,6 +27,7 @@ from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
 
 
 def preload() -> None:
@@ -40,7 +43,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     peaks = DevicePeaks(backend, task.placement)
-    context = TrialContext(folder, task.spec, task.placement, channel, os.fstat(channel), peaks)
+    pipe = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE)
+    context = TrialContext(folder, task.spec, task.placement, pipe, peaks)
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
@@ -58,12 +62,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         does = {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}
         does[task.spec.role](context, loaded)
     except BaseException as error:
-        while True:  # torch's handler of this signal may raise for each worker that ends, at any point
-            try:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                break
-            except RuntimeError:  # the handler ran just before it was removed: another worker has ended
-                continue
+        with contextlib.suppress(RuntimeError):  # torch's handler of this signal raises for each worker that ends
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it ran just before it was removed
         context.send(Message(failure=_failure(context, backend, error)))
         return 1
     return 0

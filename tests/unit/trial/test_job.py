@@ -5,7 +5,7 @@ import pytest
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
-from autofit.trial.worker import data_workers, job
+from autofit.trial.worker import job
 from autofit.trial.worker.job import DevicePeaks
 
 GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
@@ -57,34 +57,7 @@ def test_an_allocator_that_counted_nothing_has_no_peak():
     assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
 
 
-def test_an_error_of_any_length_is_kept_in_part():
-    try:
-        raise ValueError("x" * 10**7 + "the end")
-    except ValueError as error:
-        text = job.user_traceback(error)
-    assert len(text) < 21_000
-    assert text.startswith("Traceback")
-    assert text.rstrip().endswith("the end")
-
-
 def test_an_error_whose_text_has_a_lone_surrogate_can_be_sent():
     line = encode(Message(failure=job.user_failure(ValueError("the name \ud800"))))
     assert MESSAGES.validate_json(line).failure.reason == "ValueError: the name ?"
     assert encode(Message(failure=Failure(FailureKind.DEVICE_OOM, job.first_line(RuntimeError("out of \ud800")))))
-
-
-class UnprintableError(RuntimeError):
-    """An error whose text raises another one."""
-
-    def __str__(self):
-        raise ValueError("no text")
-
-
-def test_an_error_without_a_text_is_told_by_its_type_and_place():
-    with pytest.raises(UnprintableError) as caught:
-        raise UnprintableError
-    failure = job.user_failure(caught.value)
-    assert data_workers.of_loader(caught.value) is None
-    assert job.first_line(caught.value).startswith("UnprintableError")
-    assert "UnprintableError" in failure.reason
-    assert "raise UnprintableError" in failure.traceback
