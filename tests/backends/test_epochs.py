@@ -4,7 +4,7 @@ import pytest
 
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.worker.epochs import STREAM, UNKNOWN
+from autofit.trial.worker.step_clock import STREAM, UNKNOWN
 from tests import epochs as e
 from tests import workloads as w
 from tests.backends import loaders

@@ -10,8 +10,7 @@ def batch(length, samples=4):
 def test_the_longest_and_the_shortest_of_all_batches_are_returned():
     shapes = batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30]))
     assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [(4, 70), (2, 5)]
-    assert (shapes.count, shapes.complete) == (33, True)
-    assert "33" in str(shapes)
+    assert " 33 " in str(shapes)
 
 
 def test_the_scan_of_batches_of_one_shape_ends_early(monkeypatch):

@@ -13,16 +13,9 @@ LIMIT = 48 * MIB
 @pytest.fixture(scope="module")
 def texts(start, play):
     launcher = start(build_model=w.build_for_texts, data=w.Texts)
-    launcher.description = play(launcher, FitConfig(32, 1, 10, False), role="describe", batch_sizes=(32, 64))
+    described = play(launcher, FitConfig(32, 1, 10, False), role="describe", batch_sizes=(32, 64))
+    assert described.footprints[0].device_bytes > 2 * 32 * w.LONG_TEXT * 64 * 4  # of the longest
     return launcher
-
-
-def test_the_longest_batch_is_found_among_all(texts):
-    described = texts.description
-    assert " 20" in described.shapes
-    assert described.sample_bytes == 4 * w.LONG_TEXT + 4
-    longest = described.footprints[0].device_bytes
-    assert longest > 2 * 32 * w.LONG_TEXT * 64 * 4
 
 
 def test_a_batch_whose_usual_texts_fit_is_out_of_memory_on_the_longest(texts, play):

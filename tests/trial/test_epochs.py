@@ -4,7 +4,7 @@ import pytest
 
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.worker import epochs
+from autofit.trial.worker import step_clock
 from tests import epochs as e
 from tests.epochs import LONG, SHORT
 from tests.fakes import drain
@@ -52,7 +52,7 @@ def test_the_steps_of_an_epoch_that_were_given_for_another_batch_size_keep_its_s
     ("data", "options", "spec", "reason"),
     [
         (e.SlowStart, {"data_kwargs": {"length": LONG}}, {"longest_epoch_seconds": 5.0}, "an epoch takes more than 5 s"),
-        (e.slow_generator, {}, {}, epochs.UNKNOWN),
+        (e.slow_generator, {}, {}, step_clock.UNKNOWN),
     ],
 )
 def test_a_gap_that_is_not_read_has_a_reason(turn, data, options, spec, reason):

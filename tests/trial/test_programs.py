@@ -127,6 +127,5 @@ def test_rates_of_graphs_count_the_samples_of_the_batch_size(turn, play):
     assert described.sample_count == 8 * programs.BATCH
     assert described.fixed_batch_size is None
     assert described.footprints == ()
-    assert [notice for notice in described.notices if "24 entries" in notice]
     measured = play(turn(programs.build_for_graphs, programs.Graphs), FitConfig(programs.BATCH, 1, 10, False))
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(programs.BATCH)

@@ -34,11 +34,9 @@ class BatchShapes:
     longest: Any
     shortest: Any
     count: int  # batches that were read
-    complete: bool  # whether the data has no more
 
     def __str__(self) -> str:
-        scanned = f"all {self.count}" if self.complete else f"the first {self.count}"
-        return f"batches differ in shape; each trial also trains on the longest of {scanned} batches"
+        return f"batches differ in shape; each trial also trains on the longest of the first {self.count} batches"
 
     def resized(self, samples: int) -> list[Any]:
         """Return the longest and the shortest batch, resized to `samples` samples by repeating or dropping some."""
@@ -63,7 +61,7 @@ def load(folder: Path) -> BatchShapes | None:
 def scan(batches: Iterator[Any]) -> BatchShapes | None:
     """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
     longest = shortest = None
-    count, started, complete = 0, time.perf_counter(), True
+    count, started = 0, time.perf_counter()
     for count, batch in enumerate(batches, start=1):
         longest = batch if longest is None else max(longest, batch, key=sample_bytes)
         shortest = batch if shortest is None else min(shortest, batch, key=sample_bytes)
@@ -71,9 +69,8 @@ def scan(batches: Iterator[Any]) -> BatchShapes | None:
         if longest is shortest and count >= _FEWEST_BATCHES and seconds > _FEWEST_SECONDS:
             return None
         if seconds >= _SCAN_SECONDS:
-            complete = False
             break
-    return None if longest is shortest else BatchShapes(longest, shortest, count, complete)
+    return None if longest is shortest else BatchShapes(longest, shortest, count)
 
 
 def sample_bytes(batch: Any) -> float:

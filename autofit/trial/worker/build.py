@@ -23,7 +23,7 @@ from autofit.workload.fit_options import VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
-from autofit.workload.inputs.knobs import is_model, is_pydataset
+from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.inputs.tfdata import reserved
 from autofit.workload.workload import Workload
 
@@ -53,13 +53,13 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if steps > 1 and accumulation.is_argument_of(build):
         kwargs[accumulation.NAME] = steps
     if loaded.dtype_policy is not None:
-        _set_dtype_policy(loaded.dtype_policy)
+        keras.config.set_dtype_policy(loaded.dtype_policy)
     is_distributed = loaded.distribution is not None and context.placement.count > 1
     with backends.current().distributing(context.placement) if is_distributed else contextlib.nullcontext():
         model = build(**kwargs)
     compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
     if not isinstance(model, keras.Model):
-        returned = "model of tf_keras (Keras 2)" if is_model(model) else type(model).__name__
+        returned = f"{type(model).__module__}.{type(model).__qualname__}"
         raise UsageError(f"build_model returned a {returned}; it must return a {compiled}keras.Model of Keras 3")
     if compiled and not model.compiled:
         raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
@@ -70,14 +70,6 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if context.spec.config.steps_per_execution is not None:
         model.steps_per_execution = context.spec.config.steps_per_execution
     return model
-
-
-def _set_dtype_policy(policy: str) -> None:
-    try:
-        keras.config.set_dtype_policy(policy)
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{policy!r} is not a dtype policy of Keras: {reason}", key="dtype_policy") from None
 
 
 def build_variables(model: Any, batch: Any) -> None:

@@ -9,12 +9,10 @@ uses. A step that cannot be traced is run once.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -30,9 +28,9 @@ from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.build import Bench, build_model, distribution_of, open_training, open_validation, takes_batch_size
+from autofit.trial.worker.estimates import TracedWorkload, trace
 from autofit.trial.worker.fit_call import FitCall, KerasCall, is_own
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.traced_workload import TracedWorkload
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs import tfdata
@@ -55,20 +53,7 @@ _BY_STEP = (
 )
 _BATCHES_IN_STEP = 2  # the estimate of the step includes the current and the prefetched batch
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
-_ONE_ESTIMATE = "memory is estimated from batch size {}: build_model makes a model for each batch size"
 _PIECE_BYTES = 2**20  # half of the allocator's first region: whole pieces fill each region
-
-
-@dataclass(frozen=True)
-class _Traits:
-    """What the data shows, and then the model."""
-
-    knobs: dict[str, str]
-    tensors: list[int]  # bytes of each that the data holds on the training device
-    fork_problem: str | None
-    fixed_size: tuple[int, str] | None  # the only batch size, and the reason
-    takes_batch: bool = False  # whether `build_model` is given the batch size
-    notice_of_model: str = ""
 
 
 def describe(context: TrialContext, loaded: Workload) -> None:
@@ -81,66 +66,61 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     context = replace(context, spec=replace(context.spec, config=config))
     if config.batch_size is not None:
         context = context.sized(context.placement.shared(config.batch_size))
-    data, traits = _open_data(context, loaded, named["data"])
-    bench, traits = _build_model(context, loaded, data, traits)
-    shapes = _scanned(bench)
-    batch = fit_options.with_class_weight(bench.data.batch() if shapes is None else shapes.longest, bench.call.options)
-    traced = TracedWorkload(bench, batch, traits.tensors)
-    fixed_size = traits.fixed_size
-    if fixed_size is None and traced.one_size is not None and "batch_size" in traits.knobs and not traits.takes_batch:
-        fixed_size = traced.one_size, _BY_STEP
-    description = replace(
-        _description(bench, named, traits, traced, batch),
-        shapes="" if shapes is None else str(shapes),
-        model_takes_batch=traits.takes_batch,
-        fixed_batch_size=None if fixed_size is None else fixed_size[0],
-        fixed_batch_size_reason="" if fixed_size is None else fixed_size[1].format(fixed_size[0]),
-        notices=tuple(filter(None, _notices(bench, traits, traced.one_size))),
-    )
-    context.send(Message(description=description))
-    is_estimated_for_all = fixed_size is None and "batch_size" in traits.knobs and traced.one_size is None
-    sizes = context.spec.batch_sizes if is_estimated_for_all else (bench.data.batch_samples,)
-    for message in traced.estimates(sizes, description.sample_count):
-        context.send(message)
-
-
-def _open_data(context: TrialContext, loaded: Workload, named: Mapping[str, str]) -> tuple[FitInput, _Traits]:
     _begin_peak()
     data = open_training(context, loaded)
     # a tf.data pipeline has made its tensors and buffers by the time of its first batch
     peak = backends.current().peak_bytes
     tensors = _tensors_of(context, data, lambda: (peak(ON_CPU) or 0) - _BATCHES_IN_STEP * bytes_of(data.batch()))
-    knobs = data.knobs(named)
-    forks = "use_multiprocessing" in knobs or (data.kind == TorchLoader.kind and "workers" in knobs)  # grain spawns
-    fork_problem = _fork_problem(context, data) if forks else None
-    size = _size_of_data(context, loaded, data) if "batch_size" in knobs else None
-    return data, _Traits(knobs, tensors, fork_problem, None if size is None else (size, _BY_DATA))
+    knobs = data.knobs(named["data"])
+    fork_problem = _fork_problem(context, data, knobs)
 
-
-def _build_model(context: TrialContext, loaded: Workload, data: FitInput, traits: _Traits) -> tuple[Bench, _Traits]:
     if context.spec.gpus:
         backends.current().decide_as_on_gpu()
     model = build_model(context, loaded)
-    notice = _notice_of_model(model, context.placement)
+    notice_of_model = _notice_of_model(model, context.placement)
     before = _begin_peak()
     held_out = open_validation(context, loaded)
-    tensors = [*traits.tensors, *_tensors_of(context, held_out, lambda: _begin_peak() - before)]  # that stay
+    tensors += _tensors_of(context, held_out, lambda: _begin_peak() - before)  # that stay
     takes_batch = takes_batch_size(resolve_reference("build_model", loaded.build_model), loaded.model_kwargs)
-    fixed_size, size = traits.fixed_size, _size_of_model(model)
-    is_of_trial = takes_batch and size == context.spec.config.batch_size  # another size has a model of its own
-    if fixed_size is None and size is not None and "batch_size" in traits.knobs and not is_of_trial:
-        fixed_size = size, _BY_MODEL
-        if size != data.batch_samples:
-            data = open_training(context.sized(size), loaded)
+    one_sizes = dict[str, int | None]()  # of batches, by the reason
+    if "batch_size" in knobs:
+        one_sizes[_BY_DATA], by_model = _size_of_data(context, loaded, data), _size_of_model(model)
+        if takes_batch and by_model == context.spec.config.batch_size:
+            by_model = None  # `build_model` makes a model of its own for another size
+        one_sizes[_BY_MODEL] = by_model
+        if one_sizes[_BY_DATA] is None and by_model is not None and by_model != data.batch_samples:
+            data = open_training(context.sized(by_model), loaded)
     bench = Bench(context, loaded, model, data, held_out, FitCall(context, loaded))
-    return bench, _Traits(traits.knobs, tensors, traits.fork_problem, fixed_size, takes_batch, notice)
+
+    shapes = _scanned(bench)
+    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, bench.call.options)
+    traced = trace(bench, batch, tensors)
+    if "batch_size" in knobs and not takes_batch:
+        one_sizes[_BY_STEP] = traced.one_size
+    reason, one_size = next(((reason, size) for reason, size in one_sizes.items() if size is not None), ("", None))
+    description = replace(
+        _description(bench, named, knobs, traced, batch),
+        shapes="" if shapes is None else str(shapes),
+        model_takes_batch=takes_batch,
+        processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
+        fixed_batch_size=one_size,
+        fixed_batch_size_reason=reason.format(one_size),
+        notices=tuple(
+            filter(None, (fork_problem, *_notices(bench, sum(tensors)), notice_of_model, bench.call.callbacks.notice()))
+        ),
+    )
+    context.send(Message(description=description))
+    is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
+    sizes = context.spec.batch_sizes if is_estimated_for_all else (data.batch_samples,)
+    for message in traced.estimates(sizes, description.sample_count):
+        context.send(message)
 
 
 def _description(
-    bench: Bench, named: Mapping[str, dict[str, str]], traits: _Traits, traced: TracedWorkload, batch: Any
+    bench: Bench, named: Mapping[str, dict[str, str]], knobs: dict[str, str], traced: TracedWorkload, batch: Any
 ) -> Description:
     context, loaded, model, data, call = bench.context, bench.loaded, bench.model, bench.data, bench.call
-    backend, knobs = backends.current(), traits.knobs
+    backend = backends.current()
     factory = resolve_reference("data", loaded.data)
     of_loader = data.has_processes and not backend.steps_are_async
     alternates = of_loader or (backend.alternates_on_cpu and not context.placement.gpus)
@@ -167,7 +147,6 @@ def _description(
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
         batch_callbacks=call.callbacks.of_batches,
         left_out_callbacks=call.callbacks.left_out,
-        processes_hang=traits.fork_problem not in (None, data_workers.SAME_NUMBERS),
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
@@ -232,33 +211,22 @@ def _begin_peak() -> int:
     return backend.peak_bytes(ON_CPU) or 0
 
 
-def _notices(bench: Bench, traits: _Traits, one_size: int | None) -> Iterator[str | None]:
-    data, method, copied_bytes = bench.data, bench.call.method.name, sum(traits.tensors)
+def _notices(bench: Bench, copied_bytes: int) -> Iterator[str]:
+    method, backend = bench.call.method.name, backends.current()
     device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
-    yield traits.fork_problem
-    yield from backends.current().problems(device, limit_bytes)
+    yield from backend.problems(device, limit_bytes)
     if method == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
             "them, or predict a part of the data at a time"
         )
-    entries = length_of(leaves(data.batch())[0])
-    if entries != data.batch_samples:
-        yield (
-            f"the first axis of a batch has {entries} entries at a batch size of {data.batch_samples}, so it does "
-            "not count samples. Rates are computed from batch_size"
-        )
-    on_gpu = device is not None and backends.current().uses_tfdata  # others copy only batches
-    if on_gpu and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
+    # other backends copy only batches
+    if device is not None and backend.uses_tfdata and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
         yield (
             f"{method} copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
             "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
     yield from tfdata.cache_notices()
-    yield traits.notice_of_model
-    if traits.takes_batch and one_size is not None:
-        yield _ONE_ESTIMATE.format(data.batch_samples)
-    yield bench.call.callbacks.notice()
 
 
 def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there is nothing to say
@@ -292,7 +260,9 @@ def _defaults_of_model(model: Any, method: KerasCall) -> dict[str, int]:
     return {} if ignores else {STEPS_PER_EXECUTION: model.steps_per_execution}
 
 
-def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
+def _fork_problem(context: TrialContext, data: FitInput, knobs: Mapping[str, str]) -> str | None:
+    if "use_multiprocessing" not in knobs and not (data.kind == TorchLoader.kind and "workers" in knobs):  # grain spawns
+        return None
     context.enter(Phase.FORKING)
     backend = backends.current()
     if context.placement.gpus and not data.has_processes and backend.fork_problem_on_gpu:  # applies to Keras's own pool
@@ -302,29 +272,10 @@ def _fork_problem(context: TrialContext, data: FitInput) -> str | None:
     return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
 
 
-@contextlib.contextmanager
-def _without_tensorflow() -> Iterator[None]:
-    """Keep Keras from loading TensorFlow, which its serialization does on every backend: this takes seconds and 400 MiB."""
-    if "tensorflow" in sys.modules:
-        yield
-        return
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # makes an import fail, as if it were not installed
-    try:
-        yield
-    finally:
-        del sys.modules["tensorflow"]
-
-
 def _model_fingerprint(model: Any, batch: Any) -> str:
-    try:
-        with _without_tensorflow():
-            architecture = model.to_json()
-    except Exception:  # a custom layer without get_config: hash the layers' classes and shapes
-        architecture = repr([(type(layer).__qualname__, [tuple(w.shape) for w in layer.weights]) for layer in model.layers])
-    try:
-        compiled = repr(model.get_compile_config())
-    except Exception:  # a loss without get_config, or a lambda without source
-        compiled = repr([type(part).__qualname__ for part in (model.optimizer, model.loss)])
-    form = repr([(tuple(array.shape[1:]), array.dtype.name) for array in leaves(batch)])
-    weights = repr([(tuple(v.shape), str(v.dtype)) for v in model.variables])
-    return hashlib.sha256("\n".join((architecture, compiled, form, weights)).encode()).hexdigest()[:16]
+    """Return what tells models apart that the same source code builds: by a file or a variable that it reads."""
+    compiled = (getattr(model, name, None) for name in ("optimizer", "loss"))
+    parts = [type(part).__qualname__ for part in (*model.layers, *compiled)]
+    shapes = [(tuple(v.shape), str(v.dtype)) for v in model.variables]
+    form = [(tuple(array.shape[1:]), array.dtype.name) for array in leaves(batch)]
+    return hashlib.sha256(repr((parts, shapes, form)).encode()).hexdigest()[:16]

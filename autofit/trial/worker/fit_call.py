@@ -11,7 +11,7 @@ import contextlib
 import gc
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,8 @@ from autofit import backends
 from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
-from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.step_clock import StepClock
+from autofit.trial.worker.step_clock import Epochs, StepClock
 from autofit.workload import fit_options
 from autofit.workload.fit_options import TrialCallbacks
 from autofit.workload.workload import Workload
@@ -71,9 +70,7 @@ class Run:
 
     clock: StepClock | Epochs
     phase: Phase
-    first: Phase | None = None  # the phase of the first step if that is not `phase`
     is_abandoned: bool = False  # whether it ends as soon as its clock is done, without waiting for dispatched steps
-    at_end: Callable[[], None] = lambda: None  # called after each step from then on
 
 
 class _TimedEnough(Exception):  # noqa: N818  # not an error
@@ -95,15 +92,16 @@ class FitCall:
         arguments: Mapping[str, Any],
         runs: Sequence[Run],
         *,
+        first: Phase | None = None,  # of the first step if that has a phase of its own
         ends_by_itself: bool = True,
         with_callbacks: bool = True,
     ) -> None:
         """Train until the last clock is done; interrupt the run then, unless it `ends_by_itself` with the data."""
         gc.collect()  # otherwise batches that the previous run held would count for this one
-        self._context.enter(runs[0].first or runs[0].phase)
+        self._context.enter(first or runs[0].phase)
         if not runs[0].phase.counts:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
-        driver = self._driver(model, runs, ends_by_itself=ends_by_itself)
+        driver = self._driver(model, runs, has_first=first is not None, ends_by_itself=ends_by_itself)
         callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
         given = {"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks}
         repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
@@ -121,7 +119,7 @@ class FitCall:
                 f"super().{self.method.name}(..., callbacks=callbacks)"
             )
 
-    def _driver(self, model: Any, runs: Sequence[Run], *, ends_by_itself: bool) -> Any:
+    def _driver(self, model: Any, runs: Sequence[Run], *, has_first: bool, ends_by_itself: bool) -> Any:
         # A step of a clock is one call of the compiled function: `steps_per_execution` batches. The function reports each
         # call, because a batch callback would make `fit` wait for each step where it dispatches them asynchronously. The
         # callback never reads its own `model`: on JAX, that would synchronize the model's state.
@@ -137,8 +135,7 @@ class FitCall:
                 super().__init__()
                 self._run, *self._waiting = runs
                 self._batches = 0  # of this epoch
-                self._is_first_validation = False
-                self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0
+                self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0  # of a validation, after its first call
 
             def on_train_begin(self, logs: Any = None) -> None:
                 self._batches, self._function = 0, getattr(model, method.function)
@@ -167,10 +164,8 @@ class FitCall:
                 batches = min(execution, steps - self._batches) if self._batches < steps else execution
                 self._batches += batches
                 clock.step_ended(wait_for_end, batches / execution)
-                if self._run.first is not None and clock.steps_done == 1:
+                if has_first and clock is runs[0].clock and clock.steps_done == 1:
                     context.enter(self._run.phase)
-                if clock.done:
-                    self._run.at_end()
                 if clock.done and not ends_by_itself:
                     setattr(model, method.stop, True)
 
@@ -183,19 +178,18 @@ class FitCall:
                     model.stop_training = not self._waiting
                 if self._run.clock.done and self._waiting:
                     self._run = self._waiting.pop(0)
-                    context.enter(self._run.first or self._run.phase)
+                    context.enter(self._run.phase)
 
             def on_test_begin(self, logs: Any = None) -> None:
                 if not method.trains:  # these are the steps of `evaluate`, not those of a validation
                     self.on_train_begin()
                     return
-                self._is_first_validation = True
+                self._first_batch = 0
                 context.enter(Phase.FIRST_VALIDATION)
 
             def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
                 self._last_batch = batch
-                if batch and self._is_first_validation:
-                    self._is_first_validation = False
+                if batch and not self._first_batch:
                     context.enter(Phase.VALIDATION)
                     self._tested_at, self._first_batch = time.perf_counter(), batch
 
@@ -209,22 +203,13 @@ class FitCall:
         return Driver()
 
 
-@contextlib.contextmanager
-def idle(model: Any, call: KerasCall, steps: int) -> Iterator[Any]:
-    """Yield a model whose step does nothing: a new one or, if `model` has a `call` of its own, `model` itself."""
+def idle(model: Any, call: KerasCall, steps: int) -> Any:
+    """Return a model whose step does nothing: a new one, or `model` itself, changed, if it has a `call` of its own."""
     if not is_own(model, call.name):
-        yield _idle_model(steps)
-        return
-    own_step = vars(model).get(call.step)
+        return _idle_model(steps)
     setattr(model, call.step, getattr(_idle_model(), call.step))
     setattr(model, call.function, None)
-    yield model
-    # a trial whose run raises an error ends with it, so nothing is restored then
-    if own_step is None:
-        delattr(model, call.step)
-    else:
-        setattr(model, call.step, own_step)
-    setattr(model, call.function, None)
+    return model
 
 
 def _idle_model(steps: int = 1) -> Any:

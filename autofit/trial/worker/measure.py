@@ -13,19 +13,17 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from autofit import backends
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
-from autofit.trial.worker import batch_shapes, epochs
+from autofit.trial.worker import batch_shapes, step_clock
 from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_training, open_validation
-from autofit.trial.worker.epochs import Epochs
 from autofit.trial.worker.fit_call import FitCall, Run, idle, is_own
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.step_clock import STALL_SECONDS, SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock, ceiling
 from autofit.workload import fit_options
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import leaves, length_of
@@ -56,8 +54,10 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     measured_before = spec.compute_samples_per_second
     step = SteadyRate.read_before(measured_before, spec.compute_spread) or _compute_rate(bench)
     inputs = SteadyRate.read_before(spec.input_samples_per_second, spec.input_spread)
-    # the pipeline alone comes last for data that `fit` copies, so that what it leaves does not count as training memory
-    if inputs is None and not bench.data.one_fit:
+    # the pipeline alone comes last for data that `fit` copies, so that what it leaves does not count as training memory;
+    # and for a model that loses its step then
+    comes_last = bench.data.one_fit or is_own(bench.model, bench.call.method.name)
+    if inputs is None and not comes_last:
         inputs = _input_rate(bench)
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
@@ -86,8 +86,9 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     if shapes is not None:
         samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
-        run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH, first=Phase.FIRST_LONGEST)
-        call.run(model, _repeating(bench, shapes.resized(samples), steps), [run], with_callbacks=False)
+        run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH)
+        arguments = _repeating(bench, shapes.resized(samples), steps)
+        call.run(model, arguments, [run], first=Phase.FIRST_LONGEST, with_callbacks=False)
     return bench
 
 
@@ -106,7 +107,7 @@ def _train(
     data, call, execution = bench.data, bench.call, bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
     trains, validation = call.method.trains, dict[str, Any]()
-    planned = epochs.planned(data, call.options, bench.context.spec, execution, expected) if trains else ""
+    planned = step_clock.planned_epochs(data, call.options, bench.context.spec, execution, expected) if trains else ""
     timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
@@ -122,17 +123,15 @@ def _train(
     first = None if is_traced else Phase.FIRST_STEP
     if separate:
         arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
-        separate[0] = replace(separate[0], first=first)
-        call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate)
+        call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate, first=first)
         first = None
     clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
     is_abandoned = trains and not data.one_fit and backends.current().steps_are_async
     runs = [*together, Run(clock, call.method.phase, is_abandoned=is_abandoned)]
-    runs[0] = replace(runs[0], first=first)
-    arguments = {**data.fit_arguments(epochs.MOST_STEPS), **(validation if at_once else {})}
+    arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
         arguments["epochs"] += len(together)  # the first of these runs is interrupted, whatever its epoch has left
-    call.run(bench.model, arguments, runs, ends_by_itself=False)
+    call.run(bench.model, arguments, runs, first=first, ends_by_itself=False)
     return clock, planned
 
 
@@ -147,15 +146,15 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
 
     def drain() -> None:
         queued, begun = ready(clock.steps_done * execution), min(queue, data.applied.worker_count(os.cpu_count() or 1))
-        clock.prefilled = math.ceil(steps_to_drain(queued, begun, *rates) / execution)
+        clock.prefilled = math.ceil(step_clock.steps_to_drain(queued, begun, *rates) / execution)
 
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
-            wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            step_clock.wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
             clock.queued = ready(clock.steps_done * execution)
         else:
-            time.sleep(min(STALL_SECONDS, queue * data.batch_seconds))
+            time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
         time.sleep(_READING_SECONDS)
         context.enter(bench.call.method.phase)
@@ -197,9 +196,8 @@ def _compute_rate(bench: Bench) -> SteadyRate:
     shapes = batch_shapes.load(context.folder)
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
-    arguments = _repeating(bench, batches, epochs.MOST_STEPS, opening)
-    run = Run(clock, Phase.COMPUTE_ALONE, first=Phase.FIRST_STEP)
-    bench.call.run(bench.model, arguments, [run], ends_by_itself=False)
+    arguments = _repeating(bench, batches, MOST_STEPS, opening)
+    bench.call.run(bench.model, arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)
     return clock.rate()
 
 
@@ -220,33 +218,34 @@ def _input_rate(bench: Bench) -> SteadyRate:
     ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
-    rounds = math.ceil(_INPUT_SECONDS / batch_seconds / workers)
     ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
-    with idle(bench.model, bench.call.method, steps) as model:
-        execution = model.steps_per_execution
+    model = idle(bench.model, bench.call.method, steps)
+    execution = model.steps_per_execution
 
-        def count_ready() -> None:
-            clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
+    def count_ready() -> None:
+        clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
 
-        clock = StepClock(
-            data.batch_samples * execution,
-            _INPUT_SECONDS,
-            stall=count_ready,
-            most_ahead=0,
-            round_steps=math.ceil(workers / execution),
-            enough_spread=0.0,
-        )
-        timed_calls = max(_FEWEST_CALLS, math.ceil(workers * rounds / execution))
-        calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
-        bench.call.run(
-            model,
-            data.pipeline_arguments(calls * execution if ends_by_itself else epochs.MOST_STEPS),
-            [Run(clock, Phase.INPUT_ALONE, at_end=functools.partial(data.end_pipeline, one_sample=one_sample))],
-            ends_by_itself=ends_by_itself,
-            with_callbacks=False,
-        )
+    clock = StepClock(
+        data.batch_samples * execution,
+        _INPUT_SECONDS,
+        stall=count_ready,
+        closing=functools.partial(data.end_pipeline, one_sample=one_sample) if ends_by_itself else None,
+        most_ahead=0,
+        round_steps=math.ceil(workers / execution),
+        enough_spread=0.0,
+    )
+    timed_batches = math.ceil(_INPUT_SECONDS / batch_seconds / workers) * workers
+    timed_calls = max(_FEWEST_CALLS, math.ceil(timed_batches / execution))
+    calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
+    bench.call.run(
+        model,
+        data.pipeline_arguments(calls * execution if ends_by_itself else MOST_STEPS),
+        [Run(clock, Phase.INPUT_ALONE)],
+        ends_by_itself=ends_by_itself,
+        with_callbacks=False,
+    )
     data.end_pipeline()
     return clock.rate()
 

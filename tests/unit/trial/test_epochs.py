@@ -6,9 +6,8 @@ import pytest
 
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.worker import epochs
-from autofit.trial.worker.epochs import Epochs, planned
-from autofit.trial.worker.step_clock import SteadyRate
+from autofit.trial.worker import step_clock
+from autofit.trial.worker.step_clock import Epochs, SteadyRate, planned_epochs
 
 STEADY = SteadyRate(1000.0, 0.1, 0.02, 100)  # calls of 20 samples
 SPEC = TrialSpec(Role.CONFIRM, FitConfig(20), Limits(None, 2**33), 60, 2.5, longest_epoch_seconds=500.0)
@@ -18,7 +17,7 @@ SPEC = TrialSpec(Role.CONFIRM, FitConfig(20), Limits(None, 2**33), 60, 2.5, long
 def trained(monkeypatch):
     """Train epochs of calls on a clock of the test's own, with a second before each epoch."""
     now = [0.0]
-    monkeypatch.setattr(epochs.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(step_clock.time, "perf_counter", lambda: now[0])
 
     def trained(clock, count, calls, waits=False):
         for _ in range(count):
@@ -53,7 +52,7 @@ def test_whole_epochs_are_timed_from_the_end_of_the_first(trained):
 
 def test_a_training_that_a_callback_ends_has_no_gap(trained):
     clock = trained(Epochs({}, 5, 100, 2.5, are_whole=True), 2, 5)
-    assert clock.readings(STEADY) == {"epoch_gap_unread": epochs.ENDED}
+    assert clock.readings(STEADY) == {"epoch_gap_unread": step_clock.ENDED}
 
 
 def plan(length, rate=1000.0, options=None, workers=1, **spec):
@@ -65,7 +64,7 @@ def plan(length, rate=1000.0, options=None, workers=1, **spec):
         applied=FitConfig(None, workers, 10, False),
         epoch_arguments=lambda steps, count: {"x": steps, "epochs": count},
     )
-    return planned(data, options or {}, SPEC if not spec else TrialSpec(**{**vars(SPEC), **spec}), 2, rate)
+    return planned_epochs(data, options or {}, SPEC if not spec else TrialSpec(**{**vars(SPEC), **spec}), 2, rate)
 
 
 def test_short_epochs_are_timed_whole():
@@ -92,4 +91,4 @@ def test_the_iterator_is_kept_if_the_user_ends_epochs_before_the_data(length, sa
 def test_no_gap_is_read_that_cannot_matter_or_of_unknown_epochs():
     assert plan(1000, longest_epoch_seconds=0.0) == ""
     assert plan(1000, longest_epoch_seconds=19.0) == "an epoch takes more than 19 s"
-    assert plan(None) == epochs.UNKNOWN
+    assert plan(None) == step_clock.UNKNOWN

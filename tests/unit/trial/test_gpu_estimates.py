@@ -6,7 +6,7 @@ from autofit import backends
 from autofit.backends.absent_gpu import find
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
-from autofit.trial.worker import gpu_estimates
+from autofit.trial.worker import estimates
 
 GIB = 2**30
 (A100,) = find(["A100-40GB"])
@@ -24,8 +24,7 @@ class Step:
 
 
 def estimate(step, sizes=(), multiple_of=1, most=None):
-    (found,) = gpu_estimates.estimate(step, [A100], sizes, multiple_of, most)
-    return found
+    return estimates.on_gpu(step, A100, sizes, multiple_of, most)
 
 
 # the GiB of a step by batch size, what else is known, and the bounds of the largest batch
@@ -101,6 +100,6 @@ def test_all_gpus_are_named_once_and_an_unknown_one_is_told_the_known():
 
 def test_the_table_describes_every_gpu_to_the_compiler(monkeypatch):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: None)
-    gpus = find(["all"])
-    for gpu, found in zip(gpus, gpu_estimates.estimate(Step(lambda size: GIB), gpus, (24,), None, None), strict=True):
-        assert 0.6 * gpu.total_bytes < found.usable_bytes < gpu.total_bytes
+    for gpu in find(["all"]):
+        usable_bytes = estimates.on_gpu(Step(lambda size: GIB), gpu, (24,), None, None).usable_bytes
+        assert 0.6 * gpu.total_bytes < usable_bytes < gpu.total_bytes

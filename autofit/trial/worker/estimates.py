@@ -1,0 +1,149 @@
+"""Trace the train step of a workload and estimate its memory, here or on GPUs that need not be there; loads Keras."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autofit import backends
+from autofit.backends import absent_gpu
+from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimizers
+from autofit.records.description import Footprint, GpuEstimate, recomputes_from
+from autofit.records.machine import Device
+from autofit.records.states import Phase
+from autofit.trial.wire import Message
+from autofit.trial.worker.build import Bench, distribution_of
+from autofit.trial.worker.fit_call import Run
+from autofit.trial.worker.job import first_line
+from autofit.trial.worker.step_clock import StepClock
+from autofit.workload import accumulation
+from autofit.workload.binding import resolve_reference
+from autofit.workload.inputs.batch import is_ragged, leaves, length_of
+
+_CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
+_FIRST_SIZES = (8, 32)  # two sizes define a line
+_MOST_ROUNDS = 5  # of compilations near the largest batch
+_CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
+_LARGEST_BATCH = 2**20
+_DIGITS = 5  # binary digits of a size in the search, as a multiple of what the step takes
+
+
+@dataclass(frozen=True)
+class TracedWorkload:
+    """The train step, traced for batch sizes that are multiples of a number, or for the data's own size alone."""
+
+    bench: Bench
+    step: StepEstimator | None
+    multiple_of: int | None
+    problem: str  # why the memory of the step cannot be estimated; empty if it can
+    one_size: int | None  # the only batch size that the step accepts
+
+    def estimates(self, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
+        """Yield the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
+        spec, problem = self.bench.context.spec, self.problem
+        try:
+            if self.step is not None and not problem and spec.gpus:
+                for gpu in absent_gpu.find(spec.gpus):
+                    yield Message(gpus=(on_gpu(self.step, gpu, sizes, self.multiple_of, samples),))
+            elif self.step is not None and not problem:
+                for footprint in self.step.estimates(sizes, compile_all=spec.compile_all):
+                    yield Message(footprints=(footprint,))
+        except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
+            problem = first_line(error)
+        yield Message(estimate_problem=problem)
+
+    def optimizer_bytes(self) -> int:
+        """Return the bytes of the variables that the step uses in addition to the model's own."""
+        return bytes_of_optimizers(self.bench.model) if self.step is None else self.step.optimizer_bytes
+
+    def accumulates_by(self) -> str:
+        """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
+        if not self.bench.call.method.trains:
+            return ""
+        place = accumulation.place_of(self.bench.model, resolve_reference("build_model", self.bench.loaded.build_model))
+        used = self.step is None or self.step.uses_model_optimizer
+        return place if used or place == accumulation.BUILD_MODEL else ""
+
+
+def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedWorkload:
+    """Trace the step; run it once if it cannot be traced."""
+    bench.context.enter(Phase.ESTIMATING)
+    method, device, distribution = bench.call.method, bench.context.placement.device, distribution_of(bench.model)
+    arrays = leaves(batch)
+    lengths = {length_of(leaf) for leaf in arrays} - {0}
+    problem, attempts = "", [1, max(lengths), None]  # a model may accept only multiples of a size, or one size
+    if not method.trains:
+        problem, attempts = f"autofit estimates the memory of training, not of {method.name}", []
+    elif distribution is not None:
+        problem, attempts = f"the train step is distributed by {distribution[0]}", []
+    elif len(lengths) > 1 or any(map(is_ragged, arrays)):
+        problem, attempts = "the sizes of the tensors are known only when the step runs", [None]
+    errors = list[str]()
+    for multiple in attempts:
+        try:
+            step = backends.current().estimator(TrainStep(bench.model, batch, device, multiple, data_tensors))
+        except Exception as error:
+            errors.append(first_line(error))
+            continue
+        return TracedWorkload(bench, step, multiple, problem, None if problem or multiple else max(lengths))
+    run = Run(StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
+    bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
+    return TracedWorkload(bench, None, None, problem or errors[0], None)
+
+
+def on_gpu(
+    step: StepEstimator, gpu: Device, sizes: Sequence[int], multiple_of: int | None, most: int | None
+) -> GpuEstimate:
+    """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
+    began, total, problem = time.monotonic(), gpu.total_bytes, ""
+    # a backend that takes what it needs gets all but a context
+    usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
+    footprints: dict[int, Footprint] = {}
+    try:
+        for size in _sizes(footprints, usable, total, sizes, multiple_of, most or _LARGEST_BATCH):
+            footprints[size] = step.on_gpu(gpu, size)
+    except Exception as error:  # a limitation of the compiler for this GPU
+        problem = first_line(error)
+    largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
+    by_size, seconds = tuple(footprints[size] for size in sorted(footprints)), time.monotonic() - began
+    return GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem, recomputes_from(by_size, total))
+
+
+def _sizes(
+    footprints: Mapping[int, Footprint], usable: int, total: int, given: Sequence[int], multiple_of: int | None, most: int
+) -> Iterator[int]:
+    # those given, then nearer to `usable` bytes; each is in `footprints` before the next is drawn
+    if multiple_of is None:
+        yield from given
+        return
+    for size in sorted({math.ceil(size / multiple_of) * multiple_of for size in (*given, *_FIRST_SIZES)}):
+        yield size
+        if footprints[size].upper_bytes > usable:
+            break  # what is larger does not fit either
+    for _ in range(_MOST_ROUNDS):
+        size = _nearer(footprints, usable, multiple_of, most)
+        if size in footprints:
+            return
+        yield size
+        is_slower = recomputes_from([footprints[each] for each in sorted(footprints)], total) is not None
+        if is_slower and footprints[size].upper_bytes <= usable:
+            return  # larger batches may also fit
+
+
+def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:
+    """Return the size that takes `usable` bytes on the line through two in `footprints`; one of these if none is better."""
+    fitting = sorted(size for size in footprints if footprints[size].upper_bytes <= usable)
+    if not fitting:
+        return multiple
+    largest = fitting[-1]
+    room = usable - footprints[largest].upper_bytes
+    if room < _CLOSE_SHARE * usable:
+        return largest
+    others = sorted(size for size in footprints if size > largest)[:1] or fitting[-2:-1]
+    slope = sum((footprints[other].upper_bytes - footprints[largest].upper_bytes) / (other - largest) for other in others)
+    size = min(math.floor(largest + room / slope if slope > 0 else 2 * largest), most)
+    unit = multiple << max(0, (size // multiple).bit_length() - _DIGITS)
+    return max(largest, size // unit * unit)
