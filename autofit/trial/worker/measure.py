@@ -54,16 +54,20 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     measured_before = spec.compute_samples_per_second
     step = SteadyRate.read_before(measured_before, spec.compute_spread) or _compute_rate(bench)
     inputs = SteadyRate.read_before(spec.input_samples_per_second, spec.input_spread)
-    # the pipeline alone comes last for data that `fit` copies, so that what it leaves does not count as training memory;
-    # and for a model that loses its step then
-    comes_last = bench.data.one_fit or is_own(bench.model, bench.call.method.name)
-    if inputs is None and not comes_last:
+    if inputs is None and not _comes_last(bench):
         inputs = _input_rate(bench)
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
     timed = _train(bench, rates, validation_steps=int(validates), is_traced=not measured_before, to_beat=spec.rate_to_beat)
     _send(bench, *timed, step, inputs or _input_rate(bench))
+
+
+def _comes_last(bench: Bench) -> bool:
+    """Return whether the input pipeline is timed alone after all else."""
+    # for data that `fit` copies, what it leaves would count as training memory; a model with a `fit` of its own loses its
+    # step to it
+    return bench.data.one_fit or is_own(bench.model, bench.call.method.name)
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -126,7 +130,7 @@ def _train(
         call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate, first=first)
         first = None
     clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
-    is_abandoned = trains and not data.one_fit and backends.current().steps_are_async
+    is_abandoned = trains and not _comes_last(bench) and backends.current().steps_are_async  # which loses JAX's variables
     runs = [*together, Run(clock, call.method.phase, is_abandoned=is_abandoned)]
     arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
