@@ -79,8 +79,8 @@ def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
 def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, failed_sizes: int) -> Mask:
     """Return which configs the user's code may fail with as it did with one, given those that it ran with.
 
-    Of batch sizes, those are ruled out that lack a divisor which all sizes that ran have and the failed one has not. If there
-    is none, what is as large or as small is; and if several sizes have failed, all but the only one that ran.
+    Of batch sizes, those are ruled out that lack a divisor which all sizes that ran have and the failed one has not.
+    If there is none, what is as large or as small is; and if several sizes have failed, all but the only one that ran.
     """
     out = np.ones(len(configs), bool)
     is_new = False

@@ -19,12 +19,6 @@ def confirmed(launcher, config):
     return measured
 
 
-@pytest.mark.parametrize("length", [e.LONG, e.SHORT])
-def test_what_the_beginning_of_an_epoch_takes_is_in_the_rate(launched, length):
-    launcher = launched(e.build_model, e.SlowStart, data_kwargs={"length": length})
-    assert e.includes_the_start(confirmed(launcher, FitConfig(None, 1, 10, False)), length)
-
-
 def test_the_workers_of_a_loader_start_in_each_epoch(launched):
     measured = confirmed(launched(e.build_model, e.loader, data_kwargs={"length": e.LONG}), FitConfig(None, 1))
     assert measured.epoch_samples == e.LONG * e.BATCH

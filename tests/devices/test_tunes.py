@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import autofit
-from autofit.backends.jax.backend import variables_for_cpu_devices
+from autofit.backends.jax.backend import Jax
 from autofit.errors import UsageError
 from autofit.records.machine import Placement
 from autofit.records.states import Outcome
@@ -60,7 +60,9 @@ def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both
     assert f"# batch {batch} is global: {batch // 2} on each of 2 devices" in record.snippet()
     witness = tmp_path / "witness"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{parts}{record.snippet()}"
-    environment = {**os.environ, "WITNESS": str(witness), "CUDA_VISIBLE_DEVICES": "-1", **variables_for_cpu_devices(2)}
+    variables = Jax().environment(Placement(count=2), tmp_path)
+    environment = {**os.environ, "WITNESS": str(witness), "CUDA_VISIBLE_DEVICES": "-1"}
+    environment |= {name: variables[name] for name in ("JAX_NUM_CPU_DEVICES", "PJRT_NPROC")}
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, env=environment, capture_output=True, text=True, timeout=280
     )

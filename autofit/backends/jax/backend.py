@@ -29,16 +29,6 @@ BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
-def variables_for_cpu_devices(count: int) -> dict[str, str]:
-    """Return the environment variables that split a CPU into `count` devices; set them before JAX is imported."""
-    # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one thread
-    # pool, which has one thread for each core by default. With few cores, a later step may hold the threads that an earlier
-    # step needs, and training hangs (measured: every time with 192 samples on 2 devices and 2 cores;
-    # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for each step
-    # that may be dispatched ahead and a few spare ones.
-    return {"JAX_NUM_CPU_DEVICES": str(count), "PJRT_NPROC": str(count * (_STEPS_AHEAD + _SPARE_THREADS))}
-
-
 def cuda_bytes(number: int) -> int | None:
     """Return the total memory of the visible GPU with this number in bytes, as CUDA reports it; None without CUDA."""
     # JAX takes a share of this total, which is smaller than the driver's by up to 3%; the call initializes CUDA
@@ -70,8 +60,14 @@ class Jax(Backend):
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables["JAX_PLATFORMS"] = "cpu"
+            # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one
+            # thread pool, which has one thread for each core by default. With few cores, a later step may hold the threads
+            # that an earlier step needs, and training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
+            # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for
+            # each step that may be dispatched ahead and a few spare ones.
             if placement.count > 1:
-                variables |= variables_for_cpu_devices(placement.count)
+                variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
+                variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
 
     def preload(self) -> None:
