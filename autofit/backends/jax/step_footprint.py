@@ -19,7 +19,7 @@ from autofit.records.machine import Device
 
 XLA = "XLA buffer assignment"
 # relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
-# within 0.13 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py)
+# within 0.13 of the line through two other sizes (measured: nine models on a CPU)
 _ERROR = 0.8
 _GPU_ERROR = 0.3  # a GPU's compiler chooses workspaces and rematerializes (assumed)
 _ABSOLUTE_ERROR_BYTES = 2**20

@@ -19,7 +19,7 @@ from autofit.records.machine import Device
 
 COUNTED = "tensors of two small steps"
 # relative to the growth of a process on a CPU, on which kernels take more memory; the tensors of a batch size are within
-# 0.03 of the line through two other sizes (measured: tests/benchmarks/backend_memory.py); likewise on a GPU, on which
+# 0.03 of the line through two other sizes (measured: nine models on a CPU); likewise on a GPU, on which
 # libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ERROR = 0.5
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
