@@ -1,6 +1,6 @@
 """The rate of an input pipeline alone, as a trial reads it, against pipelines of known rate.
 
-    python tests/benchmarks/input_rates.py [FILE]    measure (fifteen minutes) and print, into FILE as well
+    python tests/benchmarks/input_rates.py          measure (fifteen minutes), print and freeze input_rates.txt
 
 Truth. Keras's `fit` consumes the pipeline as fast as it goes, with a model whose step does nothing, in a process without
 autofit: batches a second from the end of the first seconds on. It is measured before and after the trial; the ratio is that
@@ -19,7 +19,7 @@ import time
 import keras
 import numpy as np
 
-HERE = pathlib.Path(__file__).parent
+FROZEN = pathlib.Path(__file__).with_suffix(".txt")
 BATCH = 32
 SETTINGS = [(1, 10, False), (4, 2, False), (4, 10, False), (4, 32, False), (16, 10, False), (16, 32, False)]
 PIPELINES = {
@@ -124,18 +124,15 @@ def row(kind, workers, queue, processes):
 def main():
     """Measure every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=pathlib.Path)
     parser.add_argument("--true", help=argparse.SUPPRESS)
-    parser.add_argument("--only", help="one pipeline")
     arguments = parser.parse_args()
     if arguments.true:
         true_rate(*json.loads(arguments.true))
         return
-    title = f"{'pipeline':14} workers queue   {'truth, twice':>17} {'read':>8} {'ratio':>10} {'±':>6} {'fit':>8}  seconds"
-    lines = [title]
+    lines = [f"{'pipeline':14} workers queue   {'truth, twice':>17} {'read':>8} {'ratio':>10} {'±':>6} {'fit':>8}  seconds"]
     print(lines[0])
     for kind, settings in PIPELINES.items():
-        for workers, queue, processes in settings if arguments.only in (None, kind) else ():
+        for workers, queue, processes in settings:
             truth, again, read, spread, fit, seconds = row(kind, workers, queue, processes)
             off = read / (truth * again) ** 0.5
             within = "" if spread is None else f"{spread:.0%}"
@@ -144,8 +141,7 @@ def main():
                 f"{fit:8,.0f}  {seconds:7.1f}"
             )
             print(lines[-1], flush=True)
-    if arguments.file:
-        arguments.file.write_text("\n".join(lines) + "\n")
+    FROZEN.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,11 +57,6 @@ def pictures(gib):
     return x, np.ones((count, 1), "float32")
 
 
-def made_arrays(gib):
-    """A function that returns arrays."""
-    return pictures(gib)
-
-
 def slices(gib, batch_size=BATCH):
     """A pipeline over arrays in memory."""
     import tensorflow as tf
@@ -128,7 +123,8 @@ def measure_plain(kind, gib, validation_gib):
 
 def measure_trials(kind, gib, validation_gib):
     """The peaks of autofit's trial and confirming run, and the estimate."""
-    factory = Reference(f"inputs.py:{kind}", str(HERE)) if kind != "arrays" else pictures(gib)
+    function = {"made_arrays": "pictures"}.get(kind, kind)
+    factory = Reference(f"inputs.py:{function}", str(HERE)) if kind != "arrays" else pictures(gib)
     workload = Workload(
         Reference("inputs.py:build_model", str(HERE)),
         factory,
@@ -146,14 +142,6 @@ def measure_trials(kind, gib, validation_gib):
             assert trial.samples_per_second, trial.evidence
             readings[role.value] = {"host": trial.host_peak_bytes, "device": trial.device_peak_bytes}
     return readings
-
-
-def cases():
-    """(kind, GiB, GiB of validation data)."""
-    for kind, sizes in SIZES.items():
-        for gib in sizes:
-            yield kind, gib, 0.0
-    yield "arrays", 0.5, 0.25
 
 
 def print_table(frozen):
@@ -176,7 +164,6 @@ def main():
     """Measure what is asked for, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--only", help="cases whose name holds this")
     parser.add_argument("--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.plain:
@@ -188,10 +175,11 @@ def main():
         (host,) = re.findall(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
         print(json.dumps({"host": int(host) * 2**10, "device": device}))
         return
-    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
-    for kind, gib, validation_gib in cases() if arguments.measure else ():
+    frozen = json.loads(FROZEN.read_text())
+    cases = [*((kind, gib, 0.0) for kind, sizes in SIZES.items() for gib in sizes), ("arrays", 0.5, 0.25)]
+    for kind, gib, validation_gib in cases if arguments.measure else ():
         key = f"{kind} {gib:g} GiB" + (f", {validation_gib:g} held out" if validation_gib else "")
-        if key in frozen or (arguments.only and arguments.only not in key):
+        if key in frozen:
             continue
         before = measure_trials(kind, gib, validation_gib)
         frozen[key] = {"plain": measure_plain(kind, gib, validation_gib), **before}

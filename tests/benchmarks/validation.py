@@ -22,9 +22,8 @@ MACHINE = "AMD EPYC, 2 cores, no GPU"
 HEAD = """# What autofit claims, and how often it is wrong
 
 This page is written by `python tests/benchmarks/validation.py` from the frozen outputs in this folder, and a test compares
-both. Each benchmark describes its method at its top, prints its frozen figures when called without arguments, and measures
-again with `--run`. Figures are ratios measured side by side in one run. `autofit verify` shows how far autofit's figures
-are right on *your* machine.
+both. Each benchmark describes at its top its method, and how it measures again. Figures are ratios measured side by side in
+one run. `autofit verify` shows how far autofit's figures are right on *your* machine.
 
 One GPU has been measured, for half an hour: an H200 on JAX and torch ([h200.txt](h200.txt)). Peaks, estimates, limits,
 kills and out-of-memory trials were right there, and tunes of 60 to 90 seconds chose what runs at 92 to 100 % of the best
