@@ -1,7 +1,6 @@
 """Run tunes and sweeps under a random schedule of faults, and check after each run that nothing is lost, left or wrong.
 
-    python tests/faults/chaos.py [--count 300] [--seed 0] [--parallel 2] [--storages sqlite,journal,postgresql]
-                                 [--faults trial-kill,…]
+    python tests/faults/chaos.py [--count 300] [--seed 0] [--parallel 2] [--faults trial-kill,…]
 
 A run tunes a small workload by the command line while one or two faults hit it at random times; then the same command
 runs once more, undisturbed. The laws, checked after each run:
@@ -15,7 +14,7 @@ runs once more, undisturbed. The laws, checked after each run:
 6. the same command finishes the tune, if a config has run (a first trial may take all of its few seconds).
 
 A run is a line: its seed, storage, command, faults, exit statuses, stored outcomes, and what is wrong. It needs Linux; full
-disks, a small /dev/shm and memory cgroups need root, PostgreSQL its server: without, these faults are left out, and named.
+disks and a small /dev/shm need root: without, these faults are left out.
 """
 
 import argparse
@@ -41,10 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
-from tests.faults.postgres import POSTGRES, Postgres  # noqa: E402  # nor is it on the path
 
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
-CGROUPS = Path("/sys/fs/cgroup/memory")
 MIB = 2**20
 RUN_SECONDS, LEFT_SECONDS = 120, 2.0
 USUAL_SECONDS = 15.0  # of a run: the faults hit within them
@@ -55,13 +52,6 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import numpy as np
 from tests.workloads import PIXELS, Cases, build_model
-held = []
-
-class Growing(Cases):
-    def __getitem__(self, index):
-        if self.batch_size > 8 and index > 3:
-            held.append(np.ones({3072 * MIB}, "uint8"))
-        return super().__getitem__(index)
 
 def build(width=8):
     return build_model(width)
@@ -73,7 +63,6 @@ DATA = {
     "threads": ("Cases", "workers: [2], max_queue_size: [4], use_multiprocessing: [false]"),
     "processes": ("Cases", "workers: [2], max_queue_size: [4], use_multiprocessing: [true]"),
     "arrays": ("arrays", ""),
-    "growing": ("Growing", "workers: [1], max_queue_size: [4], use_multiprocessing: [false]"),
 }
 OK, CRASHED, TIMEOUT = {Outcome.OK}, {Outcome.OK, Outcome.CRASHED}, {Outcome.OK, Outcome.TIMEOUT}
 ANY_FAILURE = {*CRASHED, *TIMEOUT, Outcome.HOST_OOM, Outcome.ERROR}
@@ -82,19 +71,15 @@ ANY_FAILURE = {*CRASHED, *TIMEOUT, Outcome.HOST_OOM, Outcome.ERROR}
 class Run:
     """One run: its folder, its command, its processes."""
 
-    def __init__(self, seed, storages, faults, postgres):
-        self.draw = random.Random(seed)
-        self.seed, self.postgres = seed, postgres
-        self.group = CGROUPS / f"chaos-{os.getpid()}-{seed}"
-        self.storage_kind = self.draw.choice(storages)
+    def __init__(self, seed, faults):
+        self.draw, self.seed = random.Random(seed), seed
+        self.storage_kind = self.draw.choice(("sqlite", "journal"))
         possible = [name for name in faults if not name.startswith("sqlite") or self.storage_kind == "sqlite"]
-        possible = [name for name in possible if not name.startswith("full-storage") or self.storage_kind != "postgresql"]
         self.faults = self.draw.sample(possible, min(len(possible), self.draw.choice((1, 1, 2))))
         self.command = self.draw.choice(("tune", "tune", "tune", "sweep"))
-        kind = self.draw.choice(("threads", "processes", "processes", "arrays"))
+        self.kind = self.draw.choice(("threads", "processes", "processes", "arrays"))
         if any("worker" in name for name in self.faults):
-            kind = "processes"
-        self.kind = "growing" if "kernel-oom" in self.faults else kind
+            self.kind = "processes"
         self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
         self.tmp, self.stored = self.folder / "tmp", self.folder / "stored"
         self.tmp.mkdir()
@@ -107,8 +92,6 @@ class Run:
 
     @property
     def storage(self):
-        if self.storage_kind == "postgresql":
-            return self.postgres.url(f"run{self.seed}")
         return str(self.stored / "t.db") if self.storage_kind == "sqlite" else f"journal:{self.stored / 't.log'}"
 
     def prepare(self):
@@ -122,8 +105,6 @@ class Run:
         if self.command == "sweep":
             lines.append("matrix: {model_kwargs.width: [4, 8]}")
         (self.folder / "job.yaml").write_text("\n".join(lines) + "\n")
-        if self.storage_kind == "postgresql":
-            self.postgres.create(f"run{self.seed}")
 
     def mounted(self, folder, mebibytes):
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", folder], check=True)
@@ -134,10 +115,6 @@ class Run:
         if "full-shm" in self.faults:
             inner = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
             command = ["unshare", "-m", "sh", "-c", inner, "sh", *command]
-        if "kernel-oom" in self.faults:
-            self.group.mkdir(exist_ok=True)
-            (self.group / "memory.limit_in_bytes").write_text(str(2048 * MIB))
-            command = ["sh", "-c", f'echo $$ > {self.group}/cgroup.procs && exec "$@"', "sh", *command]
         environment = {**os.environ, "TMPDIR": str(self.tmp), MARK: f"{os.getpid()}-{self.seed}"}
         for name in self.faults:
             if name.startswith("full-tmp"):
@@ -184,27 +161,20 @@ class Run:
             while self.process.poll() is None and time.monotonic() - started < at:
                 time.sleep(0.02)
             self.inject(name)
-        try:
-            self.process.wait(max(1.0, RUN_SECONDS - (time.monotonic() - started)))
-        except subprocess.TimeoutExpired:
-            self.problems.append(f"1: it has not ended after {RUN_SECONDS} s: {self.below()}")
-            self.process.kill()
-            self.process.wait()
+        self.wait("1: it has not ended")
         first = self.check()
-        self.faults = [name for name in self.faults if name == "kernel-oom"]  # its limit stays
+        self.faults = []
         self.start()
+        self.wait("6: the same command did not end")
+        self.check_again(first)
+
+    def wait(self, problem):
         try:
             self.process.wait(RUN_SECONDS)
         except subprocess.TimeoutExpired:
-            self.problems.append("6: the same command did not end")
+            self.problems.append(f"{problem}: {self.below()}")
             self.process.kill()
             self.process.wait()
-        self.check_again(first)
-
-    def heal(self):
-        for folder in self.mounts:
-            for filler in folder.glob("filler*"):
-                filler.unlink()
 
     def inject(self, name):
         role, _, what = name.partition("-")
@@ -218,7 +188,7 @@ class Run:
                 self.hit.append(name)
             return
         if name not in ("both-kill", "sqlite-locked"):
-            self.allowed |= {Outcome.HOST_OOM} if name == "kernel-oom" else ANY_FAILURE
+            self.allowed |= ANY_FAILURE
         {
             "both-kill": lambda: [kill(pid) for pid in (*self.below()["server"], self.process.pid)],
             "full-tmp": lambda: self.fill(self.tmp),
@@ -226,7 +196,6 @@ class Run:
             "full-shm": lambda: self.fill(Path(f"/proc/{self.process.pid}/root/dev/shm")),
             "tmp-removed": lambda: [shutil.rmtree(one, ignore_errors=True) for one in self.tmp.glob("autofit-tune-*")],
             "sqlite-locked": lambda: self.lock(self.draw.uniform(1, 8)),
-            "kernel-oom": self.lower,
         }[name]()
         self.hit.append(name)
 
@@ -241,11 +210,6 @@ class Run:
             seconds = self.draw.uniform(0.5, 4)
             self.allowed |= TIMEOUT
             threading.Timer(seconds, kill, (pid, signal.SIGCONT)).start()
-
-    def lower(self):
-        """Lower the cgroup's limit below autofit's own, unless more is in use already."""
-        with contextlib.suppress(OSError):
-            (self.group / "memory.limit_in_bytes").write_text(str(900 * MIB))
 
     def fill(self, folder):
         for size in (MIB, 4096):
@@ -291,7 +255,8 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
         self.check_files()
         self.output = (self.folder / "output").read_text(errors="replace")
-        self.heal()
+        for filler in [file for folder in self.mounts for file in folder.glob("filler*")]:
+            filler.unlink()
         stored = self.trials()
         printed = len(re.findall(r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", self.output, re.MULTILINE))
         if printed > len(stored) and "the trials cannot be stored: " not in self.output:
@@ -332,14 +297,14 @@ class Run:
     def check_again(self, first):
         stored = self.trials()
         wrong = {stored[one] for one in set(stored) - set(first)} - OK
-        if wrong and "kernel-oom" not in self.faults:
+        if wrong:
             self.problems.append(f"4: stored {', '.join(wrong)}, undisturbed")
         lost = set(first) - set(stored)
         if lost:
             self.problems.append(f"3: {len(lost)} trials of the first run are lost")
         status = self.process.returncode
         has_result = any(outcome is Outcome.OK for outcome in stored.values())
-        if status != 0 and has_result and "kernel-oom" not in self.hit:  # which is another machine in the second run
+        if status != 0 and has_result:
             self.problems.append(f"6: the same command ended with {status}")
         self.statuses.append(status)
         before = len(self.output)
@@ -351,17 +316,10 @@ class Run:
     def close(self):
         with contextlib.suppress(ProcessLookupError, AttributeError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            self.group.rmdir()
         for folder in self.mounts:
             subprocess.run(["umount", "-l", folder], check=False)
         if not self.problems:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def shared_memory():
-    """The names of the segments in shared memory, but PostgreSQL's."""
-    return {entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("PostgreSQL")}
 
 
 def kill(pid, number=signal.SIGKILL):
@@ -371,29 +329,16 @@ def kill(pid, number=signal.SIGKILL):
 
 
 def available():
-    """The faults that can be made here, and what is left out for which reason."""
+    """The faults that can be made here."""
     faults = [f"{role}-{what}" for role in ("server", "trial", "worker") for what in ("kill", "stop", "term", "pause")]
     faults += ["driver-kill", "driver-term", "driver-hup", "driver-int", "driver-pause", "both-kill", "tmp-removed"]
-    faults.append("sqlite-locked")
-    left_out = []
-    if (
-        os.geteuid() == 0
-        and shutil.which("mount")
-        and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
-    ):
-        faults += ["full-tmp", "full-storage", "full-shm"]
-    else:
-        left_out.append("full disks (mounting needs root)")
-    if os.access(CGROUPS, os.W_OK) and (CGROUPS / "memory.limit_in_bytes").exists():
-        faults.append("kernel-oom")
-    else:
-        left_out.append("the kernel's OOM killer (no writable memory cgroup)")
-    return faults, left_out
+    can_mount = os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+    return [*faults, "sqlite-locked", *(("full-tmp", "full-storage", "full-shm") if can_mount else ())]
 
 
-def play(seed, storages, faults, postgres):
-    """One run; returns its line and whether it kept all laws."""
-    run = Run(seed, storages, faults, postgres)
+def play(seed, faults):
+    """One run; returns its line, which has its problems if it did not keep all laws."""
+    run = Run(seed, faults)
     began = time.monotonic()
     try:
         run.run()
@@ -410,9 +355,7 @@ def play(seed, storages, faults, postgres):
         "stored": {str(outcome): count for outcome, count in run.outcomes.items()},
         "seconds": round(time.monotonic() - began),
     }
-    if run.problems:
-        line |= {"problems": run.problems, "folder": str(run.folder)}
-    return json.dumps(line), run.problems
+    return line | ({"problems": run.problems, "folder": str(run.folder)} if run.problems else {})
 
 
 def main():
@@ -420,47 +363,21 @@ def main():
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parallel", type=int, default=2)
-    parser.add_argument("--storages", default="sqlite,journal,postgresql")
-    parser.add_argument("--faults", default="")
+    parser.add_argument("--faults", default=",".join(available()), help="default: %(default)s")
     arguments = parser.parse_args()
     # a job in the background ignores it, and so would its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faults, left_out = available()
-    storages = arguments.storages.split(",")
-    if "postgresql" in storages and not POSTGRES.exists():
-        storages.remove("postgresql")
-        left_out.append("PostgreSQL (not installed)")
-    for reason in left_out:
-        print(f"left out: {reason}")
-    if arguments.faults:
-        faults = [name for name in faults if name in arguments.faults.split(",")]
-    with contextlib.ExitStack() as stack:
-        servers = [Postgres() if "postgresql" in storages else None for _ in range(arguments.parallel)]
-        for server in servers:
-            if server is not None:
-                stack.callback(server.close)
-        failures = runs = 0
-        before = shared_memory()
-        hits = Counter()
-        with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
-            free = list(servers)
-
-            def one(seed):
-                server = free.pop()
-                try:
-                    return play(seed, storages, faults, server)
-                finally:
-                    free.append(server)
-
-            for line, problems in pool.map(one, range(arguments.seed, arguments.seed + arguments.count)):
-                print(line, flush=True)
-                hits.update(json.loads(line)["faults"])
-                failures += bool(problems)
-                runs += 1
-        if extra := shared_memory() - before:
-            failures += 1
-            print(f"2: /dev/shm has {', '.join(sorted(extra))}")
-        print(f"{runs} runs, {sum(hits.values())} faults hit ({dict(sorted(hits.items()))}), {failures} failures")
+    before, failures, hits = {*Path("/dev/shm").iterdir()}, 0, Counter()
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
+        for line in pool.map(lambda seed: play(seed, arguments.faults.split(",")), seeds):
+            print(json.dumps(line), flush=True)
+            hits.update(line["faults"])
+            failures += "problems" in line
+    if extra := {*Path("/dev/shm").iterdir()} - before:
+        failures += 1
+        print(f"2: left: {', '.join(sorted(map(str, extra)))}")
+    print(f"{len(seeds)} runs, {sum(hits.values())} faults hit ({dict(sorted(hits.items()))}), {failures} failures")
     return 1 if failures else 0
 
 

@@ -58,12 +58,10 @@ def test_trainings_on_a_backend(tmp_path, backend):
     plain, slow, leak = (part.splitlines()[1:] for part in run.stdout.split("BEGINS ")[1:])
     for lines in (plain, slow, leak):
         assert [line.partition(": ")[2].partition(":")[0] for line in lines] == ["epoch 1", "epoch 2", "epoch 3"]
-    for line, ratio in [(plain[-1], 1.0), (slow[-1], 0.4)]:
-        of_rate, of_memory = (float(each) for each in re.findall(r"([\d.]+) of the tune's", line))
-        assert of_rate == pytest.approx(ratio, abs=0.1)
-        assert 0.3 < of_memory < 2
-        assert (": slower" in line) == (ratio < 0.9)
+    rates = [float(re.search(r"([\d.]+) of the tune's", lines[-1])[1]) for lines in (plain, slow)]
+    assert rates[1] < rates[0]
+    assert ": slower" in slow[-1]
     grown = [re.search(r"\+(\d+) MiB since the first epoch: it grows$", line) for line in leak]
     assert grown[:2] == [None, None]
-    assert int(grown[2][1]) == pytest.approx(2 * 60 * 2, abs=60)
+    assert int(grown[2][1]) > 200  # of 240 MiB that the data holds by then and not after the first epoch
     assert "grows" not in plain[-1]

@@ -14,7 +14,7 @@ import pytest
 from autofit.storage.connection import url_of
 from tests.cli.test_cli import ROOT, SMALL
 from tests.cli.test_sweep import start
-from tests.faults.postgres import POSTGRES, Postgres
+from tests.hosts.postgres import POSTGRES, Postgres
 from tests.hosts.test_ray import cells, noted, on_ray
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for
