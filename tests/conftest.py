@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from autofit.machine import gpus
-
 TESTS = Path(__file__).parent
 UNIT = TESTS / "unit"
 BEFORE_A_RELEASE = (
@@ -66,8 +64,3 @@ def pytest_collection_modifyitems(items):
             item.add_marker("release")
             item.add_marker("slow")
     items.sort(key=lambda item: UNIT in item.path.parents)  # the shortest last, so that the workers end together
-    if gpus.nvidia_devices():
-        return
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="the NVIDIA driver reports no GPU on this machine"))

@@ -5,8 +5,6 @@ import math
 import os
 import time
 
-import keras
-import numpy as np
 import pynvml
 
 BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
@@ -51,10 +49,8 @@ def peaks_of(train):
 class Trainer:
     """Trains a job in configurations, which are mappings of knobs to values."""
 
-    def __init__(self, build_model, data, dtype_policy):
-        keras.config.set_dtype_policy(dtype_policy or "float32")
+    def __init__(self, build_model, data):
         self.build_model, self.data, self.models = build_model, data, {}
-        self.arrays = None if isinstance(data, type) else data()
 
     def model(self, config):
         """One model for all sizes and all data, so that what is compiled stays compiled."""
@@ -68,14 +64,10 @@ class Trainer:
     def train(self, config, steps):
         """Train for so many steps; returns the seconds."""
         model, size = self.model(config), config["batch_size"]
-        if self.arrays is None:
-            knobs = {knob: config[knob] for knob in DATA_KNOBS if knob in config}
-            arguments = {"x": self.data(batch_size=size, count=steps * size, **knobs)}
-        else:
-            rows = np.arange(steps * size) % len(self.arrays[0])
-            arguments = {"x": self.arrays[0][rows], "y": self.arrays[1][rows], "batch_size": size}
+        knobs = {knob: config[knob] for knob in DATA_KNOBS if knob in config}
+        data = self.data(batch_size=size, count=steps * size, **knobs)
         began = time.perf_counter()
-        model.fit(**arguments, verbose=0)
+        model.fit(data, verbose=0)
         return time.perf_counter() - began
 
     def rate(self, config):

@@ -38,5 +38,5 @@ python3 -m pip download -q --no-deps --only-binary=:all: --implementation cp --p
 
 # What autofit expects of that GPU's memory. It is compiled here, for a GPU that is not there: pip install -e '.[gpus,torch]'
 python3 tests/gpu/visit.py --folder "$folder/results" --slower 5 \
-    --only estimate-cnn-torch,estimate-words-torch,estimate-cnn-jax,estimate-words-jax
+    --only estimate-torch,estimate-jax
 du -sh "$folder"

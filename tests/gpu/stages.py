@@ -53,13 +53,6 @@ def gpu_used_mib():
     return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used // MIB
 
 
-def job(name):
-    """Model, data and dtype policy."""
-    import jobs
-
-    return (jobs.residual, jobs.Photos, None) if name == "cnn" else (jobs.transformer, jobs.sentences, "mixed_bfloat16")
-
-
 def where(limit_bytes):
     """The arguments of autofit for this device."""
     return {"device": DEVICE, "progress": False} | ({"device_memory": limit_bytes} if IS_LIMITED else {})
@@ -108,10 +101,9 @@ def product():
     return f"{float(made[0, 0]):.0f} on {'cpu' if 'cpu' in str(made.device).lower() else 'gpu'}"
 
 
-def command(seconds, name):
-    """A command of autofit ends well; its output is in the log."""
-    status = subprocess.run([sys.executable, "-m", "autofit", name], check=False).returncode
-    figure(f"exit code of autofit {name}", status, 0, on_cpu=name == "doctor")
+def doctor(seconds):
+    """`autofit doctor` ends well; its output is in the log."""
+    figure("exit code", subprocess.run([sys.executable, "-m", "autofit", "doctor"], check=False).returncode, 0)
 
 
 # ── limits, and what is released ──────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +113,9 @@ def limit(seconds):
     """A device limit holds, what is beyond it is recognised, and what follows is as before."""
     small, middle, beyond = (8, 32, 4096) if SMALL else (64, 128, 1024)
     sizes = (small, middle, beyond, small) if IS_LIMITED else (small, middle, small)
-    first, second, *oom, again = measured("trials", *job("cnn")[:2], sizes)
+    import jobs
+
+    first, second, *oom, again = measured("trials", jobs.residual, jobs.Photos, sizes)
     ran = sum(trial["outcome"] == "ok" for trial in (first, second, again))
     figure("trials within the limit", ran, 3)
     for trial in oom:
@@ -157,29 +151,27 @@ def ooms(seconds):
 
 HANGING = """
 import sys, autofit, jobs
-storage, device, seconds = sys.argv[1:]
-autofit.tune(jobs.residual, jobs.Hanging, storage=storage, device=device, max_seconds=float(seconds), max_trials=1)
+storage, device = sys.argv[1:]
+autofit.tune(jobs.residual, jobs.Hanging, storage=storage, device=device, max_trials=1)
 """
 
 
-def hanging(seconds, *, is_killed):
-    """A tune whose trial hangs leaves nothing behind: neither if it is killed then, nor if it ends with an error."""
+def kill(seconds):
+    """A tune that is killed while its trial hangs leaves nothing behind."""
     mark, before, below, held = FOLDER / "hanging", gpu_used_mib(), {}, 0
     mark.unlink(missing_ok=True)
-    storage = str(FOLDER / f"hanging-{BACKEND}-{is_killed}.db")
-    tune = psutil.Popen([sys.executable, "-c", HANGING, storage, DEVICE, str(seconds - SPARE_SECONDS)], cwd=HERE)
+    tune = psutil.Popen([sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE], cwd=HERE)
     while tune.poll() is None:
         below.update({process.pid: process for process in tune.children(recursive=True)})
         held = max(held, gpu_used_mib() - before)
-        if mark.exists() and is_killed:
+        if mark.exists():
             tune.send_signal(signal.SIGKILL)
         time.sleep(0.2)
     ended, left = time.monotonic(), list(below.values())
     while (left or gpu_used_mib() - before > 100) and time.monotonic() - ended < 60:
         left = list(filter(runs, left))
         time.sleep(0.1)
-    figure("trials that hung", int(mark.exists()), 1)
-    figure("exit code", tune.returncode, -signal.SIGKILL if is_killed else 1)
+    figure("exit code", tune.returncode, -signal.SIGKILL)
     figure("MiB of the GPU before", held, 200, math.inf, on_cpu=False)
     figure("seconds until all is released", time.monotonic() - ended, 0, 5, on_cpu=False)
     figure("processes left", len(left), 0)
@@ -195,11 +187,12 @@ def runs(process):
 # ── a whole tune against plain fits ───────────────────────────────────────────────────────────────────────────────────
 
 
-def estimate(seconds, name):
+def estimate(seconds):
     """The memory that autofit expects on a GPU that need not be there: a machine without one can prepare this stage."""
-    model, data, policy = job(name)
+    import jobs
+
     try:
-        made = autofit.estimate(model, data, dtype_policy=policy, gpu=ABSENT_GPU, batch_size=(32, 128), progress=False)
+        made = autofit.estimate(jobs.residual, jobs.Photos, gpu=ABSENT_GPU, batch_size=(32, 128), progress=False)
     except autofit.UsageError as error:
         raise SystemExit(str(error)) from None
     footprints = [[each.batch_size, each.device_bytes] for each in made.gpus[0].footprints]
@@ -207,13 +200,14 @@ def estimate(seconds, name):
     figure(f"sizes estimated for an {ABSENT_GPU}", len(footprints), 2, 10)
 
 
-def tune(seconds, name):
+def tune(seconds):
     """A tune as users run it."""
-    model, data, policy = job(name)
-    file, most = FOLDER / f"tune-{name}-{BACKEND}", seconds - SPARE_SECONDS
+    import jobs
+
+    file, most = FOLDER / f"tune-{BACKEND}", seconds - SPARE_SECONDS
     few = {"max_trials": 3, "space": {"batch_size": [16, 32, 64]}} if SMALL else {}
-    asked = {"dtype_policy": policy, "storage": f"{file}.db", "max_seconds": most, **few, **where(LIMIT)}
-    result = autofit.tune(model, data, **asked)
+    asked = {"storage": f"{file}.db", "max_seconds": most, **few, **where(LIMIT)}
+    result = autofit.tune(jobs.residual, jobs.Photos, **asked)
     print(result, flush=True)
     result.save(f"{file}.json")
     gain, trials = result.speedup, [brief(trial) for trial in (*result.trials, *result.runs)]
@@ -230,25 +224,25 @@ def tune(seconds, name):
     figure("gain over the baseline", gain.ratio)
 
 
-def trainer_of(name):
-    """A plain trainer of a job, under the limit of the tune, and the tune's details."""
-    tuned = earlier(f"tune-{name}")
+def trainer_and_tune():
+    """A plain trainer under the limit of the tune, and the tune's details."""
+    tuned = earlier("tune")
     if not tuned:
-        raise SystemExit(f"tune-{name}-{BACKEND} has no result")
+        raise SystemExit(f"tune-{BACKEND} has no result")
+    import jobs
     import plain
 
     if not SMALL:
         plain.limit_memory(LIMIT)
-    return plain.Trainer(*job(name)), tuned
+    return plain.Trainer(jobs.residual, jobs.Photos), tuned
 
 
-def rates(seconds, name):
+def rates(seconds):
     """Plain fits in the chosen configuration and the baseline, twice, and in a grid as far as the time allows."""
     until = time.monotonic() + seconds - SPARE_SECONDS
-    trainer, tuned = trainer_of(name)
+    trainer, tuned = trainer_and_tune()
     sizes, workers = ((64, 16), (1, 4)) if SMALL else ((512, 128, 32), (16, 4, 1))
-    knobs = [{}] if name == "words" else [{"workers": each} for each in workers]
-    grid = [{"batch_size": size, **each} for each in knobs for size in sizes]
+    grid = [{"batch_size": size, "workers": each} for each in workers for size in sizes]
     first, readings, longest = [tuned["chosen"], tuned["baseline"]], {}, 0.0
     for config in (*first, *grid[:4], *first, *grid[4:]):
         began = time.monotonic()
@@ -266,10 +260,10 @@ def rates(seconds, name):
         figure("gain, by plain fits", chosen / baseline, round(0.97 * low, 2), round(1.03 * high, 2), on_cpu=False)
 
 
-def peaks(seconds, name):
+def peaks(seconds):
     """Plain fits as in the tune's trials. JAX finds them compiled in the shared cache, and so tries no algorithms here."""
     until = time.monotonic() + seconds - SPARE_SECONDS
-    trainer, tuned = trainer_of(name)
+    trainer, tuned = trainer_and_tune()
     from plain import DATA_KNOBS, peaks_of
 
     peak_of, rows = {}, []
@@ -291,25 +285,20 @@ def peaks(seconds, name):
         figure("reserved over allocated", [reserved / allocated for *_, allocated, reserved in rows], 1, 1.1)
     # compared is what a sample adds: the rest is small, and on torch an estimate elsewhere counts CUDA's context as well
     true = [(size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1]
-    for place, found in (("here", tuned), ("elsewhere", earlier(f"estimate-{name}"))):
+    for place, found in (("here", tuned), ("elsewhere", earlier("estimate"))):
         if len(true) > 1 and len(found.get("footprints", ())) > 1:
             slopes = [np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (found["footprints"], true)]
             figure(f"a sample, estimated {place}", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
 
 
-STAGES = {
-    **{name: partial(command, name=name) for name in ("doctor", "verify")},
-    "kill": partial(hanging, is_killed=True),
-    "hang": partial(hanging, is_killed=False),
-    **{each.__name__: each for each in (fork, limit, ooms, estimate, tune, rates, peaks)},
-}
+STAGES = {each.__name__: each for each in (fork, doctor, limit, kill, ooms, estimate, tune, rates, peaks)}
 
 if __name__ == "__main__":
-    (stage, _, argument), status = sys.argv[1].partition("-"), 0
+    stage, status = sys.argv[1], 0
     try:
         if stage != "estimate":
             gpu_used_mib()  # an error of NVML's where there is no GPU
-        STAGES[stage](float(sys.argv[2]), *filter(None, [argument]))
+        STAGES[stage](float(sys.argv[2]))
     except (SystemExit, pynvml.NVMLError) as reason:
         write(reason=str(reason))  # why the stage cannot run here
     except BaseException:
