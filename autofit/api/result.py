@@ -56,7 +56,7 @@ class Result(_Reportable, TuneRecord):
         return self.fastest.snippet()
 
     def advice(self) -> dict[str, str]:
-        """Return a few sentences of advice on each subject, such as the bottleneck and the learning rate."""
+        """Return a sentence on each subject that matters, such as the bottleneck and other work on the machine."""
         return choice.advice(self)
 
     def failed(self, memory: Literal["host", "device"], storage: str | None = None) -> None:

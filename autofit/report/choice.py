@@ -1,4 +1,4 @@
-"""The result of a tune in words: the answers with their gains, key figures, and sentences of advice.
+"""The result of a tune in words: the answers with their gains, key figures, and advice.
 
 The console and the page show these texts, and say nothing of their own about a result.
 """
@@ -11,18 +11,15 @@ from dataclasses import dataclass
 
 from autofit.records.description import Description
 from autofit.records.result import LOOKS, Answer, Challenger, Speedup, TuneRecord
-from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FEW_UPDATES, FitConfig, Limits
+from autofit.records.states import Outcome
+from autofit.records.trial import Limits
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
-from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
 NONE = "–"  # text in place of a missing value
 NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
-_WIDEST_RATIO = 10.0  # upper / lower end of an interval that is shown; a wider one tells no reader anything (assumed)
-_NOISE_RATIO = 1.25  # rate of the fastest to the slowest run; on an idle machine, runs differ by 2% to 10%
 
 
 @dataclass(frozen=True)
@@ -88,11 +85,13 @@ def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     """Return the rate and the memory of an answer."""
     source = "confirmed in fresh processes" if answer.confirmed else "read once in the search, not confirmed"
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
-    return {
-        "rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}",
-        "device memory": _memory(answer.device_peak_bytes, record.limits.device_bytes),
-        "host memory": _memory(answer.host_peak_bytes, record.limits.host_bytes),
+    memories = {
+        "device memory": (answer.device_peak_bytes, record.limits.device_bytes),
+        "host memory": (answer.host_peak_bytes, record.limits.host_bytes),
     }
+    # a CPU has neither a peak nor a limit of device memory
+    rows = {memory: _memory(*of_it) for memory, of_it in memories.items() if of_it != (None, None)}
+    return {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}", **rows}
 
 
 def _memory(peak_bytes: int | None, limit_bytes: int | None) -> str:
@@ -104,18 +103,20 @@ def _memory(peak_bytes: int | None, limit_bytes: int | None) -> str:
     return f"{1 - peak_bytes / limit_bytes:.0%} free: peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
 
 
-def sentences(record: TuneRecord) -> dict[str, str]:
-    """Return what is to say about a tune besides its answers and their figures, by subject."""
-    advised, trials, before = advice(record), counted(len(record.searched), "trial"), baseline(record)
+def advice(record: TuneRecord) -> dict[str, str]:
+    """Return what to know about a tune besides its answers and their figures: a sentence on each subject."""
+    trials, before = counted(len(record.searched), "trial"), baseline(record)
     rate = "" if before is None else f": {format_rate(before.samples_per_second)} samples/s"
+    left_out = ", ".join(record.description.left_out_callbacks)
     texts = {
         "baseline": f"{record.speedup.baseline}{rate}",
-        "bottleneck": advised["bottleneck"],
+        "bottleneck": bottleneck_sentence(record),
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "epoch": _epoch(record),
         "not tuned": "; ".join(f"{knob}: {reason}" for knob, reason in record.untuned.items()),
-        **advised,
+        "other work": _other_work(record),
+        "callbacks": f"trials left out {left_out}: their time and memory are not in these figures" if left_out else "",
         "search": f"{record.stop_reason}; {trials}, {format_seconds(record.seconds)} in all",
     }
     return {subject: text for subject, text in texts.items() if text}
@@ -143,22 +144,19 @@ def _brief(seconds: float) -> str:
 def _unshown(compared: Answer | Challenger) -> str:
     """Say how a config compared with the baseline that it is not shown to beat by more than the tolerance."""
     config, speedup = compared.config, compared.speedup
-    reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
-    if speedup.ratio is None:
-        return f"{reached}, and was not compared with the baseline"
     if speedup.pairs < LOOKS[0]:
+        reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
-    if speedup.is_loss:
-        return f"{config} is slower than the baseline: {ratio_in_words(speedup)}"
-    if _says_nothing(speedup):
-        return f"{counted(speedup.pairs, 'pair')} of runs differ too much to say whether {config} is faster"
-    return f"{config} is not shown to be faster: {ratio_in_words(speedup)}"
+    verdict = "is slower than the baseline" if speedup.is_loss else "is not shown to be faster"
+    return f"{config} {verdict}: {ratio_in_words(speedup)}"
 
 
 def _consequences(record: TuneRecord, answer: Answer) -> str:
     now, before = answer.config.batch_size, answer.speedup.baseline.batch_size
-    if record.call_source.call != FIT or not now or not before or record.effective_batch_size is not None:
+    if record.call_source.call != FIT or not now or not before:
         return ""
+    if record.effective_batch_size is not None:
+        return f"an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if now == before:
         default = "; that is Keras's default: say yours with batch_size=N" if record.batch_is_default else ""
         return f"the same updates of the same size{default}"
@@ -175,9 +173,6 @@ def ratio_in_words(speedup: Speedup) -> str:
     ratio, low, high = speedup.ratio, speedup.low, speedup.high
     if ratio is None or low is None or high is None:
         return NONE
-    if _says_nothing(speedup):
-        beyond = f"at least {_with_digits(low, 2)}x" if speedup.is_shown else f"at most {_with_digits(high, 2)}x"
-        return f"{beyond}, from {counted(speedup.pairs, 'pair')} of runs that differ much"
     digits = min(3, max(1, 2 + math.floor(math.log10(2 * ratio / max(high - low, 1e-6 * ratio)))))
     rounded = "about " if digits == 1 else ""
     low_text, high_text = (_with_digits(end, max(2, digits)) for end in (low, high))
@@ -187,11 +182,6 @@ def ratio_in_words(speedup: Speedup) -> str:
 def _with_digits(value: float, digits: int) -> str:
     decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
-
-
-def _says_nothing(speedup: Speedup) -> bool:
-    """Return whether the ends of the interval are so far apart that they are not worth showing."""
-    return bool(speedup.low is not None and speedup.high is not None and speedup.high > _WIDEST_RATIO * speedup.low)
 
 
 def outcome_label(outcome: Outcome) -> str:
@@ -216,122 +206,22 @@ def share_on_each(record: TuneRecord) -> str:
     return "" if devices == 1 or not batch else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
 
 
-def advice(record: TuneRecord) -> dict[str, str]:
-    """Return advice as sentences by subject, the most important first."""
-    left_out = ", ".join(record.description.left_out_callbacks)
-    sentences = {
-        "noise": _noise(record),
-        "other work": _other_work(record),
-        "bottleneck": bottleneck_sentence(record),
-        "learning rate": _learning_rate(record),
-        "updates": _few_updates(record),
-        "callbacks": f"trials left out {left_out}: their time and memory are not in these figures" if left_out else "",
-    }
-    return {subject: text for subject, text in sentences.items() if text}
-
-
 def bottleneck_sentence(record: TuneRecord) -> str:
     """Return the bottleneck, a colon, and the rates that show it; all rates are from the same run."""
-    compute, inputs = record.compute_samples_per_second, record.input_samples_per_second
-    if compute is None or inputs is None or record.bottleneck == "unknown":
-        return _without_ceiling(record, compute, inputs)
+    compute, inputs, bottleneck = record.compute_samples_per_second, record.input_samples_per_second, record.bottleneck
+    label = f"{bottleneck}-bound" if bottleneck in ("compute", "input") else bottleneck
+    if compute is None or inputs is None:
+        rates = {"model": compute, "input": inputs}
+        read = "".join(f"the {part} alone reached {format_rate(rate)} samples/s; " for part, rate in rates.items() if rate)
+        unread = " and ".join(f"the {part} alone" for part, rate in rates.items() if not rate)
+        return f"{label}: {read}the rate of {unread} was not measured, or was lower than that of {record.call_source.call}"
     together = record.ceilings_run_samples_per_second or record.samples_per_second
-    model_rate, input_rate, rate = map(format_rate, (compute, inputs, together))
-    if record.bottleneck == "compute" and inputs < compute:
-        return (
-            f"compute-bound: {record.call_source.call} reached {rate} samples/s and the model alone {model_rate}; the "
-            f"input alone reached {input_rate} and would limit a faster model"
-        )
-    alone = f"the model alone reached {model_rate} samples/s and the input alone {input_rate}"
-    if record.bottleneck == "compute":
-        return f"compute-bound: {alone}; more workers would not help"
-    if record.bottleneck == "contention":
-        return f"contention: {alone}, but together they reached {rate}; they compete for cores or memory bandwidth"
-    return f"input-bound: {_input_bound(record, compute, inputs)}"
-
-
-def _without_ceiling(record: TuneRecord, compute: float | None, inputs: float | None) -> str:
-    """Return the bottleneck if the rate of the model or of the input alone was not measured, or was below that of `fit`."""
-    if record.ceilings_run_samples_per_second is None:
-        return "unknown: the rates of the model alone and the input alone were not measured"
-    if compute is None and inputs is None:
-        return (
-            "unknown: the rates of the model alone and the input alone are lower than the rate of "
-            f"{record.call_source.call}, so something slowed the machine while they were measured"
-        )
-    left_out, shown, rate = ("model", "input", inputs) if compute is None else ("input", "model", compute)
-    return (
-        f"{record.bottleneck}-bound: the {shown} alone reached {format_rate(rate or 0.0)} samples/s; the rate of the "
-        f"{left_out} alone is not shown, because it is lower than the rate of {record.call_source.call}"
-    )
-
-
-def _noise(record: TuneRecord) -> str:
-    runs = [run for run in record.runs if run.stage is Stage.CHOSEN and run.config == record.config]
-    rates = [run.samples_per_second for run in runs if run.samples_per_second]
-    if not rates or max(rates) <= _NOISE_RATIO * min(rates):
-        return ""
-    return (
-        f"the runs of the chosen configuration differ by much, {format_rate(min(rates))} to {format_rate(max(rates))} "
-        "samples/s: another program used the machine, or the data came from slow storage. Do not rely on these rates; tune "
-        "again on an idle machine, with --fresh (in Python, options={'fresh': True})"
-    )
-
-
-def _input_bound(record: TuneRecord, compute: float, inputs: float) -> str:
-    """Describe the rate of the input with one worker and with the best number of workers.
-
-    Leave out rates above the model's, which do not limit `fit`. Name the batch size of a rate if it is not the chosen one.
-    """
-    rates = {t.config: t.measurement.input_samples_per_second for t in record.trials}
-    slower = {config: rate for config, rate in rates.items() if rate and rate < compute}
-    same_batch = {config: rate for config, rate in slower.items() if config.batch_size == record.config.batch_size}
-    without_queue = [config for config in slower if config.workers is not None and not config.has_queue]
-    single = max(without_queue, key=lambda config: (config in same_batch, slower[config]), default=None)
-    if single is None:
-        return f"the input alone reached {format_rate(inputs)} samples/s and the model alone {format_rate(compute)}"
-    one, batch = slower[single], "" if single in same_batch else f" (batch {single.batch_size})"
-    text = f"one worker reached {format_rate(one)} samples/s{batch} and the model alone {format_rate(compute)}"
-    best = max(same_batch, key=same_batch.__getitem__, default=single)
-    if not best.has_queue or slower[best] <= one:
-        return text
-    workers = FitConfig(workers=best.workers, use_multiprocessing=best.use_multiprocessing)
-    return f"{text}; {workers} reached {format_rate(slower[best])}" + (f" (batch {best.batch_size})" if batch else "")
-
-
-def _learning_rate(record: TuneRecord) -> str:
-    now, before = record.config.batch_size, record.speedup.baseline.batch_size
-    if record.call_source.call == FIT and record.effective_batch_size is not None:
-        return f"no change needed: an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
-    if record.call_source.call != FIT or not now or not before or now == before:
-        return ""
-    return (
-        f"{counted(now, 'sample')} instead of {before:,} in an update: linear rule with warm-up (SGD): Goyal et al. 2017, "
-        "arXiv:1706.02677; square-root rule: Krizhevsky 2014, arXiv:1404.5997, and for Adam Malladi et al. 2022, "
-        "arXiv:2205.10287"
-    )
-
-
-def _few_updates(record: TuneRecord) -> str:
-    updates, before = (_updates(record, config) for config in (record.config, record.speedup.baseline))
-    if updates is None or updates >= FEW_UPDATES or record.call_source.call != FIT:
-        return ""
-    compared = f" instead of {before:,}" if before is not None and before != updates else ""
-    return (
-        f"with batch {record.config.batch_size}, an epoch has {counted(updates, 'update')}{compared} and teaches the model "
-        "little. Train for more epochs, or tune with a higher min_updates (in options)"
-    )
-
-
-def _updates(record: TuneRecord, config: FitConfig) -> int | None:
-    """Return the number of weight updates in an epoch, including that of a partial last batch; None if unknown."""
-    count, batch = record.description.sample_count, config.batch_size
-    steps = record.fit_kwargs.get("steps_per_epoch")
-    if count is None and steps is not None and record.config.batch_size:
-        count = steps * record.config.batch_size  # as the user requested; the last batch may be smaller
-    if not count or not batch:
-        return None
-    return max(1, math.ceil(count / batch) // accumulation.steps_of(batch, record.effective_batch_size))
+    consequence = {
+        "compute": "; more workers would not help" if inputs >= compute else "",
+        "contention": f", but together they reached {format_rate(together)}; they compete for cores or memory bandwidth",
+    }
+    alone = f"the model alone reached {format_rate(compute)} samples/s and the input alone {format_rate(inputs)}"
+    return f"{label}: {alone}{consequence.get(bottleneck, '')}"
 
 
 def _other_work(record: TuneRecord) -> str:

@@ -16,17 +16,15 @@ from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.choice import NONE, figures, headlines, limits_in_words, model_in_words, sentences
+from autofit.report.choice import NONE, advice, figures, headlines, limits_in_words, model_in_words
 from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_label, cell_rows, peak_share, trial_rows
 from autofit.report.snippet import render
 
 _BAR_CHARACTERS = 6
-_MOST_ROWS = 500  # rich takes a minute for ten thousand rows, and nobody reads them
 _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
 _CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _TRIAL_COLUMNS = ("trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 _LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
-_BRIEF = ("bottleneck", "epoch", "devices", "outputs", "not tuned", "updates", "search")  # of a summary without advice
 _PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
 _PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
 _XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
@@ -59,23 +57,20 @@ def _bar(share: float) -> str:
 
 def sweep_table(record: SweepRecord) -> Group:
     """Return a table with a row for each cell (values, fastest config, rate, memory, bottleneck), and list the failures."""
-    table, rows = _grid(), cell_rows(record)[:_MOST_ROWS]
+    table, rows = _grid(), cell_rows(record)
     unused = {OWN_BATCH, "" if record.hosts else "tuned on"}  # 80 columns have no room for the first one
     columns = [column for column in (rows[0] if rows else ()) if column not in unused]
     axes = columns[: len(record.axes)]
     for column in columns:
         is_left, is_long = column in (*axes, *TEXTS), column in (*axes, *_LONG)
         table.add_column(column, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
-    for cell, row in zip(record.cells, rows, strict=False):
+    for cell, row in zip(record.cells, rows, strict=True):
         table.add_row(*(Text(row[name], _CELL_STYLES[cell.outcome] if name == FASTEST else "") for name in columns))
-    problems = [(cell, cell.problem_line) for cell in record.cells if cell.problem]
-    failures = [Text(f"\n{cell_label(cell.values)}: {text}") for cell, text in problems[:_MOST_ROWS]]
+    failures = [Text(f"\n{cell_label(cell.values)}: {cell.problem_line}") for cell in record.cells if cell.problem]
     outcomes = [cell.outcome for cell in record.cells]
     tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in get_args(CellOutcome) if outcome in outcomes]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
-    more = len(record.cells) - _MOST_ROWS
-    cut = [Text(f"… and {counted(more, 'more cell')}, in the CSV file", style="dim")] if more > 0 else []
-    return Group(table, *cut, *failures, Text(total))
+    return Group(table, *failures, Text(total))
 
 
 def labelled(rows: Iterable[tuple[str, str]]) -> Table:
@@ -86,15 +81,14 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
-    """Return the answers of a tune, what is to say about them, and the lines to paste; `with_advice` adds advice."""
-    texts, shown = sentences(record), headlines(record)
-    texts.pop("learning rate", None)  # the sources of the factor that the answers name: for the page
+def summary(record: TuneRecord) -> Group:
+    """Return the answers of a tune, what is to say about them, and the lines to paste."""
+    texts, shown = advice(record), headlines(record)
     rows = [
         ("baseline", texts.pop("baseline")),
         *((headline.label, str(headline)) for headline in shown),
         *figures(record, record.fastest).items(),
-        *((subject, text) for subject, text in texts.items() if with_advice or subject in _BRIEF),
+        *texts.items(),
     ]
     blocks: list[Any] = [labelled(rows)]
     for headline in shown:
@@ -103,9 +97,9 @@ def summary(record: TuneRecord, *, with_advice: bool = False) -> Group:
 
 
 def summarise(record: TuneRecord, console: Console) -> None:
-    """Print the summary of a result, with advice."""
+    """Print the summary of a result."""
     console.print()
-    console.print(summary(record, with_advice=True), crop=False)
+    console.print(summary(record), crop=False)
 
 
 def estimate_table(estimate: EstimateRecord) -> Group:
@@ -188,10 +182,8 @@ def estimate_as_json(estimate: EstimateRecord) -> str:
         "config": estimate.config.values(),
         "largest_batch_size": estimate.largest_batch_size,
         "batch_sizes": rows,
+        "gpus": [asdict(gpu) for gpu in estimate.gpus],
     }
-    if estimate.gpus:
-        document = {name: document[name] for name in ("method", "relative_error", "absolute_error_bytes")}
-        document["gpus"] = [{**asdict(gpu), "recomputes_from": gpu.recomputes_from} for gpu in estimate.gpus]
     return json.dumps(document, indent=2)
 
 

@@ -84,7 +84,7 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
         headlines = choice.headlines(record)
         labels = {record.speedup.baseline: "baseline", **{h.answer.config: h.label for h in headlines}}
         answers = [(h, choice.figures(record, h.answer), snippet.render(record, h.answer)) for h in headlines]
-        content |= {"answers": answers, "sentences": choice.sentences(record)}
+        content |= {"answers": answers, "sentences": choice.advice(record)}
     runs = f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
     return {
         **content,

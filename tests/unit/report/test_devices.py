@@ -60,7 +60,7 @@ def test_the_lines_to_paste_build_the_model_for_the_devices_of_the_tune(record, 
 
 def test_the_share_of_each_device_is_stated_and_one_device_is_not_mentioned(record):
     shared = on(record, Placement.on(*GPUS[:2]))
-    assert choice.sentences(shared)["devices"] == "batch 64 is global: 32 on each of 2 devices"
+    assert choice.advice(shared)["devices"] == "batch 64 is global: 32 on each of 2 devices"
     alone = on(record, Placement.on(GPUS[0]), distribution="data_parallel")
     assert not [word for word in ("distribut", "global", "CUDA_VISIBLE_DEVICES") if word in snippet.render(alone)]
-    assert "devices" not in choice.sentences(alone)
+    assert "devices" not in choice.advice(alone)

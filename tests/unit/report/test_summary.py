@@ -7,7 +7,7 @@ from rich.console import Console
 from autofit.api.result import Estimate, Result, SweepResult
 from autofit.records.trial import FitConfig
 from autofit.report import snippet
-from autofit.report.choice import sentences
+from autofit.report.choice import advice
 from autofit.report.console.tables import summarise, trial_table
 from tests.fakes import with_fields
 from tests.unit.report.snapshots import matches_snapshot
@@ -39,6 +39,7 @@ def test_a_result_prints_itself_in_a_screenful(record):
         speedup=replace(record.speedup, ratio=None, low=None, high=None),
     )
     assert "unknown" in str(Result(**vars(bare)))  # without readings, too
+    assert "device memory" not in str(Result(**vars(bare)))
 
 
 def test_lines_to_paste_are_never_broken(record):
@@ -76,7 +77,7 @@ def test_an_epoch_is_told_with_its_validation_and_the_gap_before_it(record):
         return tuple(replace(run, measurement=replace(run.measurement, **readings)) for run in record.runs)
 
     def row(changed):
-        return sentences(changed).get("epoch")
+        return advice(changed).get("epoch")
 
     chosen, baseline = runs(epoch_samples=9000, epoch_gap_seconds=0.25, validation_seconds=1.5)
     both = replace(record, runs=(chosen, baseline))
