@@ -1,6 +1,5 @@
 from .api.config.load import load as load
-from .api.estimate import estimate as estimate
-from .api.measure import measure as measure
+from .api.measure import estimate as estimate, measure as measure
 from .api.result import Estimate as Estimate, Result as Result, SweepResult as SweepResult
 from .api.sweep import sweep as sweep
 from .api.tune import tune as tune

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from autofit import backends
 from autofit.api.config import load
 from autofit.api.session import build_request, detect
-from autofit.api.sweep import cell_request
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.trial.worker.job import user_traceback
@@ -29,7 +27,7 @@ def check_file(
     findings by subject (model, data, validation, device, host, stored result). `overrides` take precedence over the file.
     """
     with load.placing_errors(path, overrides):
-        cells = [cell_request(*cell) for cell in load.load_cells(path, overrides)]
+        cells = [load.cell_request(*cell) for cell in load.load_cells(path, overrides)]
         return [(cell.values, _dry_run(cell)) for cell in cells]
 
 
@@ -43,11 +41,9 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
         names = ", ".join(knobs) or "no knobs (only arrays can be tuned without them, by their batch size)"
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
-        if key == "data" and unknown and not isinstance(workload.data, tuple | list):
-            raise UsageError(
-                f"the data does not take this knob; it takes {names}. Add a parameter {unknown[0]} to the data factory",
-                key=f"space.{unknown[0]}",
-            )
+        if key == "data" and unknown:
+            remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
+            raise UsageError(f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}")
     device, stored, state = request.limits.device_bytes, request.stored_attributes(), "none"
     if stored is not None:
         state = "yes" if request.result_key() in stored else "none, but there are trials of an earlier run"
@@ -60,32 +56,17 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
 
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:
+    """Import a function, with GPUs and stderr hidden and the backend selected, because its module may import Keras."""
+    before = dict(os.environ)
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {"KERAS_BACKEND": backend} if backend else {}
     try:
-        with _silenced(backend):
+        with open(os.devnull, "w") as null, contextlib.redirect_stderr(null):
             return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
-
-
-@contextlib.contextmanager
-def _silenced(backend: str | None) -> Iterator[None]:
-    """Silence stderr, hide the GPUs and select the backend of Keras, which the user's modules may import."""
-    environment, stderr = dict(os.environ), os.dup(2)
-    os.environ |= {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        **({"KERAS_BACKEND": backend} if backend else {}),
-    }
-    sys.stderr.flush()
-    with open(os.devnull, "wb") as null:
-        os.dup2(null.fileno(), 2)
-    try:
-        yield
     finally:
-        sys.stderr.flush()
-        os.dup2(stderr, 2)
-        os.close(stderr)
         os.environ.clear()
-        os.environ.update(environment)
+        os.environ.update(before)

@@ -108,10 +108,6 @@ class SweepResult(_Reportable, SweepRecord):
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))
 
-    def csv(self) -> str:
-        """Return the table as CSV, with one line for each cell."""
-        return columns.as_csv(self)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
         result_files.save_sweep(self, path, columns.as_csv(self))

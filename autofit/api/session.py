@@ -29,13 +29,13 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
 Returned = TypeVar("Returned")
+NAMES = (*ARGUMENTS, *TuneSettings.model_fields)  # of the arguments of `tune` that files have, too
 _LOCK_POLL_SECONDS = 0.2
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     """Split the arguments of `tune` into the workload and the settings; raise one UsageError with all that is wrong."""
-    allowed = (*ARGUMENTS, *TuneSettings.model_fields)
-    errors = [UsageError(no_such(name, allowed), key=name) for name in arguments if name not in allowed]
+    errors = [UsageError(no_such(name, NAMES), key=name) for name in arguments if name not in NAMES]
     with collecting(errors):
         workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
         _refuse_unsupported(workload)

@@ -26,21 +26,20 @@ def texts_of(function: Callable[..., object]) -> dict[str, str]:
 def explained(function: Callable[P, R]) -> Callable[P, R]:
     """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
     signature = inspect.signature(function)
-    positional = [name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    names = tuple(signature.parameters)
+    positional = ", ".join(name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD)
     takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            unknown = [] if takes_all else [name for name in kwargs if name not in signature.parameters]
-            errors = [UsageError(no_such(name, tuple(signature.parameters)), key=name) for name in unknown]
+            unknown = [] if takes_all else [name for name in kwargs if name not in names]
+            raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
             try:
-                signature.bind(*args, **{name: value for name, value in kwargs.items() if name not in unknown})
+                signature.bind(*args, **kwargs)
             except TypeError as error:
-                expected = f"{function.__name__}({', '.join(positional)}, ...)"
-                problem = f"{error}; call {expected}, with arrays as data=(x, y) and other arguments by name"
-                errors.insert(0, UsageError(problem))
-            raise_joined(errors)
+                expected = f"{function.__name__}({positional}, ...), with arrays as data=(x, y) and other arguments by name"
+                raise UsageError(f"{error}; call {expected}") from None
             return function(*args, **kwargs)
         except AutofitError as error:
             raise error.with_traceback(None) from error.__cause__

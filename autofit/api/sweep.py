@@ -12,22 +12,19 @@ from functools import partial
 from typing import Any
 
 from autofit.api.config import load
-from autofit.api.config.matrix import apply, unfold
 from autofit.api.result import SweepResult
-from autofit.api.session import parse, progress_of, run_tune
+from autofit.api.session import progress_of, run_tune
 from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice
 from autofit.records.result import Cell, TuneRecord
-from autofit.records.units import counted
 from autofit.report.columns import cell_label, cell_outcome
 from autofit.report.console.progress import Progress
 from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.workload.reference import Reference
 
 LOCAL, RAY = "local", "ray"
-_SAVING_SHARE = 0.05  # most time to spend on saving, as a share: writing thousands of cells takes seconds
 
 
 @explained
@@ -60,8 +57,7 @@ def sweep(
             be an axis of the matrix.
         only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell from the third on; None
             for all. With a storage that all parts share, a sweep of all cells on such a machine then returns at once.
-        save: function that is called with the sweep so far each time a cell has ended; if saving takes long, it is called
-            only once for several cells.
+        save: function that is called with the sweep so far each time a cell has ended.
         arguments: the arguments of `tune`, the same for all cells.
 
     Returns:
@@ -79,17 +75,8 @@ def sweep(
         [{'model_kwargs.width': 8}, {'model_kwargs.width': 16}]
     """
     arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
-    cells = [(values, apply(values, arguments)) for values in unfold(matrix)]
+    cells = [(values, load.apply(values, arguments)) for values in load.unfold(matrix)]
     return sweep_cells("sweep", cells, only, executor, ship, progress, save)
-
-
-def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
-    """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
-    given = dict(arguments)
-    labels = given.pop(load.HOST_LABELS, {})
-    if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
-        raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=load.HOST_LABELS)
-    return CellRequest(values, *parse(given), labels)
 
 
 def sweep_cells(
@@ -102,64 +89,43 @@ def sweep_cells(
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
     """Tune cells, given by their values and their arguments of `tune`; the others are those of `sweep`."""
-    requests: Sequence[CellRequest] = [cell_request(*cell) for cell in given]
+    requests: Sequence[CellRequest] = [load.cell_request(*cell) for cell in given]
     if only is not None:
         title, requests = f"{title}, part {only}", _part_of(requests, only)
-    machine, started_at, started = detect(), time.time(), time.monotonic()
+    is_ray = executor == RAY or executor.startswith(f"{RAY}://")
+    if executor != LOCAL and not is_ray:
+        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
+    for key, value in (("ship", ship), (load.HOST_LABELS, any(request.host_labels for request in requests))):
+        if value and not is_ray:
+            raise UsageError("is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray", key=key)
+    shown, machine, started_at, started = progress_of(progress), detect(), time.time(), time.monotonic()
+    labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
-    unsaved: SweepResult | None = None
-    save, next_save = save or (lambda swept: None), 0.0
-    try:
-        with contextlib.closing(_tuned(requests, executor, ship, progress_of(progress))) as ended:
-            for index, cell in ended:
-                cells[index], began = cell, time.monotonic()
-                result = unsaved = replace(result, cells=tuple(cells), seconds=began - started)
-                if began >= next_save:
-                    save(result)
-                    unsaved, now = None, time.monotonic()
-                    next_save = now + (now - began) / _SAVING_SHARE
-    finally:
-        if unsaved is not None:
-            save(unsaved)
+    on_ray = partial(tune_on_ray, requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
+    with contextlib.closing(on_ray() if is_ray else _tuned_here(requests, labels, shown)) as ended:
+        for index, cell in ended:
+            shown.show(Notice(f"{labels[index]}: {cell_outcome(cell)}"))
+            cells[index] = cell
+            result = replace(result, cells=tuple(cells), seconds=time.monotonic() - started)
+            if save is not None:
+                save(result)
     return result
 
 
 def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
-    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only)
+    match, most = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only), len(requests)
     first, count = map(int, match.groups()) if match else (1, 0)
-    problem = f"{only!r} is not allowed; write the number of a part and of all parts, from 1/12 to 12/12"
-    if first <= count:
-        problem = f"part {only} is empty: there are {counted(len(requests), 'cell')}; name fewer parts"
-    if first > min(count, len(requests)):
-        raise UsageError(problem, key="only")
+    if first > min(count, most):
+        problem = f"{only!r} is not allowed; write the number of a part and of all parts: 1/{most} to {most}/{most}"
+        raise UsageError(f"{problem} for single cells", key="only")
     return requests[first - 1 :: count]
 
 
-def _tuned(
-    requests: Sequence[CellRequest], executor: str, ship: str | os.PathLike[str] | None, shown: Progress
-) -> Generator[tuple[int, Cell]]:
-    is_ray = executor == RAY or executor.startswith(f"{RAY}://")
-    if executor != LOCAL and not is_ray:
-        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
-    if ship is not None and not is_ray:
-        raise UsageError("copies code to the hosts of a Ray cluster; remove ship, or set executor to ray", key="ship")
-    if not is_ray and any(request.host_labels for request in requests):
-        problem = "labels select hosts of a cluster, but this sweep runs here; remove host_labels, or set executor to ray"
-        raise UsageError(problem, key="host_labels")
-    labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
-    if is_ray:
-        cells = tune_on_ray(requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
-        with contextlib.closing(cells) as ended:
-            for index, cell in ended:
-                shown.show(Notice(f"{labels[index]}: {cell_outcome(cell)}"))
-                yield index, cell
-        return
+def _tuned_here(requests: Sequence[CellRequest], labels: Sequence[str], shown: Progress) -> Generator[tuple[int, Cell]]:
     for index, request in enumerate(requests):
         shown.title(labels[index])
-        cell = tuned(partial(_tune, shown), request)
-        shown.show(Notice(cell_outcome(cell)))
-        yield index, cell
+        yield index, tuned(partial(_tune, shown), request)
 
 
 def _tune(shown: bool | Progress, cell: CellRequest) -> TuneRecord:

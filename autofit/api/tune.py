@@ -54,7 +54,7 @@ def tune(
             generator or such arrays; or a PyDataset object whose attribute `batch_size` can be set. The knobs
             (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its
             parameter for `workers` may be named `num_parallel_calls`, and that for `max_queue_size` may be named
-            `prefetch`. For a `tf.data.Dataset`, `tf.data.AUTOTUNE` (-1) is tried for these two, in addition to numbers.
+            `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` is tried, too.
         validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
@@ -75,9 +75,8 @@ def tune(
             allocator.
         host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
-        max_seconds: time limit of the whole tune, in seconds; None for no limit. A trial that is still running when it is
-            reached is ended. Once three trials have finished, time for three rounds of confirming runs is reserved; fewer
-            cannot show a gain.
+        max_seconds: time limit of the whole tune, in seconds; None for no limit. Once three trials have finished, time for
+            three rounds of confirming runs is reserved, because fewer cannot show a gain.
 
     Other Parameters:
         max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 import yaml
+from pydantic import TypeAdapter
 
 from autofit import api
 from autofit.api.config import load
@@ -15,6 +16,7 @@ from autofit.api.result import Result
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
+from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord
 from autofit.records.units import counted
 from autofit.report import snippet
@@ -146,9 +148,10 @@ def estimate(
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
         with load.placing_errors(file, () if sizes is None else ("batch_size",)):
-            result = api.estimate_of(load.load(file), sizes, gpu or (), Progress(Terminal(stderr=True), quiet=as_json))
+            given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
+            result = api.estimate(**load.load(file) | given)
         if as_json:
-            typer.echo(tables.estimate_as_json(result))
+            typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
         else:
             Terminal().print(tables.estimate_table(result))
 
@@ -175,8 +178,6 @@ def report(
     path = result.with_suffix(".html") if output is None else output
     with reporting_errors():
         require_writable(path)
-        if path.resolve() == result.resolve():
-            raise UsageError(f"{path} is the result itself; name another file", key="--output")
         page.save(result_files.load(result), path)
         typer.echo(f"written to {path}")
 

@@ -8,7 +8,6 @@ Such a value becomes a `Written`, which keeps the text of the file.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +20,14 @@ from autofit.errors import ConfigError, UsageError
 from autofit.workload.reference import Written, as_written
 
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
+# what to do about a problem that the parser names, by a part of its text
+_REMEDIES = {
+    r"'\t'": "indent with spaces, not with a tab",
+    "got '{'": "inside of {} or [], write ${NAME} in quotes",
+    "another document": "write each tune in its own file",
+    " byte": "save it as UTF-8",
+    "the tag": "tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)",
+}
 
 
 class Document(yaml.SafeLoader):
@@ -29,8 +36,8 @@ class Document(yaml.SafeLoader):
     value: Any
     root: yaml.Node | None
 
-    def __init__(self, text: str, name: str) -> None:
-        super().__init__(text)
+    def __init__(self, raw: bytes, name: str) -> None:
+        super().__init__(raw)
         self.name, self.errors = name, list[ConfigError]()
 
     @contextlib.contextmanager
@@ -49,31 +56,27 @@ class Document(yaml.SafeLoader):
 
     def _placed(self, error: UsageError) -> ConfigError:
         """Place an error at the deepest part of its key that the file has."""
-        node = place = self.root
-        value, rest = self.value, error.key or ""
-        while isinstance(node, yaml.MappingNode) and isinstance(value, dict):
+        node, place, rest = self.root, self.root, error.key or ""
+        while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
-            pair = next(((k, v) for k, v in node.value if f"{rest}.".startswith(f"{k.value}.")), None)
+            pair = next((pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")), None)
             if pair is None:
                 break
-            (place, node), name = pair, pair[0].value
-            value, rest = next((inner for key, inner in value.items() if str(key) == name), None), rest[len(name) + 1 :]
+            (place, node), rest = pair, rest[len(pair[0].value) + 1 :]
         # what stands for an environment variable, which may be a secret, is shown as it is written in the file
-        return self._error(place, as_written(error.problem, value), error.key)
+        return self._error(place, as_written(error.problem, self.value), error.key)
 
     def _error(self, node: Any, problem: str, key: str | None = None) -> ConfigError:
         return ConfigError(self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem)
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        is_alias = self.check_event(yaml.AliasEvent)  # its node was composed before
-        node = super().compose_node(parent, index)
-        if isinstance(node, yaml.MappingNode) and not is_alias:
-            lines: dict[str, int] = {}
-            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
-                    problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                    self.errors.append(self._error(key, problem, key.value))
-                lines[key.value] = key.start_mark.line + 1
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in lines:
+                problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
+                self.errors.append(self._error(key, problem, key.value))
+            lines[key.value] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -99,45 +102,21 @@ class Document(yaml.SafeLoader):
 
 def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file; raise ConfigError if it is not one or is empty."""
-    name = os.fspath(path)
-    line: int | None = None
-    column: int | None = None
+    mark: yaml.Mark | None = None
     try:
-        raw = Path(path).read_bytes()
-        document = Document(raw.decode(), name)
-        document.root = document.get_single_node()
-        document.value = None if document.root is None else document.construct_document(document.root)
-        json.dumps(document.value, default=str, skipkeys=True)  # fails if the value contains itself
-        if document.root is not None:
+        document = Document(Path(path).read_bytes(), os.fspath(path))
+        if (root := document.get_single_node()) is not None:
+            document.root, document.value = root, document.construct_document(root)
             return document
-        line, column, problem = 1, 1, "is empty; it needs at least the keys build_model and data"
+        problem = "is empty; it needs at least the keys build_model and data"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError as error:
-        line, problem = raw[: error.start].count(b"\n") + 1, "is not text in UTF-8"
-    except yaml.MarkedYAMLError as error:
-        if mark := error.problem_mark or error.context_mark:
-            line, column = mark.line + 1, mark.column + 1
-        problem = f"is not YAML: {_problem(error)}"
-    except yaml.reader.ReaderError as error:
-        line = raw.decode().count("\n", 0, error.position) + 1
-        problem = f"is not YAML: it contains the character #x{error.character:04x}, which is not allowed; remove it"
-    except (ValueError, RecursionError):
-        problem = "is nested too deeply, or an alias (*name) refers to a value that contains it; write the values out"
-    raise ConfigError(name, line, column, None, problem)
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    problem = str(error.problem)
-    if problem == "found character '\\t' that cannot start any token":
-        return "there is a tab; indent with spaces"
-    if problem.endswith("but got '{'"):
-        return f"{problem}; inside of {{}} or [], write ${{NAME}} in quotes"
-    if problem == "but found another document":
-        return "a second document starts here; write each tune in its own file"
-    if problem.startswith("could not determine a constructor for the tag"):
-        return f"{problem}; tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)"
-    return problem
+    except yaml.YAMLError as error:
+        # an error of the encoding has no mark, and says where it is in its second line
+        mark, text = getattr(error, "problem_mark", None), str(getattr(error, "problem", error)).partition("\n")[0]
+        problem = f"is not YAML: {text}" + "".join(f"; {remedy}" for part, remedy in _REMEDIES.items() if part in text)
+    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+    raise ConfigError(os.fspath(path), line, column, None, problem)
 
 
 def _value_of_variable(match: re.Match[str]) -> str:

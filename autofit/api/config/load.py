@@ -1,71 +1,40 @@
-"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key; and their JSON Schema."""
+"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key; and their JSON Schema.
+
+A file with a matrix describes a sweep:
+
+    matrix:
+      model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
+      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, ValidationInfo, create_model
+from pydantic import Field, create_model
 
 from autofit.api.config.document import read
-from autofit.api.config.matrix import apply, paths, unfold
+from autofit.api.session import NAMES, parse
 from autofit.api.signature import texts_of
 from autofit.api.tune import tune
 from autofit.errors import ConfigError, UsageError
+from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
-from autofit.workload import fit_options
-from autofit.workload.arguments import FUNCTION, Keywords, collected, collecting, raise_joined, written_as
+from autofit.workload.arguments import FUNCTION, collecting, raise_joined
+from autofit.workload.fit_options import MADE
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import ARGUMENTS
 
-MATRIX = "matrix"
-USER_KEY_PREFIX = "x-"
-HOST_LABELS = "host_labels"
-Cells = list[tuple[dict[str, Any], dict[str, Any]]]  # the values of each by axis, and its arguments of `tune`
-
-
-@collected
-def _reference(text: str, info: ValidationInfo) -> Reference:
-    """Return the function that a file names, relative to its folder, which is the context of the validation."""
-    reference = Reference(text, info.context or ".")
-    reference.validate()
-    return reference
-
-
-@collected
-def _fit_kwargs(given: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    options, errors = dict(given), list[UsageError]()
-    for name in (name for name in fit_options.MADE if isinstance(given.get(name), str)):
-        reference = Reference(options.pop(name), info.context or ".")
-        with collecting(errors, f"fit_kwargs.{name}"):
-            reference.validate()
-            options[name] = reference
-    with collecting(errors):
-        options = fit_options.validated(options)
-    raise_joined(errors)
-    return options
-
-
-_Function = Annotated[str, written_as(FUNCTION), AfterValidator(_reference)]
-_IN_FILES: dict[str, Any] = {
-    "build_model": (_Function, ...),
-    "data": (_Function, ...),
-    "validation": (_Function | None, None),
-    "fit_kwargs": (Annotated[Keywords, AfterValidator(_fit_kwargs)], {}),
-}
-TuneFile = create_model(
-    "TuneFile",
-    __base__=TuneSettings,
-    __doc__="The keys of a tuning file: the arguments of `tune`, with references in place of functions.",
-    **{name: _IN_FILES.get(name, (field.annotation, field)) for name, field in ARGUMENTS.items()},
-    host_labels=(dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")),
-)
-
+MATRIX, HOST_LABELS, USER_KEY_PREFIX = "matrix", "host_labels", "x-"
+_FUNCTIONS: dict[str, Any] = {"build_model": (str, ...), "data": (str, ...), "validation": (str | None, None)}
 # shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
+Cells = list[tuple[dict[str, Any], dict[str, Any]]]  # the values of each by axis, and its arguments of `tune`
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -93,57 +62,113 @@ def load_cells(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, 
     with document.placing():
         if not isinstance(document.value, dict):
             raise UsageError("must be a mapping of keys to values, starting with build_model: and data:")
-        raw = {key: value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
+        raw = {str(key): value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
             raise UsageError(f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX)
         if sweep and not has_matrix:
             raise UsageError("has no `matrix:` with the values to vary; for a single tune, run autofit tune")
-        if raw.get(HOST_LABELS) and not has_matrix:
-            raise UsageError("applies only to sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS)
+        if HOST_LABELS in raw and not has_matrix:
+            raise UsageError("is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS)
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
             found: list[UsageError] = []
             with collecting(found):
                 arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent))
-                options = {**arguments["options"], **overrides.get("options", {})}
+                options = {**(arguments.get("options") or {}), **overrides.get("options", {})}
                 cells.append((values, {**arguments, **overrides, "options": options}))
             errors += [UsageError(error.problem, key=_axis_of(error.key, values)) for error in found]
         raise_joined(errors)
     return cells
 
 
+def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Replace the names of functions by references; raise one UsageError with all that is wrong."""
+    arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
+    errors, options = list[UsageError](), arguments.get("fit_kwargs")
+    named = [(key, arguments, key) for key in _FUNCTIONS if key in arguments and (arguments[key] or key != "validation")]
+    if isinstance(options, dict):
+        named += [(f"fit_kwargs.{name}", options, name) for name in MADE if isinstance(options.get(name), str)]
+    for key, part, name in named:
+        text, part[name] = part[name], Reference(str(part[name]), folder)
+        with collecting(errors, key):
+            if not isinstance(text, str):
+                raise UsageError(f"{text!r} is not allowed: {FUNCTION}")
+            part[name].validate()
+    with collecting(errors):
+        cell_request({}, arguments)
+    raise_joined(errors)
+    return arguments
+
+
+def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
+    """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
+    labels = arguments.get(HOST_LABELS) or {}
+    if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
+        raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=HOST_LABELS)
+    return CellRequest(values, *parse({name: value for name, value in arguments.items() if name != HOST_LABELS}), labels)
+
+
+def _paths(axis: str) -> tuple[str, ...]:
+    """Return the dotted arguments that an axis sets."""
+    return tuple(path.strip() for path in axis.split(","))
+
+
 def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
     """Return the key of the axis that gives an argument or a part of it; or else the key of the argument."""
     for axis in cell:
-        if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in paths(axis)):
+        if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in _paths(axis)):
             return f"{MATRIX}.{axis}"
     return key
 
 
+def unfold(matrix: Any) -> list[dict[str, Any]]:
+    """Return the cells of a matrix in order, each as its values by axis: the last axis varies fastest."""
+    if not isinstance(matrix, Mapping) or not matrix:
+        raise UsageError("must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]", key=MATRIX)
+    for axis, values in matrix.items():
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            problem = f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]"
+            raise UsageError(problem, key=f"{MATRIX}.{axis}")
+    axes = [str(axis) for axis in matrix]
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*matrix.values())]
+
+
+def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of nested arguments with the values of a cell."""
+    changed = dict(arguments)
+    for axis, value in values.items():
+        for path in _paths(axis):
+            names, inner = path.split("."), changed
+            for name, below in itertools.pairwise(names):
+                part = inner.get(name) or {}
+                if not isinstance(part, Mapping):
+                    problem = f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping"
+                    raise UsageError(problem, key=f"{MATRIX}.{axis}")
+                inner[name] = dict(part)
+                inner = inner[name]
+            inner[names[-1]] = value
+    return changed
+
+
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Turn a UsageError about a key of the file into a ConfigError that names its place, unless `overrides` has the key."""
+    """Turn a UsageError about an argument into a ConfigError that names its place in the file, unless it is overridden."""
     try:
         yield
     except UsageError as error:
         key = (error.key or "").partition(".")[0]
-        if isinstance(error, ConfigError) or key not in TuneFile.model_fields or key in overrides:
+        if isinstance(error, ConfigError) or key not in NAMES or key in overrides:
             raise
         with read(path).placing():
             raise
 
 
-def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    raw = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
-    file = TuneFile.model_validate(raw, context=folder)
-    arguments = {key: value for key in TuneFile.model_fields if (value := getattr(file, key)) or key != HOST_LABELS}
-    given = {"space": file.space.values(), "baseline": file.baseline.values()}
-    return {**arguments, **given, "options": file.options.model_dump(exclude_unset=True)}
-
-
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
-    schema, texts = TuneFile.model_json_schema(), texts_of(tune)
+    labels: Any = Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
+    fields |= {**_FUNCTIONS, HOST_LABELS: (dict[str, str], labels)}
+    schema, texts = create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(), texts_of(tune)
     for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
         for name in properties.keys() & texts.keys():
             properties[name]["description"] = texts[name]

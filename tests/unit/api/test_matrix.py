@@ -3,7 +3,7 @@
 import pytest
 
 from autofit.api.config import load
-from autofit.api.config.matrix import apply, unfold
+from autofit.api.config.load import apply, unfold
 from autofit.errors import ConfigError, UsageError
 from tests.unit.api.conftest import GOOD
 
@@ -27,8 +27,6 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ({}, "matrix", "must map arguments"),
         ({"a": "xyz"}, "matrix.a", "write a list of values"),
         ({"a": []}, "matrix.a", "write a list of values"),
-        ({"a": [1, 1]}, "matrix.a", "duplicate value"),
-        ({letter: list(range(100)) for letter in "abcdefgh"}, "matrix", "10,000,000,000,000,000"),
     ],
 )
 def test_an_error_in_a_matrix_names_its_key(matrix, key, message):

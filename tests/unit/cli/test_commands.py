@@ -113,7 +113,6 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         (["report", "none.json"], "autofit: none.json: it cannot be read: No such file"),
         (["report", "tune.yaml"], "autofit: tune.yaml: it is not a result of autofit"),
         (["report", "tune.yaml", "-o", "."], "is a folder; name a file in it"),
-        (["report", "tune.yaml", "-o", "tune.yaml"], "is the result itself; name another file"),
         (["show", "tune.yaml"], "autofit: tune.yaml: "),
         (["tune", "tune.yaml", "--storage", "nosuchdb://x"], "nosuchdb://x"),
         (["estimate", "tune.yaml", "--batch-size", "32,many"], "--batch-size: '32,many'"),
