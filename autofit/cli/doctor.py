@@ -16,8 +16,6 @@ from pathlib import Path
 
 import psutil
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from autofit import backends
 from autofit.backends.protocol import TENSORFLOW, Backend
@@ -31,6 +29,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.report.console.tables import labelled
 from autofit.report.console.terminal import Terminal
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
@@ -41,10 +40,9 @@ _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
 _DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30  # CUDA may have to compile kernels first; of a GPU: ample for one layer
-_IN_FORK = "in forked subprocess"  # in torch's error if CUDA was used before the fork
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
-_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+_STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,9 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
                 continue
             findings.append(event)
             if not as_json:
-                console.print(_rows(event))
+                remedy = [] if event.remedy is None else [("", f"→ {event.remedy}")]
+                rows = [(f"{event.status:<7}  {event.subject:<15}", event.detail), *remedy]
+                console.print(labelled(rows), style=_STYLES[event.status])
     problems, warnings = (sum(finding.status == status for finding in findings) for status in ("problem", "warning"))
     if as_json:
         summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
@@ -80,16 +80,6 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
     if problems:
         raise typer.Exit(1)
     return tuple(findings)
-
-
-def _rows(finding: Finding) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    for width in (max(map(len, _STYLES)), 15, None):
-        grid.add_column(width=width, overflow="fold")
-    grid.add_row(Text(finding.status, _STYLES[finding.status]), Text(finding.subject, "bold"), Text(finding.detail))
-    if finding.remedy is not None:
-        grid.add_row("", "", Text(f"→ {finding.remedy}"))
-    return grid
 
 
 def doctor(as_json: Json = False, storage: Storage = None) -> None:
@@ -105,11 +95,7 @@ def doctor(as_json: Json = False, storage: Storage = None) -> None:
 
 def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     """Yield a finding for each fact, and an Activity before the trial, which takes seconds."""
-    forks = sys.platform == "linux"
-    slower = "" if forks else ": each trial starts a new interpreter and imports the backend again"
-    system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
-    yield ok("platform", f"{system}{slower}")
-    yield _libraries()
+    yield _software()
     backend, placement, machine = None, None, host.detect(gpus.nvidia_devices())
     try:
         backend = backends.current()
@@ -121,8 +107,9 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
         yield from _on_gpus(machine)
     except UsageError as error:
         yield problem("gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu.")
-    yield _memory(machine, psutil.virtual_memory().total)
-    if forks:
+    remedy = "End other processes, or raise the limit of the container (docker run --memory)."
+    yield _judged("host memory", machine.available_bytes, machine.memory_bytes, "", remedy)
+    if sys.platform == "linux":
         yield _shared_memory(*host.shared_memory())
     yield _cores(host.visible_cores(), host.cpu_quota())
     work = host.other_work()
@@ -135,12 +122,13 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
         yield _trial(backend, machine, placement)
 
 
-def _libraries() -> Finding:
-    listed = ", ".join(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))
+def _software() -> Finding:
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
+    listed = ", ".join([system, *(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))])
     if version := version_of("autofit"):
         remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
-        return warning("libraries", f"{listed}; autofit {version}, another project, overwrites files of this one", remedy)
-    return ok("libraries", listed)
+        return warning("software", f"{listed}; autofit {version}, another project, overwrites files of this one", remedy)
+    return ok("software", listed)
 
 
 def _on_gpus(machine: Machine) -> Iterator[Finding]:
@@ -152,13 +140,6 @@ def _on_gpus(machine: Machine) -> Iterator[Finding]:
         these = "these processes" if gpu.held_by else "the processes that nvidia-smi lists"
         remedy = f"End {these}, or select another GPU."
         yield _judged(f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}{holders}", remedy)
-
-
-def _memory(machine: Machine, total_bytes: int) -> Finding:
-    is_limited = machine.memory_bytes < total_bytes
-    limit = f" (limit of the cgroup; the machine has {format_bytes(total_bytes)})" if is_limited else ""
-    remedy = f"End other processes{', or raise the limit (docker run --memory)' if is_limited else ''}."
-    return _judged("host memory", machine.available_bytes, machine.memory_bytes, limit, remedy)
 
 
 # limits are shares of free memory, so little of it is a warning, and too little for any tune a problem
@@ -241,9 +222,7 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
 def _remedy(failed: Measurement, backend: Backend, *, on_gpu: bool) -> str:
     if failed.outcome.is_oom:
         return "End the processes that hold the memory."
-    if failed.outcome is Outcome.TIMEOUT and on_gpu:
-        return f"Run autofit doctor again, because CUDA compiles kernels only once. If the trial still hangs: {_PLAIN}"
-    if _IN_FORK in failed.evidence.reason or (failed.outcome is not Outcome.ERROR and sys.platform == "linux"):
+    if failed.outcome is not Outcome.ERROR and sys.platform == "linux":
         return _PLAIN
     if not on_gpu:
         return f"Run pip install --force-reinstall keras {backend.name}."

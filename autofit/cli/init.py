@@ -58,8 +58,7 @@ def _chosen(file: Path) -> dict[str, tuple[_Node, str]]:
         roles = [(*role[1:], node) for node in nodes if (role := _role(node)) and role[0] == key]
         if roles:
             _, reason, node = max(roles, key=lambda role: role[0])
-            others = ", ".join(other.name for *_, other in roles if other is not node)
-            chosen[key] = node, reason + (f" (others like it: {others})" if others else "")
+            chosen[key] = node, reason
         elif example:
             names = ", ".join(node.name for node in nodes) or "none"
             raise UsageError(f"no function of {file} looks like {key}, as {example} would (functions there: {names})")

@@ -11,7 +11,7 @@ import numpy as np
 
 from autofit.workload.workload import Workload
 
-BATCH, WIDTH = 32, 8
+BATCH, _WIDTH = 32, 8
 _COLUMNS = 1024  # of the further weights
 _LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
 _GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02  # of a leak for each batch; slowly, so that the watcher sees it
@@ -22,33 +22,18 @@ def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None
     return Workload(known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {}))
 
 
-def known_model(width: int = WIDTH, weight_bytes: int = 0, step_seconds: float = 0.0, filters: int = 0) -> Any:
-    """Return a model of one linear layer, with further weights, a convolution of so many filters, and steps that sleep."""
+def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
+    """Return a model of one linear layer, with further weights, and a convolution of so many filters."""
     import keras  # slow to import, so imported only in a trial's process
 
-    class Known(keras.Model):  # type: ignore[misc]  # Keras ships no types
-        train_function: Any
-
-        def make_train_function(self, force: bool = False) -> Any:
-            before = self.train_function
-            super().make_train_function(force)
-            if step_seconds and (step := self.train_function) is not before:  # Keras asks again in each fit
-
-                def slowed(*arguments: Any) -> Any:
-                    time.sleep(step_seconds)
-                    return step(*arguments)
-
-                self.train_function = slowed
-            return self.train_function
-
-    hidden = inputs = keras.Input((width,))
+    hidden = inputs = keras.Input((_WIDTH,))
     if filters:
-        hidden = keras.layers.Flatten()(keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((width, 1))(inputs)))
+        hidden = keras.layers.Flatten()(keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((_WIDTH, 1))(inputs)))
     if weight_bytes:
         rows = max(1, weight_bytes // (4 * _COLUMNS))  # JAX takes no more than 2**31 of them
         weights = keras.layers.Embedding(rows, _COLUMNS, embeddings_initializer="zeros", trainable=False)
         hidden = keras.layers.Flatten()(weights(inputs))
-    model = Known(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
+    model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
     model.compile("sgd", "mse")
     return model
 
@@ -61,7 +46,6 @@ def known_data(
     *,
     seconds: float = 0.0,
     held_bytes: int = 0,
-    width: int = WIDTH,
     fault: str = "",
 ) -> Any:
     """Return a PyDataset that sleeps, holds an array, and has a `fault` (leak or hang), but not in batches of `BATCH`."""
@@ -80,6 +64,6 @@ def known_data(
                 kept.append(np.ones(_GROWTH_BYTES, "uint8"))
             elif fault == "hang" and batch_size != BATCH and next(calls) == _HANGING_CALL:
                 time.sleep(3600)
-            return np.full((batch_size, width), held[:1].sum(), "float32"), np.ones((batch_size, 1), "float32")
+            return np.full((batch_size, _WIDTH), held[:1].sum(), "float32"), np.ones((batch_size, 1), "float32")
 
     return Known(workers=workers, max_queue_size=max_queue_size, use_multiprocessing=use_multiprocessing)

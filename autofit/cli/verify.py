@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -34,21 +33,15 @@ _END_IT = "End that work, then run autofit verify again."
 _DEADLINE_SECONDS, _FAULT_SECONDS, _MEASURE_SECONDS = 90.0, 30.0, 1.5
 _PLAIN = FitConfig(BATCH, 1, 10, False)
 _FAULTY = FitConfig(BATCH + 1, 1, 10, False)
-_RATE_ERROR, _MEMORY_ERROR, _QUEUE_ERROR = 0.05, 0.08, 0.16  # relative; steps hold up to three more batches at some moments
-_BATCH_SECONDS, _STEP_SECONDS, _WORKERS = 0.02, 0.05, 2
+_RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative
+_BATCH_SECONDS, _WORKERS = 0.02, 2
 _HELD_BYTES = 384 * _MIB
 _UNSPLIT_BYTES = 128 * _MIB  # counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
-_WIDTH, _QUEUE = 272 * 1024, 24  # numbers of a sample, and batches: 34 MiB each, more than malloc reuses
 _ROOM_BYTES = 512 * _MIB  # above what a trial takes, for the host's limit
-_PAIRS, _SAME_ERROR, _MOST_NOISE = 3, 0.02, 0.06  # the second is the default tolerance of a tune
 
 
 class _WrongError(Exception):
     """A figure differs from what is known by more than a tune could bear."""
-
-
-class _NotShownError(Exception):
-    """This machine cannot show a figure."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +73,9 @@ def verify(
 ) -> None:
     """Measure what is known on this machine, and print by how much the figures of autofit differ from it.
 
-    Takes a minute or two: pipelines and steps of known rates, a configuration against itself, known allocations, forced
-    out-of-memory errors, and a hang.
+    Takes a minute: a pipeline of known rate, known allocations, forced out-of-memory errors, and a hang.
 
-    Exit codes: 0 no figure is wrong (what this machine cannot show is a warning); 1 at least one is wrong; 3 nothing can be
-    said, because other work uses the cores.
+    Exit codes: 0 no figure is wrong; 1 at least one is wrong; 3 nothing can be said, because other work uses the cores.
     """
     with reporting_errors():
         for figure in only or ():
@@ -117,8 +108,6 @@ def measured(figure: str, bench: Bench) -> Finding:
     """Measure a figure; it is not called wrong while other work uses the machine."""
     try:
         return ok(figure, CHECKS[figure](bench))
-    except _NotShownError as reason:
-        return warning(figure, f"not shown: {reason}", "Nothing to do.")
     except _WrongError as error:
         work = host.other_work()
         return warning(figure, f"{error}; {work}", _END_IT) if work else problem(figure, str(error), _REPORT)
@@ -141,30 +130,6 @@ def _input_rate(bench: Bench) -> str:
     return _compared(trial.samples_per_second, rate, _RATE_ERROR, what)
 
 
-def _step_rate(bench: Bench) -> str:
-    fast, slow = (
-        BATCH / (bench.run(known(model={"step_seconds": seconds})).compute_samples_per_second or math.inf)
-        for seconds in (0.0, _STEP_SECONDS)
-    )
-    what = f"the time that a step takes longer if it sleeps {1000 * _STEP_SECONDS:g} ms"
-    return _compared(slow - fast, _STEP_SECONDS, _RATE_ERROR, what)
-
-
-def _same_twice(bench: Bench) -> str:
-    from autofit.records.intervals import sequential_interval  # loads SciPy, which takes a second
-
-    bench.launcher.change(known({"seconds": _BATCH_SECONDS}))
-    runs = [bench.run(None, input_samples_per_second=1e9, compute_samples_per_second=1e9) for _ in range(2 * _PAIRS)]
-    logs = [math.log(run.samples_per_second or 1.0) for run in runs]
-    mean, half_width = sequential_interval(logs[::2], logs[1::2], 0.975)
-    text = f"{math.exp(mean - half_width):.2f} to {math.exp(mean + half_width):.2f}: a configuration against itself"
-    if abs(mean) - half_width > _SAME_ERROR:
-        raise _WrongError(text)
-    if half_width > _MOST_NOISE:
-        raise _NotShownError(f"runs differ much. {text}")
-    return text
-
-
 def _host_memory(bench: Bench) -> str:
     """An array that is shared with two worker processes counts once."""
     has_processes = bench.gpu is None or not bench.backend.fork_problem_on_gpu
@@ -176,23 +141,9 @@ def _host_memory(bench: Bench) -> str:
     return _compared(with_array - without, _HELD_BYTES, _MEMORY_ERROR, what)
 
 
-def _queue_memory(bench: Bench) -> str:
-    batch_bytes = 4 * BATCH * _WIDTH
-    if bench.limits.host_bytes < 4 * _QUEUE * batch_bytes:
-        raise _NotShownError(f"{format_bytes(bench.limits.host_bytes)} of memory is free")
-    slow = known({"width": _WIDTH}, {"width": _WIDTH, "step_seconds": _STEP_SECONDS})
-    short, full = (bench.run(slow, FitConfig(BATCH, 2, size, use_multiprocessing=False)) for size in (1, _QUEUE))
-    batches, growth_bytes = full.queued_batches or 0, (full.host_peak_bytes or 0) - (short.host_peak_bytes or 0)
-    what = f"{_QUEUE - 1} more batches of {format_bytes(batch_bytes)} in the queue; {batches} were counted"
-    text = _compared(growth_bytes, (_QUEUE - 1) * batch_bytes, _QUEUE_ERROR, what)
-    if not _QUEUE <= batches <= _QUEUE + 3:  # one for each worker, and the one that waits
-        raise _WrongError(text)
-    return text
-
-
 def _device_memory(bench: Bench) -> str:
     if bench.gpu is None and not bench.backend.limits_cpu:
-        raise _NotShownError(f"Keras on {bench.backend.name} has no memory of its own on a CPU")
+        return f"not shown: Keras on {bench.backend.name} has no memory of its own on a CPU"
     device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
     limits, weight_bytes = replace(bench.limits, device_bytes=device_bytes), device_bytes // 4
     without, with_weights = (
@@ -224,10 +175,7 @@ def _hang(bench: Bench) -> str:
 
 CHECKS: dict[str, Callable[[Bench], str]] = {
     "input rate": _input_rate,
-    "step rate": _step_rate,
-    "A/A": _same_twice,
     "host memory": _host_memory,
-    "queue": _queue_memory,
     "device memory": _device_memory,
     "host OOM": _host_oom,
     "hang": _hang,

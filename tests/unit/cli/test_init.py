@@ -49,7 +49,7 @@ def test_it_chooses_functions_says_why_and_writes_a_valid_file(folder):
     done = RUN.invoke(app, ["init", "src/train.py"])
     assert (done.exit_code, done.stderr) == (0, "")
     assert "build_model: build_model in line 16, because it compiles a model" in done.stdout
-    assert "data: Photos in line 6, because it is a PyDataset (others like it: load_data)" in done.stdout
+    assert "data: Photos in line 6, because it is a PyDataset" in done.stdout
     assert "validation: validation_data in line 13, because it takes batch_size" in done.stdout
     assert "autofit tune tune.yaml" in done.stdout
     text = (folder / "tune.yaml").read_text()
