@@ -82,25 +82,18 @@ def baseline(record: TuneRecord) -> Answer | None:
 
 
 def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
-    """Return the rate and the memory of an answer."""
+    """Return the rate of an answer, and the memory that it takes as far as that could be read."""
     source = "confirmed in fresh processes" if answer.confirmed else "read once in the search, not confirmed"
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
-    memories = {
-        "device memory": (answer.device_peak_bytes, record.limits.device_bytes),
-        "host memory": (answer.host_peak_bytes, record.limits.host_bytes),
-    }
-    # a CPU has neither a peak nor a limit of device memory
-    rows = {memory: _memory(*of_it) for memory, of_it in memories.items() if of_it != (None, None)}
-    return {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}", **rows}
-
-
-def _memory(peak_bytes: int | None, limit_bytes: int | None) -> str:
-    limit = "no separate limit" if limit_bytes is None else f"limit {format_bytes(limit_bytes)}"
-    if peak_bytes is None:
-        return f"{NONE}: this device's allocator reports no peak; {limit}"
-    if limit_bytes is None:
-        return f"peak {format_bytes(peak_bytes)}: {limit}"
-    return f"{1 - peak_bytes / limit_bytes:.0%} free: peak {format_bytes(peak_bytes)} of {format_bytes(limit_bytes)}"
+    rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
+    for memory in ("device", "host"):
+        peak, limit = getattr(answer, f"{memory}_peak_bytes"), getattr(record.limits, f"{memory}_bytes")
+        if peak is not None:
+            text = f"peak {format_bytes(peak)}"
+            if limit is not None:
+                text = f"{1 - peak / limit:.0%} free: {text} of {format_bytes(limit)}"
+            rows[f"{memory} memory"] = text
+    return rows
 
 
 def advice(record: TuneRecord) -> dict[str, str]:
@@ -229,11 +222,13 @@ def _other_work(record: TuneRecord) -> str:
     timed = [conditions for trial in runs if (conditions := trial.measurement.conditions)]
     disturbed = [conditions for conditions in timed if conditions.is_disturbed]
     throttles = ", ".join(sorted({reason for conditions in timed for reason in conditions.throttles}))
-    slowed = f"the GPU lowered its clock while rates were measured ({throttles})" if throttles else ""
-    if not disturbed:
-        return slowed
-    worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
-    return (
-        f"other programs used the machine in {len(disturbed)} of {counted(len(runs), 'run')} (in the worst run, "
-        f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
-    ) + (f". {slowed}" if slowed else "")
+    sentences = []
+    if disturbed:
+        worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)
+        sentences.append(
+            f"other programs used the machine in {len(disturbed)} of {counted(len(runs), 'run')} (in the worst run, "
+            f"{worst.other_work}): rates are lower than on an idle machine, and gains are less certain"
+        )
+    if throttles:
+        sentences.append(f"the GPU lowered its clock while rates were measured ({throttles})")
+    return ". ".join(sentences)

@@ -10,7 +10,7 @@ from typing import Any
 from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report.choice import share_on_each
-from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH
+from autofit.workload.fit_options import FIT, PREDICT
 from autofit.workload.inputs.kinds import render_validation
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
@@ -66,9 +66,6 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     given = {} if is_whole else source.fit_kwargs
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items() if key not in given or given[key] != value]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
-    steps = STEPS_PER_EPOCH if source.call == FIT else "steps"
-    if description.input_kind == "generator" and steps not in record.fit_kwargs:
-        lines.append(f"# if the generator is endless, also pass {steps}")
     lines += [_lines(f"model.{source.call}", arguments), *([_WATCH] if source.call == FIT else [])]
     code = "\n".join(lines)
     return f"{_VARIABLES}\n{code}" if "${" in code else code

@@ -19,9 +19,7 @@ from autofit.report.columns import peak_in_words
 from autofit.report.console.tables import summarise, trial_table
 from autofit.report.console.terminal import Terminal
 
-_HEADER_LINES = 1  # of the table of trials
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
-_CONFIRMING_RUNS = 6  # usual number of runs after the search; used to estimate the time left
 
 
 class Progress:
@@ -39,7 +37,6 @@ class Progress:
         self._limits: Limits | None = None
         self._trials: list[Trial] = []
         self._activity = Activity("starting")
-        self._max_trials: int | None = None
         self._deadline: float | None = None
 
     def __enter__(self) -> Progress:
@@ -91,7 +88,7 @@ class Progress:
             self._activity = event
 
     def _described(self, event: Described) -> None:
-        self._limits, self._max_trials = event.limits, event.max_trials
+        self._limits = event.limits
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds - event.seconds
         self._trials = list(event.kept)
@@ -112,8 +109,10 @@ class Progress:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
-        now = Group(*self._activity_lines())
-        return Group(*self._last_rows(self.console.height - len(self.console.render_lines(now))), now)
+        # rich cuts off the end of what is higher than the terminal; the last drawing, which remains, is whole
+        is_last = self._live is None
+        table = [trial_table(self._trials, self._limits, newest_first=not is_last)] if self._trials else []
+        return Group(*self._activity_lines(), *table)
 
     def _activity_lines(self) -> list[RenderableType]:
         now = self._activity
@@ -124,26 +123,11 @@ class Progress:
         why = [Text(f"     why: {now.why}", style="dim")] if now.why else []
         return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim"), *why]
 
-    def _last_rows(self, lines: int) -> list[RenderableType]:
-        """Return the last rows of the table and a count of the earlier trials; rich would cut off the end of more lines."""
-        if self._live is None or not self._trials:  # the last drawing, which remains
-            return [trial_table(self._trials, self._limits)] if self._trials else []
-        count, room = len(self._trials), lines - _HEADER_LINES
-        earlier = 0 if count <= room else count - max(1, room - 1)
-        table = trial_table(self._trials, self._limits, skip=earlier, no_wrap=True)
-        return [Text(f"… {counted(earlier, 'earlier trial')}", style="dim"), table] if earlier else [table]
-
     def _time_left(self, reserved_seconds: float = 0.0) -> str:
-        """Return the time left until max_seconds or, at the pace so far, max_trials; empty if it is unknown."""
-        estimates = [] if self._deadline is None else [max(1.0, self._deadline - time.monotonic())]
-        searched = [trial.measurement.seconds for trial in self._trials if trial.stage is Stage.SEARCH]
-        if searched and self._max_trials is not None:
-            confirming = max(1, _CONFIRMING_RUNS - (len(self._trials) - len(searched)))
-            runs_left = max(0, self._max_trials - len(searched)) + confirming
-            estimates.append(runs_left * sum(searched) / len(searched))
-        if not estimates:
+        """Return the time left until max_seconds; empty without one."""
+        if self._deadline is None:
             return ""
-        seconds = min(estimates)
+        seconds = max(1.0, self._deadline - time.monotonic())
         kept = f", {format_seconds(min(seconds, reserved_seconds))} of it kept for confirming" if reserved_seconds else ""
         return f" (about {format_seconds(seconds)} left{kept})"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 from rich.console import Console, Group
@@ -30,15 +29,13 @@ _PEAK_NOTE = "The parts show what the process holds at its peak; memory freed be
 _XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
 
 
-def trial_table(trials: Sequence[Trial], limits: Limits | None, *, skip: int = 0, no_wrap: bool = False) -> Table:
-    """Return a table with a row for each trial after the first `skip`; bars show the peaks relative to the limits.
-
-    If `no_wrap` is true, each trial takes one line, however narrow the console is.
-    """
+def trial_table(trials: Sequence[Trial], limits: Limits | None, *, newest_first: bool = False) -> Table:
+    """Return a table with a row for each trial; bars show the peaks relative to the limits."""
     table = _grid()
     for column in _TRIAL_COLUMNS:
-        table.add_column(column, justify="left" if column in TEXTS else "right", no_wrap=no_wrap)
-    for trial, row in list(zip(trials, trial_rows(trials, limits), strict=True))[skip:]:
+        table.add_column(column, justify="left" if column in TEXTS else "right")
+    rows = list(zip(trials, trial_rows(trials, limits), strict=True))
+    for trial, row in reversed(rows) if newest_first else rows:
         shares = {memory: peak_share(trial, limits, memory) for memory in ("device", "host")}
         texts = row | {memory: _bar(share) for memory, share in shares.items() if share is not None}
         style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
@@ -77,7 +74,7 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a grid of texts, each after its label."""
     grid = Table.grid(padding=(0, 2))
     for label, text in rows:
-        grid.add_row(Text(label, style="bold"), Text(text))
+        grid.add_row(Text(label, style="bold"), Text(text, overflow="fold"))
     return grid
 
 
@@ -160,31 +157,6 @@ def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
                 f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on, XLA computes values again instead of "
                 "keeping them: steps are slower, and larger batches may fit"
             )
-    count = estimate.description.sample_count
-    if count is not None and any((gpu.largest_batch_size or 0) > 0.9 * count for gpu in estimate.gpus):
-        yield f"The data has {count:,} samples, so no larger batch was tried."
-    if estimate.footprint.method.startswith(XLA):
-        yield (
-            "Not included: workspaces of cuDNN, and what the first step tries. The largest batch leaves room for the error "
-            "stated above."
-        )
-
-
-def estimate_as_json(estimate: EstimateRecord) -> str:
-    """Return the estimate as JSON text; sizes are in bytes."""
-    rows = [{**asdict(row), "device_bytes": row.device_bytes, "host_bytes": row.host_bytes} for row in estimate.rows]
-    document = {
-        "method": estimate.footprint.method,
-        "relative_error": estimate.footprint.relative_error,
-        "absolute_error_bytes": estimate.footprint.absolute_error_bytes,
-        "device": estimate.device,
-        "limits": asdict(estimate.limits),
-        "config": estimate.config.values(),
-        "largest_batch_size": estimate.largest_batch_size,
-        "batch_sizes": rows,
-        "gpus": [asdict(gpu) for gpu in estimate.gpus],
-    }
-    return json.dumps(document, indent=2)
 
 
 def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None:

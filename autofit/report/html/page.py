@@ -97,7 +97,6 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
             for trial, row in zip(trials, columns.trial_rows(trials, record.limits), strict=True)
         ],
         "details": [_details(trial) for trial in trials],
-        "machine": _machine(record),
     }
 
 
@@ -108,7 +107,7 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
     ]
     content = {"title": record.title, "heading": counted(len(record.cells), "cell"), "rows": rows, "details": []}
     texts = (*columns.TEXTS, *record.axes, *columns.short_names(record.axes).values())
-    return {"answers": [], "sentences": {}, "problem": "", "workload": {}, "machine": {}, "texts": texts, **content}
+    return {"answers": [], "sentences": {}, "problem": "", "workload": {}, "texts": texts, **content}
 
 
 def _origin(record: TuneLog | SweepRecord) -> str:
@@ -118,7 +117,7 @@ def _origin(record: TuneLog | SweepRecord) -> str:
 
 
 def _workload(record: TuneLog) -> dict[str, str]:
-    source, d = record.call_source, record.description
+    source, m, d = record.call_source, record.machine, record.description
     given = ", ".join(f"{name}={value!r}" for name, value in source.data_kwargs.items())
     facts = {
         "model": source.model,
@@ -126,6 +125,7 @@ def _workload(record: TuneLog) -> dict[str, str]:
         "call": source.call + (f", with validation on {source.validation}" if source.validation else ""),
         "device": record.device,
         "limits": choice.limits_in_words(record.limits),
+        "machine": f"{m.processor}, {counted(m.cores, 'core')}, {format_bytes(m.memory_bytes)}, {m.system}",
     }
     if d is None:
         return facts
@@ -133,25 +133,8 @@ def _workload(record: TuneLog) -> dict[str, str]:
     facts["model"] += f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
     facts["data"] += f": {d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     facts["data"] += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
-    versions = {"Python": record.machine.python, **d.versions}
-    return {**facts, "versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
-
-
-def _machine(record: TuneLog) -> dict[str, str]:
-    m, d = record.machine, record.description
-    return {
-        "host": m.host,
-        "system": m.system,
-        "processor": f"{m.processor}, {counted(m.cores, 'core')}",
-        "memory": f"{format_bytes(m.memory_bytes)}, {format_bytes(m.available_bytes)} of it available",
-        "shared memory": format_bytes(m.shared_memory_bytes) if m.shared_memory_bytes else "",
-        **{
-            f"device {d.index}": f"{d.name}, {format_bytes(d.total_bytes)}" + (f", driver {d.driver}" if d.driver else "")
-            for d in m.devices
-        },
-        "shapes": d.shapes if d else "",
-        "notices": " ".join(d.notices) if d else "",
-    }
+    versions = ", ".join(f"{name} {version}" for name, version in {"Python": m.python, **d.versions}.items())
+    return {**facts, "versions": versions, "shapes": d.shapes, "notices": " ".join(d.notices)}
 
 
 def _details(trial: Trial) -> dict[str, Any]:
@@ -160,7 +143,6 @@ def _details(trial: Trial) -> dict[str, Any]:
     facts = {
         "why it was tried": trial.why,
         "how it ended": e.reason + ended,
-        "steps": f"{m.steps:,}, {m.step_seconds * 1000:,.1f} ms each" if m.steps and m.step_seconds else "",
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
         "peak read by driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",

@@ -26,9 +26,7 @@ _BLUE, _ORANGE, _GREEN, _VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 _SKY, _PURPLE, _BLACK = "#56B4E9", "#CC79A7", "#000000"
 
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
-# multiple of the highest reading up to which a limit or ceiling is drawn; a higher one would flatten everything else, so
-# the caption names it instead
-_FAR = 3.0
+_FAR = 3.0  # multiple of the highest peak up to which the limit is drawn; a higher one would flatten everything else
 _HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
 _EDGE = 1.4  # the same at both ends of a logarithmic axis
 _HEIGHT_PIXELS = 420  # of a plot with two numeric axes
@@ -37,7 +35,6 @@ _ROW_PIXELS = 30
 _HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
 _LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
-_CROSS_ROOM = 0.03  # free space, relative to the longest bar, so that a cross at 0 does not touch the labels
 _IN_TITLE = ("trial", "batch", "workers", "queue")  # columns whose texts are in the title of a hover text
 _OUTLINED = {"star": 14, "diamond": 11, "x": 12}  # symbols with an outline, and their sizes in pixels
 _MARK_PIXELS = 11
@@ -64,7 +61,7 @@ def throughput(log: TuneLog) -> Plot | None:
         return None
     rated.sort(key=lambda trial: trial.config.batch_size or 0)
     best = log.config if isinstance(log, TuneRecord) else max(rated, key=attrgetter("samples_per_second")).config
-    same = [trial for trial in rated if _is_like(trial.config, best)]
+    same = [trial for trial in rated if replace(trial.config, batch_size=best.batch_size) == best]
     others = [trial for trial in rated if trial not in same]
     of_model = [trial for trial in rated if trial.config.steps_per_execution == best.steps_per_execution]
     ceilings = [
@@ -72,17 +69,13 @@ def throughput(log: TuneLog) -> Plot | None:
         _ceiling("input alone", same, "input_samples_per_second", "square-open", _GREEN, "dot"),
     ]
     marked = _marked(log)
-    reached = max([trial.samples_per_second for trial in rated])
-    near = [rate for ceiling in ceilings for rate in ceiling["y"] if rate <= _FAR * reached]
-    drawn = [trial.samples_per_second for trial in rated] + [answer.samples_per_second for _, answer in marked] + near
-    floor, top = min(drawn) / _EDGE, max(drawn) * _EDGE
+    rates = [trial.samples_per_second or 0.0 for trial in rated] + [answer.samples_per_second for _, answer in marked]
+    rates += [rate for ceiling in ceilings for rate in ceiling["y"]]
+    floor, top = min(rates) / _EDGE, max(rates) * _EDGE
     caption = (
         f"Every point is measured. The rate of {log.call_source.call} is at most that of the model alone, which runs on "
         "one batch again and again, and at most that of the input alone, without a model."
     )
-    for ceiling in ceilings:
-        if ceiling["y"] and (lowest := min(ceiling["y"])) > top:
-            caption += f" The {ceiling['name']} reaches {format_rate(lowest)} samples/s or more, which is above the plot."
     ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
     failed = [trial for trial in log.trials if trial.measurement.outcome is not Outcome.OK and trial not in ooms]
     setting = replace(best, batch_size=None)
@@ -98,13 +91,6 @@ def throughput(log: TuneLog) -> Plot | None:
     # a gain at the own batch size would vanish on a linear axis that reaches up to a tenfold one
     figure = _figure(traces, xaxis=_batch_axis(traces), yaxis=_log_axis("samples/s", _RATES, floor / _EDGE, top))
     return Plot("throughput", "Throughput against batch size", caption, figure)
-
-
-def _is_like(config: FitConfig, best: FitConfig) -> bool:
-    """Return whether only the batch size tells a config from the best one; without a queue, few knobs have an effect."""
-    is_direct = not (config.has_queue or best.has_queue)
-    is_equal = replace(config, batch_size=best.batch_size) == best
-    return is_equal or (is_direct and config.steps_per_execution == best.steps_per_execution)
 
 
 def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
@@ -147,8 +133,6 @@ def memory(log: TuneLog) -> Plot | None:
         traces.append(_answer(label, answer, [peak / limit for peak, limit in peaks if peak and limit]))
     x_axis, caption = _batch_axis(traces), f"Limits: {limits_in_words(log.limits)}."
     top = _HEADROOM * (max(heights) if max(heights) * _FAR < 1 else max(1.0, *heights))
-    if top < 1:
-        caption += " All peaks are far below, so the line of the limit is above the plot."
     look = {"mode": "lines", "line": {"color": _VERMILION, "dash": "longdash", "width": 2}, "hoverinfo": "skip"}
     ends = [10**end for end in x_axis["range"]] if top > 1 else []
     traces.append({"type": "scatter", "name": "limit", "x": ends, "y": [1.0, 1.0], **look})
@@ -158,42 +142,26 @@ def memory(log: TuneLog) -> Plot | None:
 
 def cell_rates(record: SweepRecord) -> Plot | None:
     """Plot the rate of each cell as a bar; return None if no cell has a result."""
-    shown = {_row_label(cell, i): cell for i, cell in enumerate(record.cells, 1) if cell.outcome != "waiting"}
-    rated = {label: cell.result for label, cell in shown.items() if cell.result is not None}
+    rated = {_row_label(cell, i): cell.result for i, cell in enumerate(record.cells, 1) if cell.result is not None}
     if not rated:
         return None
     rates = [result.samples_per_second for result in rated.values()]
-    spreads = [rate * _spread(result.fastest) for rate, result in zip(rates, rated.values(), strict=True)]
-    hover = [_cell_hover(shown[label]) for label in rated]
-    failed = [(0.0, label, _cell_hover(cell)) for label, cell in shown.items() if label not in rated]
-    bars: dict[str, Any] = {"type": "bar", "name": "rate", "x": rates, "y": [*rated], "hovertext": hover}
-    bars |= {
-        "orientation": "h",
-        "marker": {"color": _BLUE},
-        "error_x": {**_ERROR_BARS, "array": spreads},
-        "showlegend": False,
-    }
-    highest = max(rate + spread for rate, spread in zip(rates, spreads, strict=True))
-    x_axis = {"title": {"text": "samples/s"}, "range": [-_CROSS_ROOM * highest, 1.05 * highest], "tickformat": ",~r"}
-    y_axis: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": [*shown], "ticks": ""}
-    y_axis |= {"range": [len(shown) - 0.4, -0.6], "rangemode": "normal", "tickfont": {"size": 12}}
+    bars: dict[str, Any] = {"type": "bar", "x": rates, "y": [*rated], "orientation": "h", "marker": {"color": _BLUE}}
+    bars["hovertext"] = [
+        _hover(str(result.config), [_rate(result.fastest), f"bottleneck: {result.bottleneck}"]) for result in rated.values()
+    ]
+    spreads = [result.samples_per_second * _spread(result.fastest) for result in rated.values()]
+    bars["error_x"] = {**_ERROR_BARS, "array": spreads}
+    x_axis = {"title": {"text": "samples/s"}, "tickformat": ",~r"}
+    y_axis = {"type": "category", "autorange": "reversed", "rangemode": "normal", "ticks": "", "tickfont": {"size": 12}}
     caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
-    caption += " A cross marks a cell without a result." if failed else ""
-    traces = [bars, _marks("no result", failed, "x", _VERMILION)]
-    drawn = _figure(traces, _FRAME_PIXELS + _ROW_PIXELS * len(shown), bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    drawn = _figure([bars], _FRAME_PIXELS + _ROW_PIXELS * len(rated), bargap=0.3, xaxis=x_axis, yaxis=y_axis)
     return Plot("cell-rates", "Throughput by cell", caption, drawn)
 
 
 def _row_label(cell: Cell, number: int) -> str:
     label = cell_label(cell.values)
     return html.escape(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 6]}… ({number})")
-
-
-def _cell_hover(cell: Cell) -> str:
-    lines = [cell.outcome, cell.problem]
-    if cell.result is not None:
-        lines = [str(cell.result.config), _rate(cell.result.fastest), f"bottleneck: {cell.result.bottleneck}"]
-    return _hover(cell_label(cell.values), lines)
 
 
 def _figure(traces: Iterable[dict[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> dict[str, Any]:

@@ -134,17 +134,6 @@ def test_throughput_is_drawn_with_both_ceilings_the_answers_the_baseline_and_wha
     assert "baseline" not in wide
 
 
-def test_the_caption_names_a_ceiling_above_the_plot(record):
-    def far(trial):
-        fields = {"compute_samples_per_second": 1e5, "input_samples_per_second": trial.measurement.samples_per_second}
-        return replace(trial, measurement=replace(trial.measurement, **fields))
-
-    plot = plots.throughput(with_fields(record, trials=tuple(far(t) for t in record.trials if t.samples_per_second)))
-    assert re.findall(r"(\w+ alone) reaches [0-9,]+ samples/s", plot.caption) == ["model alone"]
-    assert "samples/s" not in plots.throughput(record).caption
-    assert 10 ** plot.figure["layout"]["yaxis"]["range"][1] < 10_000
-
-
 def test_memory_is_drawn_as_shares_of_the_limits_with_out_of_memory_points(two_answers):
     plot = plots.memory(two_answers)
     drawn, chosen, limits = traces(plot), two_answers.fastest, two_answers.limits
@@ -203,7 +192,7 @@ def test_a_sweep_is_a_plot_and_a_table_of_its_cells(record, failed_tune, sweep):
         assert shown in page.words
     assert (page.count("table"), page.count("tr"), page.count("div", role="img")) == (1, 1 + 6, 1)
     (figure,) = page.figures.values()
-    assert len(figure["layout"]["yaxis"]["categoryarray"]) == 5
+    assert len(figure["data"][0]["y"]) == 2
     assert "<img" not in json.dumps(figure)
     go.Figure(figure)
     assert Page(html.render(replace(sweep, cells=sweep.cells[1:]))).figures == {}
