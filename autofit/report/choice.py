@@ -89,9 +89,9 @@ def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     for memory in ("device", "host"):
         peak, limit = getattr(answer, f"{memory}_peak_bytes"), getattr(record.limits, f"{memory}_bytes")
         if peak is not None:
-            text = f"peak {format_bytes(peak)}"
+            text = f"peak {format_bytes(peak)}: no separate limit"
             if limit is not None:
-                text = f"{1 - peak / limit:.0%} free: {text} of {format_bytes(limit)}"
+                text = f"{1 - peak / limit:.0%} free: peak {format_bytes(peak)} of {format_bytes(limit)}"
             rows[f"{memory} memory"] = text
     return rows
 
