@@ -18,20 +18,13 @@ for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema
     app.command()(command)
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"autofit {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+@app.callback(invoke_without_command=True)
+def main(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
     Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
+    if show_version:
+        typer.echo(f"autofit {__version__}")
+        raise typer.Exit
     sys.path.append("")  # the user's modules in the working directory; last, so that none hides a library

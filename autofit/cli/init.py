@@ -43,46 +43,43 @@ def init(
             raise UsageError(f"{output} exists and is not overwritten; name another file", key="--output")
         chosen = _chosen(file)
         output.write_text(_commented(chosen, os.path.relpath(file, output.parent)))
-        for key, (node, reason) in chosen.items():
-            typer.echo(f"{key}: {node.name} in line {node.lineno}, because {reason}")
+        for key, node in chosen.items():
+            typer.echo(f"{key}: {node.name} in line {node.lineno}")
         typer.echo(f"written to {output}; complete it, then run: autofit check {output} && autofit tune {output}")
 
 
-def _chosen(file: Path) -> dict[str, tuple[_Node, str]]:
+def _chosen(file: Path) -> dict[str, _Node]:
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from None
-    nodes, chosen = [node for node in tree.body if isinstance(node, _Node)], dict[str, tuple[_Node, str]]()
+    nodes, chosen = [node for node in tree.body if isinstance(node, _Node)], dict[str, _Node]()
     for key, example in _EXAMPLES.items():
-        roles = [(*role[1:], node) for node in nodes if (role := _role(node)) and role[0] == key]
+        roles = [(role[1], node) for node in nodes if (role := _role(node))[0] == key]
         if roles:
-            _, reason, node = max(roles, key=lambda role: role[0])
-            chosen[key] = node, reason
+            chosen[key] = max(roles, key=lambda role: role[0])[1]
         elif example:
             names = ", ".join(node.name for node in nodes) or "none"
             raise UsageError(f"no function of {file} looks like {key}, as {example} would (functions there: {names})")
     return chosen
 
 
-def _role(node: _Node) -> tuple[str, int, str] | None:
-    """Return the key that a function is for, how sure that is, and why; None if it looks like none."""
+def _role(node: _Node) -> tuple[str, int]:
+    """Return the key that a function is for, and how sure that is; empty if it looks like none."""
     name = node.name.lower()
     data = "validation" if any(word in name for word in _VALIDATION_WORDS) else "data"
     if isinstance(node, ast.ClassDef):
-        bases = [base for full in node.bases if (base := ast.unparse(full).rpartition(".")[2]) in _DATA_CLASSES]
-        return (data, 3, f"it is a {bases[0]}") if bases else None
+        is_data = any(ast.unparse(base).rpartition(".")[2] in _DATA_CLASSES for base in node.bases)
+        return (data if is_data else "", 3)
     methods = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
     if "fit" in methods:  # it trains
-        return None
+        return "", 0
     if "compile" in methods:
-        return "build_model", 2, "it compiles a model"
+        return "build_model", 2
     is_named = any(word in name for word in _DATA_WORDS)
-    if knobs := [parameter for parameter in _parameters(node) if parameter in _KNOBS]:
-        return data, 2 + is_named, f"it takes {', '.join(knobs)}"
-    if any(word in name for word in _MODEL_WORDS):
-        return "build_model", 1, "of its name"
-    return (data, 1, "of its name") if is_named else None
+    if not _KNOBS.isdisjoint(_parameters(node)):
+        return data, 2 + is_named
+    return ("build_model" if any(word in name for word in _MODEL_WORDS) else data if is_named else "", 1)
 
 
 def _parameters(node: _Node) -> dict[str, bool]:
@@ -94,9 +91,9 @@ def _parameters(node: _Node) -> dict[str, bool]:
     return {one.arg: default is None for one, default in zip([*positional, *only], defaults, strict=True)}
 
 
-def _commented(chosen: Mapping[str, tuple[_Node, str]], path: str) -> str:
+def _commented(chosen: Mapping[str, _Node], path: str) -> str:
     lines, texts = [_HEAD], texts_of(api.tune)
-    for key, (node, _) in chosen.items():
+    for key, node in chosen.items():
         lines.append(yaml.safe_dump({key: f"{path}:{node.name}"}, width=10_000).rstrip())
         required = [name for name, is_required in _parameters(node).items() if is_required and name not in _KNOBS]
         if required:

@@ -69,7 +69,7 @@ def test_tune_ends_with_a_confirmed_config(tuned):
     assert 1 <= len(result["trials"]) <= 4  # at most two more at the own batch size
     assert 0 < fastest["host_peak_bytes"] < result["limits"]["host_bytes"]
     assert f"batch {fastest['config']['batch_size']}, " in done.stdout
-    summary = done.stdout[done.stdout.index("baseline      ") :].partition("To train with")[0]
+    summary = done.stdout[done.stdout.index("baseline  ") :].partition("To train with")[0]
     assert max(map(len, summary.splitlines())) <= 124
 
 
@@ -97,7 +97,7 @@ def test_the_same_question_is_answered_at_once(tuned):
     command = [AUTOFIT, "tune", "tune.yaml", "--quiet"]
     again = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
     assert again.returncode == 0
-    summary = first.stdout[first.stdout.index("baseline      ") :].partition("\nwritten to")[0]
+    summary = first.stdout[first.stdout.index("baseline  ") :].partition("\nwritten to")[0]
     assert again.stdout.strip() == summary.strip()
 
 

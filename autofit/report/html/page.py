@@ -145,7 +145,6 @@ def _details(trial: Trial) -> dict[str, Any]:
         "how it ended": e.reason + ended,
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
-        "peak read by driver": format_bytes(m.driver_peak_bytes) if m.driver_peak_bytes else "",
         "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
     }
     return {"facts": facts, "logs": [log for log in (m.traceback, "\n".join(e.log_tail)) if log]}

@@ -43,14 +43,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_chooses_functions_says_why_and_writes_a_valid_file(folder):
+def test_it_chooses_functions_and_writes_a_valid_file(folder):
     (folder / "src").mkdir()
     (folder / "src" / "train.py").write_text(PROGRAM)
     done = RUN.invoke(app, ["init", "src/train.py"])
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "build_model: build_model in line 16, because it compiles a model" in done.stdout
-    assert "data: Photos in line 6, because it is a PyDataset" in done.stdout
-    assert "validation: validation_data in line 13, because it takes batch_size" in done.stdout
+    lines = ["build_model: build_model in line 16", "data: Photos in line 6", "validation: validation_data in line 13"]
+    assert done.stdout.splitlines()[:3] == lines
     assert "autofit tune tune.yaml" in done.stdout
     text = (folder / "tune.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=autofit.schema.json\n")
