@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,16 +57,21 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:
     """Import a function, with GPUs and stderr hidden and the backend selected, because its module may import Keras."""
-    before = dict(os.environ)
+    before, stderr = dict(os.environ), os.dup(2)
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     os.environ |= {"KERAS_BACKEND": backend} if backend else {}
+    sys.stderr.flush()
     try:
-        with open(os.devnull, "w") as null, contextlib.redirect_stderr(null):
-            return resolve_reference(key, part)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)  # libraries in C++ do not write to sys.stderr
+        return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
     finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.environ.clear()
         os.environ.update(before)

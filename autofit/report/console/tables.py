@@ -102,14 +102,14 @@ def summarise(record: TuneRecord, console: Console) -> None:
 def estimate_table(estimate: EstimateRecord) -> Group:
     """Show the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
     others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
-    least = footprint.absolute_error_bytes
-    error = f"{footprint.relative_error:.0%}" + (f" or {format_bytes(least)}, whichever is more" if least else "")
+    error, least = f"{footprint.relative_error:.0%} of the measured peak", footprint.absolute_error_bytes
+    error += f" (or {format_bytes(least)}, if that is more)" if least else ""
     facts = {
         "model": model_in_words(estimate.description),
         "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
         "limits": limits_in_words(estimate.limits),
         "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{footprint.method}; 95% of such estimates are within {error} of the measured peak",
+        "method": f"{footprint.method}; 95% of such estimates are within {error}",
         "parts": f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE,
     }
     if estimate.gpus:
