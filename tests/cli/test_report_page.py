@@ -86,7 +86,7 @@ def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_t
 
 
 def test_no_button_sends_data_away_and_pictures_stand_for_the_plots_on_paper(opened):
-    page = opened(390)
+    page = opened(1280)  # a narrow plot has no buttons
     buttons = {button.get_attribute("data-title").lower() for button in page.query_selector_all("[data-plot] .modebar-btn")}
     assert buttons == {"download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes"}
     page.locator("input").first.check()
