@@ -14,7 +14,7 @@ __all__ = ["FakeLauncher", "described_in", "fingerprint_of", "names_of", "run_tu
 
 def fingerprint_of(folder, build_model, data, **kwargs):
     """The fingerprint of a workload whose functions are references relative to a folder."""
-    return identify(Workload(Reference(build_model, str(folder)), Reference(data, str(folder)), **kwargs)).fingerprint
+    return identify(Workload(Reference(build_model, str(folder)), Reference(data, str(folder)), **kwargs))
 
 
 def names_of(tmp_path, **changes):

@@ -100,10 +100,9 @@ def build_request(
             "set host_memory instead",
             key="device_memory",
         )
-    identity = fingerprint.identify(workload)
     return TuneRequest(
-        workload_fingerprint=identity.fingerprint,
-        environment={**identity.versions, **backend.settings()},
+        workload_fingerprint=fingerprint.identify(workload),
+        environment=backend.settings(),
         machine=machine,
         placement=placement,
         limits=limited,

@@ -16,9 +16,7 @@ from autofit.machine.host import process_name
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import format_bytes
 
-_CUDA_FILE = "/dev/nvidia-uvm"  # opened when a process initializes CUDA, not by NVML queries
 _DEVICE_FILE = Path("/dev/nvidia0")
-_IDLE_BYTES = 1.5 * 2**30  # the most memory in use without training: driver, display, idle contexts (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 # reasons why a clock is lowered under load, by NVML's bit
 _THROTTLES = {0x04: "power cap", 0x08: "hardware slowdown", 0x20: "temperature", 0x40: "temperature", 0x80: "power supply"}
@@ -79,14 +77,11 @@ def _unusable_gpu() -> str | None:
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
     with opened():
-        held, used = bytes_by_pid(device), used_bytes(device, ())[0]
+        own = bytes_by_pid(device).get(os.getpid())
         others = (other for other in nvidia_devices() if other.uuid != device.uuid)
+        # then the driver names this process where it holds memory
         is_elsewhere = any(bytes_by_pid(other).get(os.getpid()) for other in others)
-    own = held.get(os.getpid())
-    if is_elsewhere and not own:
-        return  # the driver names this process where it holds memory, which is not here
-    is_unnamed = not any(held.values()) and (used or 0) > _IDLE_BYTES  # the holder may be this process
-    if own or _is_framework_on_gpu() or (is_unnamed and _has_opened_cuda()):
+    if own or (not is_elsewhere and _is_framework_on_gpu()):
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
             f"this process holds {much}the memory of {device.name}, so trials cannot use that memory. Call autofit before "
@@ -117,10 +112,6 @@ _FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
     "torch": lambda torch: bool(torch.cuda.is_initialized()),
     "jax._src.xla_bridge": lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends),
 }
-
-
-def _has_opened_cuda() -> bool:
-    return any(str(file.resolve()) == _CUDA_FILE for file in Path("/proc/self/fd").glob("*"))
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:

@@ -26,10 +26,7 @@ def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -
 
 def is_argument_of(function: Callable[..., Any], name: str = NAME) -> bool:
     """Return whether a function has a parameter of this name; by default, that for the accumulation steps."""
-    try:
-        return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
+    return name in inspect.signature(function).parameters
 
 
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:

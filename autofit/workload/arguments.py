@@ -18,27 +18,21 @@ FUNCTION = "write path/to/file.py:function or package.module:function"  # the me
 
 # the argument that people mean, and what they write; the knobs' own names are in KNOBS
 _SYNONYMS = {
-    "build_model": "model model_fn model_builder create_model make_model get_model network",
-    "data": "dataset datasets train_data training_data train_dataset train generator",
-    "validation": "validation_data validation_dataset val_data val_dataset val valid",
-    "batch_size": "batch batches batchsize batch_sizes bs",
-    "fit_kwargs": "fit fit_args fit_arguments fit_options",
-    "space": "search_space param_space hyperparameters parameters params ranges grid",
-    "baseline": "current present initial start default defaults",
-    "device_memory": "gpu_memory gpu_memory_limit vram memory_limit memory max_memory mem",
-    "host_memory": "ram cpu_memory main_memory system_memory",
-    "max_seconds": "timeout time_limit time_budget budget max_time seconds",
-    "max_trials": "trials n_trials num_trials n_iter iterations",
-    "effective_batch_size": "gradient_accumulation_steps gradient_accumulation accumulate global_batch_size",
-    "call": "method mode",
-    "device": "devices gpu gpus accelerator",
-    "distribution": "strategy distribute",
-    "backend": "framework keras_backend",
-    "dtype_policy": "mixed_precision precision dtype policy",
-    "jit_compile": "xla jit",
-    "model_kwargs": "model_args model_arguments",
-    "data_kwargs": "data_args data_arguments",
-    "storage": "database db",
+    "build_model": "model model_fn create_model make_model get_model",
+    "data": "dataset train_data training_data train_dataset train generator",
+    "validation": "validation_data val_data val_dataset val",
+    "batch_size": "batch batches batchsize batch_sizes",
+    "space": "search_space hyperparameters params ranges",
+    "baseline": "current present defaults",
+    "device_memory": "gpu_memory vram memory_limit memory",
+    "host_memory": "ram cpu_memory",
+    "max_seconds": "timeout time_limit time_budget budget max_time",
+    "max_trials": "trials n_trials num_trials",
+    "effective_batch_size": "gradient_accumulation_steps accumulate global_batch_size",
+    "device": "devices gpu gpus",
+    "distribution": "strategy",
+    "dtype_policy": "mixed_precision dtype",
+    "jit_compile": "xla",
 }
 _MEANT = {name: key for key, names in _SYNONYMS.items() for name in names.split()}
 
@@ -122,7 +116,7 @@ EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ig
 
 def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist; name the place where it belongs, what is meant, or all that are allowed."""
-    if name in _PLACED and "build_model" in allowed:
+    if name in _PLACED and "workers" not in allowed:  # among knobs, the knob is meant
         return _PLACED[name]
     hint = did_you_mean(name, allowed)
     return f"unknown key{hint}" + ("" if hint.endswith("?") else f" Allowed here: {', '.join(allowed)}")

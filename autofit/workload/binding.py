@@ -43,10 +43,7 @@ def resolve_reference(key: str, part: Any) -> Any:
 
 
 def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have no signature
-        return
+    signature = inspect.signature(function)
     try:
         signature.bind(**kwargs)
     except TypeError as error:

@@ -76,11 +76,10 @@ def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Replace a `functools.partial` by its function and merge its keywords into `kwargs`; return others unchanged."""
     if isinstance(part, functools.partial):
-        with contextlib.suppress(TypeError, ValueError):  # some builtins have no signature
-            signature = inspect.signature(part.func)
-            given = signature.bind_partial(*part.args).arguments
-            if not any(signature.parameters[name].kind in _UNNAMED for name in given):
-                return part.func, {**given, **part.keywords, **kwargs}
+        signature = inspect.signature(part.func)
+        given = signature.bind_partial(*part.args).arguments
+        if not any(signature.parameters[name].kind in _UNNAMED for name in given):
+            return part.func, {**given, **part.keywords, **kwargs}
     return part, dict(kwargs)
 
 

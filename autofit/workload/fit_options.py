@@ -42,14 +42,7 @@ _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _ALLOWED = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _OF_INFERENCE = (CALLBACKS, "verbose")
-_REFUSED = {
-    "x": "give it as data",
-    "y": "give it in data, as (x, y)",
-    "sample_weight": "give it in data, as (x, y, sample_weight)",
-    "validation_data": "give it as validation",
-    **dict.fromkeys(("workers", "max_queue_size", "use_multiprocessing"), "it is tuned; write a fixed value in space"),
-    "batch_size": "write batch_size=N as an argument of tune",
-}
+_OF_TUNE = {"batch_size": "batch_size", "validation_data": "validation"}
 _WITH_TARGETS = 2  # parts in (x, y)
 # Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
 # is the user's own, and a LearningRateScheduler calls the user's function.
@@ -132,8 +125,8 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _validated(name: str, value: Any) -> Any:
     form = ""
-    if name in _REFUSED:
-        raise UsageError(f"autofit sets {name} of fit itself: {_REFUSED[name]}")
+    if name in _OF_TUNE:
+        raise UsageError(f"is an argument of tune; give it as {_OF_TUNE[name]}")
     if name not in _ALLOWED:
         raise UsageError(no_such(name, _ALLOWED))
     if value is None or isinstance(value, TrialCallbacks) or (name in MADE and is_made(value)):

@@ -7,13 +7,11 @@ import dis
 import functools
 import hashlib
 import importlib.metadata
-import inspect
 import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
-from glob import iglob
+from collections.abc import Iterator
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import CodeType
@@ -21,7 +19,6 @@ from typing import Any, NamedTuple
 
 _LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
-_IMPORTERS = {"import_module", "__import__"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 # attributes of a class that do not count: documentation, positions in the file, and an ABC's cache of other classes
 NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
@@ -31,31 +28,31 @@ class Code(NamedTuple):
     """What code does, without positions, layout and documentation."""
 
     parts: list[Any]  # whose text is the same in every process
-    imports: set[str]  # dotted names; leading dots make one relative, `*` as the last part means every module there
+    imports: set[str]  # dotted names; leading dots make one relative
     names: set[str]  # of globals
-    texts: set[str]  # names and strings
 
 
 def read_code(code: CodeType) -> Code:
     """Read a function, a module or the body of a class, and the code that it contains."""
     arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
     # Python 3.10 has no table of exceptions
-    found = Code([arguments, code.co_freevars, getattr(code, "co_exceptiontable", None)], set(), set(), set())
+    found = Code([arguments, code.co_freevars, getattr(code, "co_exceptiontable", None)], set(), set())
     used = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
     for index, (op, value) in enumerate(used):
         if any(name == "STORE_NAME" and stored in NOT_MEMBERS for name, stored in used[index : index + 2]):
             continue  # a documentation or a position, which is loaded and stored
         part = sorted(value, key=repr) if isinstance(value, frozenset) else value  # their order differs between processes
         if isinstance(value, CodeType):
-            part, *sets = read_code(value)
-            for mine, inner in zip(found[1:], sets, strict=True):
-                mine.update(inner)
+            inner = read_code(value)
+            part = inner.parts
+            found.imports.update(inner.imports)
+            found.names.update(inner.names)
         elif op == "IMPORT_NAME":  # after the level and the names that are imported
             module = "." * used[index - 2][1] + value
             names = used[index - 1][1] or ()
             found.imports.update([f"{module}{'.' * bool(value)}{name}" for name in names] or [module])
-        found.names.update([value] if op in _GLOBALS else [])
-        found.texts.update(text for text in (part if isinstance(part, tuple | list) else [value]) if isinstance(text, str))
+        elif op in _GLOBALS:
+            found.names.add(value)
         found.parts.append((op, part))
     return found
 
@@ -63,7 +60,7 @@ def read_code(code: CodeType) -> Code:
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
 def read(content: bytes) -> tuple[str, Code]:
     """Return a digest of a file and its code; the digest is that of the bytes if they are not Python code."""
-    code = Code([content], set(), set(), set())
+    code = Code([content], set(), set())
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         code = read_code(compile(content, "", "exec", dont_inherit=True))
@@ -75,7 +72,6 @@ class OwnModules:
 
     def __init__(self) -> None:
         self.digests: dict[Path, str] = {}
-        self.packages: set[str] = set()  # top-level names of the imported modules that are not the user's own
         self.folders: list[str] = []  # searched before Python's search path
 
     def add(self, *files: Path) -> None:
@@ -85,39 +81,30 @@ class OwnModules:
             file = pending.pop()
             if file not in self.digests and file.is_file():  # the trial reports a missing file
                 self.digests[file], code = read(file.read_bytes())
-                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(code, file)]
+                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(code.imports, file)]
 
-    def follow(self, code: Code, file: Path) -> None:
-        """Add the own modules that the code of a function in a file loads; without a file, in a notebook."""
-        self.add(*self._files_of(code, file if file.is_file() else Path("notebook").absolute()))
+    def follow(self, imports: set[str], file: Path) -> None:
+        """Add the own modules that the code of a function in a file imports; without a file, in a notebook."""
+        self.add(*self._files_of(imports, file if file.is_file() else Path("notebook").absolute()))
 
     def add_module(self, module: str) -> bool:
-        """Return whether a loaded module is the user's own. Add it to the own modules, or else to `packages`."""
-        if not is_own_module(module):
-            self.packages.add(module.partition(".")[0])
-            return False
-        if module != "__main__" and (file := getattr(sys.modules.get(module), "__file__", None)):
+        """Return whether a loaded module is the user's own; add its file if it has one."""
+        file, is_own = getattr(sys.modules.get(module), "__file__", None), is_own_module(module)
+        if is_own and file and module != "__main__":
             self.add(Path(file))
-        return True
+        return is_own
 
-    def _files_of(self, code: Code, file: Path) -> Iterator[Path]:
-        """Return the user's files that code in a file loads: the modules, and the `__init__.py` of their packages."""
-        # code that imports by a computed name may import what lies where its strings begin to lead, and all modules there
-        starts = {re.split(r"[^\w.]", text)[0].strip(".") for text in code.texts} if _IMPORTERS & code.texts else set()
-        computed = {f"{package}.*" for start in starts for package in (start, start.rpartition(".")[0])}
+    def _files_of(self, imports: set[str], file: Path) -> Iterator[Path]:
+        """Return the user's files that a file imports: the modules, and the `__init__.py` of their packages."""
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]
-        for name in code.imports | computed:
+        for name in imports:
             level = len(name) - len(name.lstrip("."))
             folders = above[level - 1 : level] if level else [*self.folders, *sys.path, *above]
-            for position, part in enumerate(name[level:].split(".")):
-                if part == "*":
-                    yield from _modules_in(folders)
-                    break
+            for part in name[level:].split("."):
                 located, folders = _locate(part, folders)
                 yield from located
                 if not located and not folders:
-                    self.packages |= {part} if name in code.imports and not level and position == 0 else set()
                     break
 
 
@@ -143,13 +130,6 @@ def is_own(path: Path) -> bool:
 def _installed_in(folder: Path) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
     records = [each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[str(folder)])]
     return {re.split("[/,]", line, maxsplit=1)[0] for record in records for line in record.splitlines()}
-
-
-def _modules_in(folders: Iterable[str]) -> Iterator[Path]:
-    for folder in [Path(folder).absolute() for folder in folders if is_own(Path(folder))]:
-        for form in ("*", "*/__init__.py"):
-            names = iglob(form, root_dir=folder)  # noqa: PTH207  # Path.glob of Python 3.12 lists subfolders
-            yield from (folder / name for name in names if inspect.getmodulename(name) and is_own(folder / name))
 
 
 def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:

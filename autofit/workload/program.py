@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 
-from autofit.errors import UsageError
 from autofit.workload.own_modules import is_own_module
 
 _MODULES = {"keras": "keras", "tf": "tensorflow", "jax": "jax", "torch": "torch"}  # by their names in lines
@@ -24,7 +23,7 @@ class Program:
     custom_objects: Mapping[str, Any] = field(default_factory=dict)  # those that `keras.saving` knows by name
 
     def apply(self) -> None:
-        """Make the settings in this process, except those of a backend that it has not loaded; UsageError if one fails."""
+        """Make the settings in this process, except those of a backend that it has not loaded."""
         if not self.lines and not self.custom_objects:
             return
         import keras  # heavy: must stay out of the parent; it loads its backend
@@ -32,10 +31,7 @@ class Program:
         names = _loaded()
         for line in self.lines:
             if names[line.partition(".")[0]] is not None:
-                try:
-                    exec(line, names)
-                except Exception as error:
-                    raise UsageError(f"your program sets `{line}`, which cannot be set in trials: {error}") from None
+                exec(line, names)
         keras.saving.get_custom_objects().update(self.custom_objects)
         for package, _, name in (key.rpartition(">") for key in self.custom_objects if ">" in key):
             keras.saving.register_keras_serializable(package, name)(self.custom_objects[f"{package}>{name}"])

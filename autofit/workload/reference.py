@@ -1,21 +1,38 @@
-"""What a tuning file names: the user's functions, and environment variables."""
+"""What a tuning file names: the user's functions, and environment variables; and the import of the user's modules."""
+# A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in
+# each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
+# train, that take long or that write files raise an error which names the line. Models of other libraries are left alone.
 
 from __future__ import annotations
 
-import ast
+import builtins
+import contextlib
+import functools
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from autofit.errors import UsageError
 from autofit.workload.arguments import FUNCTION
-from autofit.workload.importing import importing
+from autofit.workload.own_modules import is_own
 
 _LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
+# what the methods of a Keras model do that must not run while a module is imported
+_REFUSED = {
+    "fit": "trains",
+    "evaluate": "evaluates a model",
+    "predict": "predicts",
+    "save": "saves a model",
+    "save_weights": "saves weights",
+    "export": "exports a model",
+}
 
 
 @dataclass(frozen=True)
@@ -49,16 +66,13 @@ class Reference:
         if not self.path.is_file():
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
-            module = ast.parse(self.path.read_bytes())
+            code = compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True)
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
-        defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         # of a name that is assigned or imported, only importing the file shows whether it is a function
-        others = [node for node in ast.walk(module) if isinstance(node, ast.Name | ast.alias)]
-        if not {self.name, "*"} & (
-            defined | {getattr(node, key, None) for node in others for key in ("id", "name", "asname")}
-        ):
-            near = f"; it defines {', '.join(sorted(defined))}" if defined else ""
+        if self.name not in code.co_names and ("*",) not in code.co_consts:
+            defined = sorted(part.co_name for part in code.co_consts if isinstance(part, CodeType))
+            near = f"; it defines {', '.join(defined)}" if defined else ""
             raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
@@ -85,6 +99,65 @@ class Reference:
                 "function or class that creates the object, because each trial creates its own"
             )
         return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+
+
+@contextlib.contextmanager
+def importing(argv: Sequence[str]) -> Iterator[None]:
+    """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
+    own_argv, sys.argv = sys.argv, list(argv)
+    try:
+        with _refusing():
+            yield
+    except SystemExit as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        *_, where = frames[-1], *(each for each in frames if Path(each.filename).is_file() and is_own(Path(each.filename)))
+        raise _error(where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})") from None
+    finally:
+        sys.argv = own_argv
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Replace the refused methods of `keras.Model`, at once or, if Keras is not loaded yet, after it is imported."""
+    original, replaced = builtins.__import__, dict[str, Any]()  # None for a method that the class inherits
+    model: Any = None
+
+    def replace() -> None:
+        nonlocal model
+        model = model or getattr(sys.modules.get("keras"), "Model", None)
+        if model is not None and not replaced:
+            replaced.update((name, vars(model).get(name)) for name in _REFUSED)
+            for name, does in _REFUSED.items():
+                setattr(model, name, staticmethod(functools.partial(_refuse, does)))
+
+    def import_and_replace(*arguments: Any, **named: Any) -> Any:
+        module = original(*arguments, **named)
+        replace()
+        return module
+
+    replace()
+    builtins.__import__ = import_and_replace
+    try:
+        yield
+    finally:
+        builtins.__import__ = original
+        for name, method in replaced.items():
+            if method is None:
+                delattr(model, name)
+            else:
+                setattr(model, name, method)
+
+
+def _refuse(does: str, *_: Any, **__: Any) -> None:
+    caller = inspect.stack(0)[1]
+    raise _error(caller.filename, caller.lineno, does)
+
+
+def _error(file: str, line: int, does: str) -> UsageError:
+    return UsageError(
+        f"{Path(file).name}:{line} {does} when the file is imported, as it is in each trial. Put it under "
+        '`if __name__ == "__main__":`'
+    )
 
 
 class Written(str):

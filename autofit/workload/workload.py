@@ -28,10 +28,9 @@ from pydantic.fields import FieldInfo
 from autofit.errors import UsageError
 from autofit.workload import fit_options
 from autofit.workload.arguments import EXPLAINED, Keywords, collected
-from autofit.workload.importing import importing
 from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
-from autofit.workload.reference import Reference, expanded
+from autofit.workload.reference import Reference, expanded, importing
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves

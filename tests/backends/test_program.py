@@ -65,7 +65,7 @@ def build_model():
     return model
 
 def fingerprint():
-    return identify(Workload(build_model, data)).fingerprint
+    return identify(Workload(build_model, data))
 
 data = numpy.ones((64, 4)), numpy.ones((64, 1))
 fingerprints = [fingerprint()]

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_AHEAD = """
 import json, multiprocessing, sys
 import keras
+from autofit.workload.inputs.fit_input import BatchMaker
 from autofit.workload.inputs.pydataset import proxy_class
 from autofit.trial.worker.step_clock import wait_until_full
 from tests import workloads as w
@@ -26,7 +27,7 @@ def ahead(workers, queue, processes):
     '''Batches made beyond those trained on, when the consumer stands still.'''
     knobs = dict(workers=workers, max_queue_size=queue, use_multiprocessing=processes)
     made, found = multiprocessing.Value("q", 0), []
-    window = proxy_class()(w.Cases(8, length=1000), 1000, 40, print, made, None, **knobs)
+    window = proxy_class()(w.Cases(8, length=1000), 1000, 40, BatchMaker(print, made), **knobs)
     def stall(batch, logs):
         if batch == 3:
             wait_until_full(lambda: made.value, 0.1)

@@ -219,7 +219,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
     # still in progress, so that the workers are busy to the end.
     data = bench.data
     workers = data.applied.worker_count(os.cpu_count() or 1)
-    ahead = data.pipeline_queue_batches + _BATCHES_AHEAD + workers
+    ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
     ends_by_itself = data.leaves_workers

@@ -140,11 +140,6 @@ class FitInput(ABC):
         self._is_over = self._processes.Value("b", 0) if self.leaves_workers else None
         return self.fit_arguments(steps)
 
-    @property
-    def pipeline_queue_batches(self) -> int:
-        """The number of batches in a full queue while the pipeline runs alone."""
-        return self.applied.queue_batches
-
     def end_pipeline(self, *, one_sample: bool = False) -> None:
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less time to pass on."""
         if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole

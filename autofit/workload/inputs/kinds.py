@@ -34,19 +34,11 @@ def _kind_of(data: Any) -> type[FitInput]:
     kind = next((kind for kind in KINDS.values() if kind.recognises(data)), None)
     if kind is not None:
         return kind
-    for part in data if isinstance(data, tuple) else (data,):
-        wrong = next((leaf for leaf in leaves(part) if not is_array(leaf)), None)
-        if wrong is part:
-            data = part
-        elif wrong is not None:
-            raise UsageError(
-                f"the data has a {type(part).__name__} that contains a {type(wrong).__name__}; give arrays: "
-                "numpy.array(...) makes one from a list"
-            )
+    wrong = next((leaf for leaf in leaves(data) if not is_array(leaf)), data)
     raise UsageError(
-        f"the data is a {type(data).__module__}.{type(data).__qualname__}; give arrays x, (x, y) or (x, y, sample_weight), "
-        "or a function that returns such arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain "
-        "dataset or a generator"
+        f"the data has a {type(wrong).__module__}.{type(wrong).__qualname__}; give arrays x, (x, y) or "
+        "(x, y, sample_weight) (numpy.array(...) makes one from a list), or a function that returns such arrays, a "
+        "keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
     )
 
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import BatchMaker, FitInput, ReportError, call_reported
+from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
-_PIPELINE_QUEUE_BATCHES = 64  # of a queue while the pipeline runs alone: enough to even out batches that differ in time
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
@@ -48,11 +47,6 @@ class PyDatasetInput(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}
 
-    @property
-    def pipeline_queue_batches(self) -> int:
-        # a longer queue would only take longer to drain
-        return min(self.applied.queue_batches, max(_PIPELINE_QUEUE_BATCHES, 2 * (self.applied.workers or 0)))
-
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {"validation_data": self._proxy(steps if self._length is None else min(steps, self._length))}
 
@@ -62,10 +56,8 @@ class PyDatasetInput(FitInput):
 
     def _proxy(self, length: int) -> Any:
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        if self._is_over is not None and self.pipeline_queue_batches:
-            knobs["max_queue_size"] = self.pipeline_queue_batches
-        shared = self._report_error, self._made, self._is_over
-        return proxy_class()(self._data, self._length, length, *shared, **knobs)
+        maker = BatchMaker(self._report_error, self._made, self._is_over)
+        return proxy_class()(self._data, self._length, length, maker, **knobs)
 
 
 class DatasetProxy:
@@ -73,11 +65,9 @@ class DatasetProxy:
 
     # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
 
-    def __init__(
-        self, dataset: Any, count: int | None, length: int, report_error: ReportError, made: Any, is_over: Any, **knobs: Any
-    ) -> None:
+    def __init__(self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any) -> None:
         super().__init__(**knobs)  # of Keras's class
-        self._dataset, self._length, self._maker = dataset, length, BatchMaker(report_error, made, is_over)
+        self._dataset, self._length, self._maker = dataset, length, maker
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
 
     def __len__(self) -> int:

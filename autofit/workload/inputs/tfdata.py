@@ -125,13 +125,10 @@ def _control() -> bool:
             return _in_part(self, lambda elements: original(elements, name=name))
         return original(self, filename, name=name)
 
-    def snapshot(self: Any, path: Any, *_: Any, **__: Any) -> Any:
-        raise UsageError(f"the data writes a snapshot to {path}, which trials must not do. {_REMEDY}")
+    def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
+        raise UsageError(f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}")
 
-    def save(self: Any, path: Any, *_: Any, **__: Any) -> Any:
-        raise UsageError(f"the data saves a dataset to {path} when it is opened, which trials must not do. {_REMEDY}")
-
-    dataset.cache, dataset.snapshot, dataset.save = cache, snapshot, save
+    dataset.cache, dataset.snapshot, dataset.save = cache, refused, refused
     return True
 
 

@@ -1,6 +1,5 @@
 """Readings of GPUs, from a fake NVIDIA driver."""
 
-import contextlib
 import os
 import sys
 from dataclasses import replace
@@ -112,14 +111,9 @@ def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, 
         ("jax._src.xla_bridge", fake(_backends={"cpu": 1})),
     ],
 )
-@pytest.mark.parametrize(("used", "is_busy"), [(GIB, False), (3 * GIB, True)])
-def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded, used, is_busy):
+def test_listing_the_gpus_does_not_make_them_busy(driver, monkeypatch, module, loaded):
     monkeypatch.setitem(sys.modules, module, loaded)
-    monkeypatch.setattr(gpus, "_has_opened_cuda", lambda: True)
-    memory = fake(total=16 * GIB, used=used, free=16 * GIB - used)
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: memory)
-    with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
-        gpus.require_free(GPU)
+    gpus.require_free(GPU)
 
 
 @pytest.mark.parametrize(

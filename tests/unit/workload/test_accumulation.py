@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.errors import UsageError
-from autofit.workload.accumulation import accumulate, is_argument_of, optimizer_kwargs, place_of, steps_of
+from autofit.workload.accumulation import accumulate, optimizer_kwargs, place_of, steps_of
 
 
 def optimizer(**attributes):
@@ -27,7 +27,6 @@ def test_the_optimizer_that_updates_the_weights_is_told():
     assert place_of(plain, lambda: None) == "optimizer"
     assert place_of(scaled, lambda: None) == "optimizer.inner_optimizer"
     assert place_of(plain, lambda gradient_accumulation_steps=None: None) == "build_model"
-    assert not is_argument_of(dict)
 
 
 @pytest.mark.parametrize(

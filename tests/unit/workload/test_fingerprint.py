@@ -4,11 +4,8 @@ import functools
 import importlib
 import json
 import linecache
-import os
 import sys
 from dataclasses import replace
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,8 @@ import pytest
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.errors import UsageError
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.workload.fingerprint import identify, version_of
+from autofit.workload import own_modules
+from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 from tests.fakes import DESCRIPTION, MACHINE, MIB, make_request
@@ -67,7 +65,7 @@ def project(tmp_path):
         path = tmp_path / name
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new, 1))
-        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None))
 
     return fingerprint
 
@@ -115,35 +113,13 @@ def test_comments_layout_docstrings_and_other_modules_do_not(project, tmp_path, 
         ("from nets.resnet import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
         ("from nets.whole import block", "nets/resnet.py", "def f():\n    return SIZE\n"),
         ("from nets.deep.up import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
-        ("from nets.deep.top import block", "nets/resnet.py", "def block():\n    return SIZE\n"),
         ("import packed.parts as _, packed as block", "packed/__init__.py", "WIDTH = SIZE\n"),
-        ("import packed.parts\nblock = packed.WIDTH", "packed/__init__.py", "WIDTH = SIZE\n"),
-        ("from layers import *", "layers.py", "block = SIZE\n"),
         ("from starred import block", "layers.py", "block = SIZE\n"),
-        ("from layers import block", "layers.py", "def __getattr__(name):\n    return SIZE\n"),
-        ("import importlib\nblock = importlib.import_module('layers')", "layers.py", "def f():\n    return SIZE\n"),
-        ("block = __import__('nets.' + kind)", "nets/resnet.py", "def f():\n    return SIZE\n"),
-        ("block = lambda kind: import_module(f'nets.res{kind}')", "nets/resnet.py", "def f():\n    return SIZE\n"),
-        ("block = lambda kind: import_module('nets.{}'.format(kind))", "nets/resnet.py", "def f():\n    return SIZE\n"),
-        ("block = lambda kind: import_module('.%s' % kind, package='nets')", "nets/resnet.py", "f = SIZE\n"),
-        ("from nets.named import block", "nets/resnet.py", "def f():\n    return SIZE\n"),
-        ("block = lambda kind: import_module(kind)", "layers.py", "def f():\n    return SIZE\n"),
         ("import layers", "layers.py", "if __name__ == '__main__':\n    pass\nelse:\n    f(SIZE)\n"),
-        ("import layers", "layers.py", "def f():\n    return SIZE\n"),
         ("if build:\n    import layers", "layers.py", "width = SIZE\n"),
-        ("def block():\n    import layers", "layers.py", "width = SIZE\n"),
         ("def block():\n    def inner():\n        from nets import resnet", "nets/resnet.py", "width = SIZE\n"),
         ("try:\n    import fast\nexcept ImportError:\n    import layers", "layers.py", "width = SIZE\n"),
-        ("import importlib\nblock = importlib.import_module('nets.resnet')", "nets/resnet.py", "f = SIZE\n"),
-        ("from importlib import import_module as load\nblock = load('layers')", "layers.py", "f = SIZE\n"),
-        ("block = list(map(importlib.import_module, NAMES))", "layers.py", "f = SIZE\n"),
-        ("block = __import__('nets', fromlist=['resnet'])", "nets/resnet.py", "f = SIZE\n"),
-        ("block = import_module('.resnet', package='nets')", "nets/resnet.py", "f = SIZE\n"),
-        ("block = import_module(''), import_module('layers')", "layers.py", "f = SIZE\n"),
-        ("block = import_module(f'{package}.{kind}')", "layers.py", "f = SIZE\n"),
-        ("block = import_module(kind + '.model')", "layers.py", "f = SIZE\n"),
-        ("from gathered import *", "gathered/one.py", "f = SIZE\n"),
-        ("from gathered.one import f", "gathered/two.py", "f = SIZE\n"),
+        ("from gathered import *", "gathered/two.py", "f = SIZE\n"),
         ("from registry import Base as block", "derived.py", "from registry import Base\nsize = SIZE\n"),
         ("from nets import math", "nets/math.py", "width = SIZE\n"),
     ],
@@ -161,102 +137,57 @@ def test_what_an_import_gives_and_what_it_does_change_the_fingerprint(tmp_path, 
         "packed/__init__.py": "",
         "packed/parts.py": "",
         "nets/whole.py": "from . import resnet as block\n",  # nets/ has no __init__.py
-        "nets/named.py": "block = lambda kind: import_module('.' + kind, package=__package__)\n",
         "nets/deep/up.py": "from ..resnet import block\n",
-        "nets/deep/top.py": "from nets.resnet import block\n",
     }
 
     def fingerprint_with(size):
         for path, content in {**files, name: text.replace("SIZE", size)}.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(content)
-        return identify(Workload(Reference("model.py:build", str(tmp_path)), None)).fingerprint
+        return identify(Workload(Reference("model.py:build", str(tmp_path)), None))
 
     one = fingerprint_with("1")
     assert fingerprint_with("2") != one == fingerprint_with("1")
 
 
-def test_neither_dates_nor_folders_count(project, tmp_path):
+def test_folders_do_not_count(project, tmp_path):
     before = project()
-    os.utime(tmp_path / "model.py", (1, 1))
-    assert project() == before
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     for file in [*tmp_path.glob("*.py"), tmp_path / "packed"]:
         file.rename(moved / file.name)
-    assert identify(Workload(Reference("model.py:build", str(moved)), None)).fingerprint == before
-
-
-def test_the_packages_that_the_sources_import_are_told_with_their_versions(project, tmp_path):
-    found = identify(Workload(Reference("model.py:build", str(tmp_path)), None)).versions
-    assert found == {"keras": version("keras"), "numpy": np.__version__}
-    assert version_of("PIL") is not None
-    assert version_of("no_such_package") is None
+    assert fingerprint(Reference("model.py:build", str(moved)), None) == before
 
 
 def test_a_module_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "named_models").mkdir()
     file = tmp_path / "named_models" / "small.py"
-    file.write_text("import PIL\n\ndef build():\n    return 1\n")
-    before = identify(Workload(Reference("named_models.small:build"), None))
-    assert before.versions == {"PIL": version("pillow")}
-    file.write_text("import PIL\n\ndef build():\n    return 2\n")
-    assert identify(Workload(Reference("named_models.small:build"), None)).fingerprint != before.fingerprint
+    file.write_text("def build():\n    return 1\n")
+    before = fingerprint(Reference("named_models.small:build"), None)
+    file.write_text("def build():\n    return 2\n")
+    assert fingerprint(Reference("named_models.small:build"), None) != before
 
 
-@pytest.mark.parametrize(
-    ("module", "packages"),
-    [
-        ("numpy.linalg", {"numpy"}),
-        ("autofit.workload.workload", {"autofit"}),
-        ("no_such_module.at_all", set()),
-        ("sys", set()),
-        ("json", set()),
-    ],
-)
-def test_of_a_module_that_is_installed_the_version_counts(module, packages):
-    found = identify(Workload(Reference(f"{module}:build"), None))
-    assert set(found.versions) == {package for package in packages if version_of(package)}  # autofit may be a checkout
-    assert identify(Workload(Reference(f"{module}:other"), None)).fingerprint != found.fingerprint
+@pytest.mark.parametrize("module", ["numpy.linalg", "autofit.workload.workload", "no_such_module.at_all", "sys", "json"])
+def test_a_module_that_is_not_the_users_counts_by_its_name(module, monkeypatch):
+    monkeypatch.setattr(own_modules, "read", lambda content: pytest.fail("a file was read"))
+    assert fingerprint(Reference(f"{module}:build"), None) != fingerprint(Reference(f"{module}:other"), None)
 
 
 def test_a_file_beside_the_model_comes_before_an_installed_one(tmp_path):
-    (tmp_path / "model.py").write_text("import numpy\nimport random\n\ndef build():\n    return 1\n")
-    (tmp_path / "random.py").write_text("SIZE = 1\n")
-    (tmp_path / "numpy.py").write_text("SIZE = 1\n")
-    before = identify(Workload(Reference("model.py:build", str(tmp_path)), None))
-    assert before.versions == {}
-    for name in ("random.py", "numpy.py"):
-        (tmp_path / name).write_text("SIZE = 2\n")
-        after = identify(Workload(Reference("model.py:build", str(tmp_path)), None))
-        assert after.fingerprint != before.fingerprint
-        before = after
-
-
-def test_a_link_to_the_folder_changes_nothing(tmp_path, monkeypatch):
-    (tmp_path / "project").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "project")
-    (tmp_path / "project" / "model.py").write_text("import linked_layers, model\n\ndef build():\n    return 1\n")
-    (tmp_path / "project" / "linked_layers.py").write_text("import model\n")
-    for name in ("linked_layers", "model"):  # another test may have imported one of that name
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    before = fingerprint(Reference("project/model.py:build", str(tmp_path)), None)
-    monkeypatch.syspath_prepend(tmp_path / "link")
-    assert fingerprint(Reference("project/model.py:build", str(tmp_path)), None) == before
-    module = importlib.import_module("linked_layers").model
-    by_link = fingerprint(module.build, None)
-    monkeypatch.syspath_prepend(tmp_path / "project")
-    assert fingerprint(module.build, None) == by_link
-    for name in ("linked_layers", "model"):
-        del sys.modules[name]
+    (tmp_path / "model.py").write_text("import numpy\n\ndef build():\n    return 1\n")
+    fingerprints = set()
+    for size in (1, 1, 2):
+        (tmp_path / "numpy.py").write_text(f"SIZE = {size}\n")
+        fingerprints.add(fingerprint(Reference("model.py:build", str(tmp_path)), None))
+    assert len(fingerprints) == 2
 
 
 def fingerprint(*parts, **kwargs):
-    return identify(Workload(*parts, **kwargs)).fingerprint
+    return identify(Workload(*parts, **kwargs))
 
 
-SUM = "def build():\n    return " + " + ".join(["1"] * 3_000)
 BRANCHES = "def build(x):\n    if x == 0:\n        return 0\n" + "".join(
     f"    elif x == {n}:\n        return {n}\n" for n in range(1, 800)
 )
@@ -268,10 +199,8 @@ BRANCHES = "def build(x):\n    if x == 0:\n        return 0\n" + "".join(
         ("scripts/model.py", "import common_layers", "common_layers.py", "SIZE = 1", "SIZE = 2"),  # above the script
         ("model.py", "import layers", "layers.py", None, "SIZE = 1"),  # written a moment ago
         ("model.py", "import layers", "layers.py", "\x7fELF\0one", "\x7fELF\0two"),
-        ("model.py", "import layers", f"layers{EXTENSION_SUFFIXES[-1]}", "\x7fELF\0one", "\x7fELF\0two"),
         ("model.py", "import layers\nraise SystemExit", "layers.py", "raise SystemExit", "raise SystemExit(1)"),  # not run
-        ("model.py", "import layers", "layers.py", SUM, f"{SUM} + 1"),  # nested deeper than Python goes
-        ("model.py", "import layers", "layers.py", BRANCHES, f"{BRANCHES}    return 1"),  # as deep
+        ("model.py", "import layers", "layers.py", BRANCHES, f"{BRANCHES}    return 1"),  # nested deeper than Python goes
     ],
 )
 def test_a_file_that_the_model_imports_counts_whatever_it_is(tmp_path, model, text, name, before, after):
@@ -285,30 +214,34 @@ def test_a_file_that_the_model_imports_counts_whatever_it_is(tmp_path, model, te
     assert len(fingerprints) == 2
 
 
-def test_arrays_given_as_data_count_by_their_form():
+def test_large_arrays_count_by_their_form_and_small_ones_by_their_values():
     x = np.zeros((100, 3))
     one = fingerprint(build, (x, x))
     assert fingerprint(build, (x + 1, x)) == one
-    assert fingerprint(build, (x.astype("float32"), x)) != one
-    assert fingerprint(build, (x[:50], x[:50])) != one
-    assert fingerprint(build, {"a": x}) != one
+    assert fingerprint(build, Maker(x=x)) == fingerprint(build, Maker(x=x + 1))
+    for other in ((x.astype("float32"), x), (x[:50], x[:50]), {"a": x}):
+        assert fingerprint(build, other) != one
+    sizes = np.arange(5.0)
+    assert fingerprint(build, None, model_kwargs={"w": sizes}) != fingerprint(build, None, model_kwargs={"w": sizes + 1})
 
 
 def test_arguments_count_but_for_the_order_in_which_they_are_named():
-    one = fingerprint(build, None, model_kwargs={"width": 2, "depth": [1, 2]})
+    arguments = {"model_kwargs": {"width": 2, "depth": [1, 2]}}
+    one = fingerprint(build, None, **arguments)
     assert fingerprint(build, None, model_kwargs={"depth": [1, 2], "width": 2}) == one
-    for other in ({"width": 2, "depth": [2, 1]}, {"width": 2.0, "depth": [1, 2]}, {"width": 2}):
-        assert fingerprint(build, None, model_kwargs=other) != one
-    assert fingerprint(build, None, data_kwargs={"width": 2, "depth": [1, 2]}) != one
-    weights = np.arange(5.0)
-    assert fingerprint(build, None, model_kwargs={"w": weights}) != fingerprint(
-        build, None, model_kwargs={"w": weights + 1}
-    )
-
-
-@pytest.mark.parametrize("changes", [{"dtype_policy": "mixed_float16"}, {"jit_compile": True}, {"jit_compile": False}])
-def test_dtype_policy_and_jit_count(changes):
-    assert fingerprint(build, None, **changes) != fingerprint(build, None)
+    for other in (
+        {"model_kwargs": {"width": 2, "depth": [2, 1]}},
+        {"model_kwargs": {"width": 2.0, "depth": [1, 2]}},
+        {"data_kwargs": {"width": 2, "depth": [1, 2]}},
+        {**arguments, "dtype_policy": "mixed_float16"},
+        {**arguments, "jit_compile": False},
+        {**arguments, "fit_kwargs": {"shuffle": False}},
+        {**arguments, "fit_kwargs": {"class_weight": {0: 1.0}}},
+        {**arguments, "fit_kwargs": {"callbacks": over}},
+    ):
+        assert fingerprint(build, None, **other) != one
+    options = [{"fit_kwargs": {"callbacks": [Maker()]}} for _ in range(2)]
+    assert fingerprint(build, None, **options[0]) == fingerprint(build, None, **options[1])
 
 
 def test_closures_defaults_and_objects_count():
@@ -354,22 +287,10 @@ def test_what_is_an_argument_or_in_a_closure_counts_by_its_code(blocks):
     assert all(ask() != was for ask, was in zip(as_class, before[len(given) :], strict=True))
 
 
-def test_arrays_in_objects_count_as_arrays_elsewhere_do():
-    x = np.zeros(2**20)
-    middle = x.copy()
-    middle[2**19] = 1
-    assert fingerprint(build, Maker(x=x)) == fingerprint(build, Maker(x=middle)) != fingerprint(build, Maker(x=x + 1))
-
-
 def test_what_holds_itself_is_told():
     held = Maker()
     held.itself = [held]
     assert fingerprint(build, held) == fingerprint(build, held) != fingerprint(build, Maker())
-    nested = []
-    for _ in range(5_000):
-        nested = [nested]
-    with pytest.raises(UsageError, match="recursion"):
-        fingerprint(build, None, model_kwargs={"nested": nested})
 
 
 def run_cell(text, scope=None):
@@ -381,7 +302,6 @@ def run_cell(text, scope=None):
     return scope
 
 
-@pytest.mark.parametrize("runs", [run_cell, lambda text: exec(text, scope := {"__name__": "__main__"}) or scope])
 @pytest.mark.parametrize(
     "text",
     [
@@ -399,10 +319,10 @@ def run_cell(text, scope=None):
         "build = lambda: {}",
     ],
 )
-def test_functions_of_a_notebook_take_with_them_what_they_name(runs, text):
-    one = fingerprint(runs(text.format(1))["build"], None)
-    assert fingerprint(runs("\n\n" + text.format(1))["build"], None) == one
-    assert fingerprint(runs(text.format(2))["build"], None) != one
+def test_functions_of_a_notebook_take_with_them_what_they_name(text):
+    one = fingerprint(run_cell(text.format(1))["build"], None)
+    assert fingerprint(run_cell("\n\n" + text.format(1))["build"], None) == one
+    assert fingerprint(run_cell(text.format(2))["build"], None) != one
 
 
 def test_a_notebooks_functions_take_with_them_the_users_files(blocks):
@@ -431,26 +351,10 @@ def test_the_modules_of_a_package_that_a_notebook_names_count(tmp_path, monkeypa
 
 def test_modules_that_a_cell_imports_count(blocks, monkeypatch):
     monkeypatch.chdir(Path(blocks.__file__).parent)
-    cells = [
-        "def build():\n    import user_blocks",
-        "def build():\n    return import_module('user_blocks')",
-        "def build():\n    return import_module('user_' + kind)",
-    ]
-    functions = [run_cell(cell)["build"] for cell in cells]
-    before = [fingerprint(function, None) for function in functions]
+    build = run_cell("def build():\n    import user_blocks")["build"]
+    before = fingerprint(build, None)
     Path(blocks.__file__).write_text("def residual():\n    return 22\n")
-    assert all(fingerprint(function, None) != was for function, was in zip(functions, before, strict=True))
-
-
-def test_a_notebook_may_be_in_a_package(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend("")
-    build = run_cell("def build(kind):\n    return import_module(kind)")["build"]
-    fingerprints = set()
-    for size in (1, 2):
-        (tmp_path / "__init__.py").write_text(f"SIZE = {size}\n")
-        fingerprints.add(fingerprint(build, None))
-    assert len(fingerprints) == 2
+    assert fingerprint(build, None) != before
 
 
 @pytest.mark.parametrize(
@@ -500,35 +404,20 @@ def test_decorators_count(tmp_path, monkeypatch):
     del sys.modules["user_decorators"]
 
 
-@pytest.fixture
-def keras_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    return tmp_path
-
-
-def test_the_file_that_keras_writes_on_its_first_import_changes_nothing(keras_home):
+@pytest.mark.parametrize("variable", ["KERAS_HOME", "HOME"])
+def test_the_file_that_keras_writes_on_its_first_import_changes_nothing(tmp_path, monkeypatch, variable):
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    file = (tmp_path if variable == "KERAS_HOME" else tmp_path / ".keras") / "keras.json"
+    file.parent.mkdir(exist_ok=True)
     before = TensorFlow().settings()
     written = {"floatx": "float32", "epsilon": 1e-07, "backend": "tensorflow", "image_data_format": "channels_last"}
-    (keras_home / "keras.json").write_text(json.dumps(written, indent=4))
+    file.write_text(json.dumps(written, indent=4))
     assert TensorFlow().settings() == before
-    (keras_home / "keras.json").write_text("no JSON")  # Keras passes over it
+    file.write_text("no JSON")  # Keras passes over it
     assert TensorFlow().settings() == before
-    for other in ({"floatx": "float16"}, {"image_data_format": "channels_first"}, {"another": 1}):
-        (keras_home / "keras.json").write_text(json.dumps({**written, **other}))
-        assert TensorFlow().settings() != before
-
-
-def test_without_a_folder_of_its_own_keras_looks_at_home(tmp_path, monkeypatch):
-    monkeypatch.delenv("KERAS_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    before = TensorFlow().settings()
-    (tmp_path / ".keras").mkdir()
-    (tmp_path / ".keras" / "keras.json").write_text('{"epsilon": 1e-3}')
+    file.write_text(json.dumps({**written, "floatx": "float16"}))
     assert TensorFlow().settings() != before
-
-
-def test_pythons_version_is_among_the_settings(keras_home):
-    assert TensorFlow().settings()["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.mark.parametrize("placement", [ON_CPU, Placement.on(Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB))])
@@ -572,45 +461,8 @@ def test_what_pip_installs_in_a_folder_of_its_own_is_installed(tmp_path, monkeyp
         (tmp_path / "own_layers.py").write_text(f"SIZE = {own}\n")
         return identify(Workload(Reference("own_model:build"), importlib.import_module("pkg").make))
 
-    before = identify_with(1, 1)
-    assert before.versions == {"pkg": "1.5"}
-    assert identify_with(2, 1) == before != identify_with(2, 2)
+    assert identify_with(2, 1) == identify_with(1, 1) != identify_with(2, 2)
     del sys.modules["pkg"]
-
-
-def test_a_constant_that_a_function_of_a_module_uses_counts_by_its_value(blocks, monkeypatch):
-    Path(blocks.__file__).write_text("import os\n\nWIDTH = int(os.environ['WIDTH'])\n\ndef build():\n    return WIDTH\n")
-    fingerprints = set()
-    for width in ("1", "1", "2"):
-        monkeypatch.setenv("WIDTH", width)
-        fingerprints.add(fingerprint(importlib.reload(blocks).build, None))
-    assert len(fingerprints) == 2
-
-
-def test_folders_beside_the_model_are_not_looked_into(tmp_path):
-    (tmp_path / "model.py").write_text("from importlib import import_module\n\ndef build():\n    import_module('layers')\n")
-    (tmp_path / "layers.py").write_text("SIZE = 1\n")
-    (tmp_path / "photos").mkdir()
-    listed, watching = [], [True]  # an audit hook stays until Python ends
-    sys.addaudithook(
-        lambda event, details: listed.append(details[0]) if watching and event in ("os.listdir", "os.scandir") else None
-    )
-    before = fingerprint(Reference("model.py:build", str(tmp_path)), None)
-    watching.clear()
-    assert str(tmp_path) in listed
-    assert str(tmp_path / "photos") not in listed
-    (tmp_path / "layers.py").write_text("SIZE = 2\n")
-    assert fingerprint(Reference("model.py:build", str(tmp_path)), None) != before
-
-
-def test_arguments_of_fit_change_the_fingerprint():
-    def of(**options):
-        return identify(Workload(build, make, fit_kwargs=options)).fingerprint
-
-    assert of() == identify(Workload(build, make)).fingerprint
-    different = [of(), of(shuffle=False), of(class_weight={0: 1.0}), of(class_weight={0: 2.0}), of(callbacks=over)]
-    assert len(set(different)) == len(different)
-    assert of(callbacks=[Maker()]) == of(callbacks=[Maker()])
 
 
 def test_a_generator_of_random_numbers_is_hashed():
@@ -619,4 +471,4 @@ def test_a_generator_of_random_numbers_is_hashed():
     def make_data(batch_size):
         return rng.random((batch_size, 4))
 
-    assert identify(Workload(make_data, make_data)) == identify(Workload(make_data, make_data))
+    assert fingerprint(make_data, make_data) == fingerprint(make_data, make_data)

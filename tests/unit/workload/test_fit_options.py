@@ -11,9 +11,9 @@ from autofit.workload import fit_options
     ("options", "key", "problem"),
     [
         ({"batch_size": 32}, "batch_size", "batch_size"),
-        ({"x": 1}, "x", " data$"),
         ({"validation_data": 1}, "validation_data", " validation$"),
         ({"sample_weight": 1}, "sample_weight", r"\(x, y, sample_weight\)"),
+        ({"workers": 1}, "workers", " in space"),
         ({"class_weigth": {}}, "class_weigth", "class_weight"),
         ({"steps_per_epoch": 0}, "steps_per_epoch", ": 0 "),
         ({"validation_split": 1.0}, "validation_split", r": 1\.0 "),
