@@ -91,15 +91,10 @@ def collecting(errors: list[UsageError], key: str | None = None) -> Iterator[Non
         errors += [UsageError(one.problem, key=one.key or key) for one in (error, *error.others)]
 
 
-def joined(errors: Sequence[UsageError]) -> UsageError:
-    """Return one error that lists these."""
-    return UsageError(errors[0].problem, key=errors[0].key, others=errors[1:])
-
-
 def raise_joined(errors: Sequence[UsageError]) -> None:
     """Raise one error that lists these, if there are any."""
     if errors:
-        raise joined(errors)
+        raise UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]) from None
 
 
 def _explain(cls: Any, values: Any, handler: Any) -> Any:
@@ -107,7 +102,7 @@ def _explain(cls: Any, values: Any, handler: Any) -> Any:
         return handler(values)
     except ValidationError as error:
         fields = getattr(cls, "model_fields", {})
-        raise joined([one for part in error.errors() for one in _usage_errors(part, fields)]) from None
+        raise_joined([one for part in error.errors() for one in _usage_errors(part, fields)])
 
 
 EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]  # pydantic types no shared one

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.workload.fit_options import CALLBACKS, FOLDER, MADE, is_made, takes_folder
+from autofit.workload.fit_options import CALLBACKS, FOLDER, is_made, takes_folder
 from autofit.workload.inputs.knobs import is_pydataset, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -26,11 +26,10 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
             knobs[key].pop("batch_size", None)
         if callable(source):
             _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
-    for name in MADE:
-        if is_made(maker := workload.fit_kwargs.get(name)):
-            function = resolve(f"fit_kwargs.{name}", maker)
-            given = {FOLDER: ""} if name == CALLBACKS and takes_folder(function) else {}
-            _bind(name, function, given, f"fit_kwargs.{name}")
+    if is_made(maker := workload.fit_kwargs.get(CALLBACKS)):
+        key = f"fit_kwargs.{CALLBACKS}"
+        function = resolve(key, maker)
+        _bind(CALLBACKS, function, {FOLDER: ""} if takes_folder(function) else {}, key)
     return knobs
 
 

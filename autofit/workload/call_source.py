@@ -43,15 +43,14 @@ def call_source_of(workload: Workload) -> CallSource:
             form, name, unnamed = "factory", _name(named, imports), f"make_{key}"
         fields |= {key: None if data is None else name or unnamed, f"{key}_kwargs": written, f"{key}_form": form}
         elided += [] if data is None or (name is not None and written == given) else [key]
-    # arguments of `fit` without a value to show: a function that returns the value is called, callbacks are the user's own
-    expressions = {}
-    for key, value in workload.fit_kwargs.items():
-        if is_made(value):
-            folder = f"{FOLDER}=..." if key == CALLBACKS and takes_folder(value) else ""  # the user names it
-            expressions[key] = f"{_name(value, imports) or f'make_{key}'}({folder})"
-        elif key == CALLBACKS:
-            expressions[key] = "..."
-    elided += ["fit"] if any("..." in code for code in expressions.values()) else []
+    # callbacks have no value to show: a function that returns them is called, and others are the user's own
+    expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)
+    if callbacks is not None:
+        expressions[CALLBACKS] = "..."
+    if is_made(callbacks):
+        folder = f"{FOLDER}=..." if takes_folder(callbacks) else ""  # the user names it
+        expressions[CALLBACKS] = f"{_name(callbacks, imports) or f'make_{CALLBACKS}'}({folder})"
+    elided += ["fit"] if "..." in expressions.get(CALLBACKS, "") else []
     return CallSource(
         model=model,
         **fields,

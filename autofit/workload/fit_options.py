@@ -2,7 +2,7 @@
 #     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
 #                                       └──> snippet: all of them, with steps scaled to the chosen batch size
 #
-# Class weights may be given as a function that returns them; each process that needs them calls it. Of callbacks:
+# Of callbacks:
 #
 #     a list ──────────────────> those of Keras in `_RUN_IN_TRIALS` run, the names of the others are kept for the notice
 #     def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
@@ -35,7 +35,6 @@ FIT, PREDICT = "fit", "predict"
 CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
 STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
-MADE = (CALLBACKS, CLASS_WEIGHT)  # arguments that may be given as a function that returns their value
 
 _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
@@ -129,7 +128,7 @@ def _validated(name: str, value: Any) -> Any:
         raise UsageError(f"is an argument of tune; give it as {_OF_TUNE[name]}")
     if name not in _ALLOWED:
         raise UsageError(no_such(name, _ALLOWED))
-    if value is None or isinstance(value, TrialCallbacks) or (name in MADE and is_made(value)):
+    if value is None or isinstance(value, TrialCallbacks) or (name == CALLBACKS and is_made(value)):
         return value
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         form = "a whole number of at least 1"
@@ -157,18 +156,17 @@ def of_inference(call: str, options: Mapping[str, Any]) -> None:
 
 
 def is_made(value: Any) -> bool:
-    """Return whether an argument is given as a function that returns its value."""
+    """Return whether callbacks are given as a function that returns them."""
     return isinstance(value, Reference) or (callable(value) and not is_callback(value))
 
 
 def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the arguments for a trial, with functions replaced by what they return; callbacks may write to the folder."""
-    values = {name: value.resolve() if isinstance(value, Reference) else value for name, value in options.items()}
-    callbacks = values.pop(CALLBACKS, TrialCallbacks())
+    """Return the arguments for a trial, with the callbacks that run in it, which may write to the folder."""
+    callbacks = options.get(CALLBACKS, TrialCallbacks())
     if not isinstance(callbacks, TrialCallbacks):
-        callbacks = TrialCallbacks.of_function(callbacks, folder)
-    made = {name: value() if is_made(value) else value for name, value in values.items()}
-    return {**validated(made), CALLBACKS: callbacks}
+        function = callbacks.resolve() if isinstance(callbacks, Reference) else callbacks
+        callbacks = TrialCallbacks.of_function(function, folder)
+    return {**options, CALLBACKS: callbacks}
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.description import Description
-from autofit.records.knobs import DATA_KNOBS, KNOBS, PROCESSES
-from autofit.records.trial import AUTOTUNE, FitConfig
+from autofit.records.knobs import PROCESSES
+from autofit.records.trial import FitConfig
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.inputs.fit_input import FitInput, ReportError
 from autofit.workload.inputs.iterators import Generator, Grain, GrainProcesses
-from autofit.workload.inputs.knobs import NO_AUTOTUNE, arguments_of, knobs_of
+from autofit.workload.inputs.knobs import arguments_of, knobs_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData, with_controlled_caches
 from autofit.workload.inputs.torch_loader import TorchLoader
@@ -70,9 +70,6 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
         kind = GrainProcesses
     applied = {knob: given[name] for knob, name in names.items() if name in given}
     applied |= {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
-    autotuned = [knob for knob in DATA_KNOBS if KNOBS[knob].autotunes and applied.get(knob) == AUTOTUNE]
-    if autotuned and not kind.autotunes:
-        raise UsageError(f"{autotuned[0]} cannot be -1 for {kind.kind} data: {NO_AUTOTUNE}")
     return kind(made, FitConfig.of(applied), report_error, reopen)
 
 

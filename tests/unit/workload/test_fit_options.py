@@ -33,13 +33,6 @@ def test_weights_computed_with_numpy_become_plain_numbers():
     assert [type(part) for pair in weights.items() for part in pair] == [int, float]
 
 
-def test_a_function_may_make_class_weights(tmp_path):
-    options = fit_options.validated({"class_weight": lambda: {1: 2}})
-    assert fit_options.resolved(options, tmp_path)["class_weight"] == {1: 2.0}
-    with pytest.raises(UsageError, match=r"{'cat': 2}"):
-        fit_options.resolved({"class_weight": lambda: {"cat": 2}}, tmp_path)
-
-
 def test_steps_keep_the_samples_of_an_epoch():
     options = {"steps_per_epoch": 100, "validation_steps": 10, "epochs": 5}
     assert fit_options.samples_of_epoch(options, 32) == 3200
