@@ -3,7 +3,6 @@
 import functools
 import importlib
 import json
-import linecache
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -294,11 +293,9 @@ def test_what_holds_itself_is_told():
 
 
 def run_cell(text, scope=None):
-    """Run a notebook's cell as IPython does: its text is in no file, but where `inspect` looks for it."""
+    """Run a notebook's cell, whose text is in no file."""
     scope = {"__name__": "__main__"} if scope is None else scope
-    name = f"<ipython-input-{len(linecache.cache)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    exec(compile(text, name, "exec"), scope)
+    exec(compile(text, "<cell>", "exec"), scope)
     return scope
 
 
