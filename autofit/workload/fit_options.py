@@ -40,7 +40,7 @@ MADE = (CALLBACKS,)  # arguments that may be given as a function that returns th
 _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_ALLOWED = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _OF_INFERENCE = (CALLBACKS, "verbose")
 _OF_TUNE = {"batch_size": "batch_size", "validation_data": "validation"}
 _WITH_TARGETS = 2  # parts in (x, y)
@@ -127,8 +127,8 @@ def _validated(name: str, value: Any) -> Any:
     form = ""
     if name in _OF_TUNE:
         raise UsageError(f"is an argument of tune; give it as {_OF_TUNE[name]}")
-    if name not in _ALLOWED:
-        raise UsageError(no_such(name, _ALLOWED))
+    if name not in _TAKEN:
+        raise UsageError(no_such(name, _TAKEN))
     if value is None or isinstance(value, TrialCallbacks) or (name == CALLBACKS and is_made(value)):
         return value
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
