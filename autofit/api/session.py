@@ -22,7 +22,7 @@ from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload import fingerprint
 from autofit.workload.arguments import collecting, no_such, raise_joined
-from autofit.workload.call_source import call_source_of
+from autofit.workload.binding import call_source_of
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs import kinds, knobs
 from autofit.workload.reference import Reference

@@ -34,7 +34,7 @@ from autofit.records import install_command
 from autofit.records.result import Cell, TuneRecord
 from autofit.records.units import counted
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.call_source import call_source_of
+from autofit.workload.binding import call_source_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload, explained_pickling_errors
 

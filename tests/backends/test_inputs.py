@@ -12,7 +12,7 @@ from autofit.report import snippet
 from autofit.search.space import SearchSpace
 from autofit.tuning.problem import Problem
 from autofit.tuning.record import record_of
-from autofit.workload.call_source import call_source_of
+from autofit.workload.binding import call_source_of
 from autofit.workload.workload import Workload
 from tests.backends import loaders
 from tests.fakes import MIB, make_request

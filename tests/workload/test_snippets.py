@@ -16,7 +16,7 @@ from autofit.search.space import SearchSpace, build_space
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning.problem import Problem
 from autofit.tuning.record import record_of
-from autofit.workload.call_source import call_source_of
+from autofit.workload.binding import call_source_of
 from autofit.workload.inputs.kinds import refuse_unsupported
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, drain, make_request, most_steps

@@ -60,12 +60,6 @@ def test_fit_of_another_library_runs(user):
     assert user(f"import keras\n{scaler}")() == 1
 
 
-def test_a_module_that_does_not_import_keras_leaves_the_imports_as_they_are(user):
-    before = list(sys.meta_path)
-    assert user("import json")() == 1
-    assert sys.meta_path == before
-
-
 def test_a_module_reads_no_arguments_of_the_command_line(user, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["autofit", "tune", "tune.yaml"])
     user("import sys\narguments = list(sys.argv)")

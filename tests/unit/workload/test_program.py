@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from autofit.workload.call_source import call_source_of
+from autofit.workload.binding import call_source_of
 from autofit.workload.program import Program, read_program
 from autofit.workload.workload import Workload
 from tests.unit.workload.functions import build, make
