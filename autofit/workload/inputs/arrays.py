@@ -32,18 +32,15 @@ class Arrays(FitInput):
     def _open(self) -> None:
         import keras  # heavy: must stay out of the parent
 
-        lengths = sorted({length_of(leaf) for leaf in leaves(self._data)})
-        if len(lengths) != 1 or lengths[0] == 0:
-            raise UsageError(
-                f"the arrays have these numbers of samples: {lengths}. Give arrays with the same number, at least one"
-            )
         is_tuple = isinstance(self._data, tuple | list)
         parts = tuple(self._data) if is_tuple else (self._data,)
         self._parts = tuple(_each(part, _without_index) for part in parts)
         self.part_count = len(self._parts) if is_tuple else 0
-        self._count = lengths[0]
+        self._count, *others = {length_of(leaf) for leaf in leaves(self._parts)}
+        if others:
+            raise UsageError(f"the arrays have different numbers of samples: {sorted([self._count, *others])}")
         self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
-        self.batch_samples = min(self._config.batch_size or 32, self._count)
+        self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
         self._length = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
 

@@ -15,17 +15,12 @@ from autofit.errors import UsageError
 def checked(batch: Any, source: str) -> Any:
     """Return a batch; raise UsageError, naming its `source`, unless it is a nest of arrays with samples."""
     arrays = leaves(batch)
-    wrong = next((leaf for leaf in arrays if not is_array(leaf)), None)
-    if wrong is not None:
-        raise UsageError(
-            f"{source} returned a batch that contains a {type(wrong).__name__}. Return what Keras takes: arrays or "
-            "tensors, or tuples, lists or dicts of them"
-        )
-    if not any(length_of(leaf) for leaf in arrays):
-        raise UsageError(
-            f"{source} returned a batch without samples. Return arrays with at least one sample on the first axis"
-        )
-    return batch
+    if all(map(is_array, arrays)) and any(map(length_of, arrays)):
+        return batch
+    raise UsageError(
+        f"{source} returned a batch of {', '.join(type(leaf).__name__ for leaf in arrays) or 'nothing'}. Return what Keras "
+        "takes: arrays or tensors with at least one sample on the first axis, or tuples, lists or dicts of them"
+    )
 
 
 def leaves(nest: Any) -> list[Any]:
