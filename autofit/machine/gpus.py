@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from autofit.records.units import format_bytes
 
 _DEVICE_FILE = Path("/dev/nvidia0")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")  # at its beginning; other values hide all GPUs
 # reasons why a clock is lowered under load, by NVML's bit
 _THROTTLES = {0x04: "power cap", 0x08: "hardware slowdown", 0x20: "temperature", 0x40: "temperature", 0x80: "power supply"}
 
@@ -49,29 +51,17 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
     # also with auto: nobody should tune on the CPU by accident
-    if not machine.devices and (reason := _unusable_gpu()):
-        raise UsageError(f"{reason}; to tune on the CPU, write cpu", key="device")
+    if not machine.devices and _DEVICE_FILE.exists() and _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0")):
+        raise UsageError(
+            f"there is a GPU ({_DEVICE_FILE}), but the driver reports the memory of none that {_VISIBLE} allows "
+            "(nvidia-smi -L lists them; a container needs the driver capability 'utility'); to tune on the CPU, write cpu",
+            key="device",
+        )
     if device == "auto":
         return Placement()
-    choices = [f"gpu:{d.index} ({d.name})" for d in machine.devices]
-    choices += [f"gpu:{d.index} ({d.name}, not usable: {d.problem})" for d in survey() if d.problem]
-    listed = ", ".join(choices) or "none that the NVIDIA driver reports"
+    listed = ", ".join(f"gpu:{d.index} ({d.name})" for d in machine.devices) or "none that the NVIDIA driver reports"
     rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
     raise UsageError(f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device")
-
-
-def _unusable_gpu() -> str | None:
-    # why a GPU that is present and not hidden cannot be used; None if there is no such GPU
-    devices, visible = survey(), os.environ.get(_VISIBLE)
-    unread = [device for device in devices if device.problem]
-    if unread:
-        return f"the driver does not report the memory of {unread[0].name} ({unread[0].problem})"
-    missing = [entry for entry in _entries(visible or "") if entry.startswith("MIG-")]
-    if missing and not devices:
-        return f"{_VISIBLE} names {missing[0]}, a MIG slice that the driver does not report; name one of nvidia-smi -L"
-    if visible is None and not devices and _DEVICE_FILE.exists():
-        return f"{_DEVICE_FILE} exists, but the driver does not answer (a container needs the driver capability 'utility')"
-    return None
 
 
 def require_free(device: Device) -> None:
@@ -130,46 +120,32 @@ def holders(device: Device) -> str:
 
 
 def nvidia_devices() -> tuple[Device, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects and tunes can use, in its order."""
-    return tuple(device for device in survey() if not device.problem)
-
-
-def survey() -> tuple[Device, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, with those that NVML cannot read."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, without those whose memory NVML cannot read."""
     with opened():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
         devices = [_read(index, handle, driver) for index, handle in enumerate(_handles())]
-    if _VISIBLE not in os.environ:
-        return tuple(devices)
-    chosen: list[Device] = []
-    for entry in _entries(os.environ[_VISIBLE]):
-        is_name = entry.startswith(("GPU-", "MIG-"))
-        # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model
-        matches = [d for d in devices if str(d.index) == entry or (is_name and d.uuid.startswith(entry))]
-        if not matches:
-            break  # CUDA ignores what follows
-        chosen.append(matches[0])
-    return tuple(dict.fromkeys(chosen))
+    chosen = devices
+    if _VISIBLE in os.environ:
+        chosen = []
+        for entry in map(str.strip, os.environ[_VISIBLE].split(",")):
+            is_name = entry.startswith(("GPU-", "MIG-"))
+            # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model
+            matches = [d for d in devices if d and (str(d.index) == entry or (is_name and d.uuid.startswith(entry)))]
+            if not matches:
+                break  # CUDA ignores what follows
+            chosen.append(matches[0])
+    return tuple(dict.fromkeys(device for device in chosen if device is not None))
 
 
-def _entries(selection: str) -> list[str]:
-    return [entry.strip() for entry in selection.split(",")]
-
-
-def _read(index: int, handle: Any, driver: str) -> Device:
-    name, uuid = "an NVIDIA GPU", ""
-    try:
-        if isinstance(handle, pynvml.NVMLError):
-            raise handle
-        name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    except pynvml.NVMLError as problem:
-        return Device(index, name, uuid, 0, 0, problem=str(problem))
+def _read(index: int, handle: Any, driver: str) -> Device | None:
+    if handle is None or (memory := _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)) is None:
+        return None
+    name, uuid = (_reading(query, handle) for query in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID))
     held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)  # the GPU that a slice belongs to
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     capability = None if pair is None else (int(pair[0]), int(pair[1]))
-    return Device(index, name, uuid, int(memory.total), int(memory.free), held_by, driver, capability)
+    return Device(index, str(name), str(uuid), int(memory.total), int(memory.free), held_by, driver, capability)
 
 
 @contextlib.contextmanager
@@ -187,13 +163,9 @@ def opened() -> Iterator[None]:
 
 
 def _handles() -> Iterator[Any]:
-    # the handle of each device that CUDA can use, or the driver's error; for a GPU in MIG slices, the slices
+    # the handle of each device that CUDA can use, or None if the driver refuses it; for a GPU in MIG slices, the slices
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError as error:
-            yield error
-            continue
+        handle = _reading(pynvml.nvmlDeviceGetHandleByIndex, index)
         most = _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0  # 0 if the GPU is not in MIG mode
         slices = [_reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(most)]
         yield from [each for each in slices if each is not None] or [handle]

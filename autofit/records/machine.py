@@ -20,7 +20,6 @@ class Device:
     held_by: tuple[str, ...] = ()  # the processes that hold memory of the device, for display
     driver: str = ""  # version of the driver
     compute_capability: tuple[int, int] | None = None  # the generation of a CUDA GPU, such as (8, 9)
-    problem: str = ""  # why autofit cannot use it: the driver's message if it does not report the memory
 
 
 @dataclass(frozen=True)
