@@ -24,15 +24,8 @@ from autofit.workload.arguments import FUNCTION
 from autofit.workload.own_modules import is_own
 
 _LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
-# what the methods of a Keras model do that must not run while a module is imported
-_REFUSED = {
-    "fit": "trains",
-    "evaluate": "evaluates a model",
-    "predict": "predicts",
-    "save": "saves a model",
-    "save_weights": "saves weights",
-    "export": "exports a model",
-}
+# methods of a Keras model that must not run while a module is imported
+_REFUSED = ("fit", "evaluate", "predict", "save", "save_weights", "export")
 
 
 @dataclass(frozen=True)
@@ -90,15 +83,13 @@ class Reference:
             raise UsageError(
                 f"{self.text!r}: Python uses another module named {self.module} ({module.__file__}); rename your file"
             )
-        if not hasattr(module, self.name):
-            raise UsageError(f"{self.text!r}: {self.module} has no function {self.name}")
-        function = getattr(module, self.name)
-        if not callable(function):
-            raise UsageError(
-                f"{self.text!r}: {self.name} is an object of type {type(function).__name__}, not a function. Name a "
-                "function or class that creates the object, because each trial creates its own"
-            )
-        return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+        function = getattr(module, self.name, None)
+        if callable(function):
+            return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+        raise UsageError(
+            f"{self.text!r}: {self.module} has no function {self.name} (found: {type(function).__name__}). Name a function or "
+            "class that creates the object, because each trial creates its own"
+        )
 
 
 @contextlib.contextmanager
@@ -119,38 +110,32 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
     """Replace the refused methods of `keras.Model`, at once or, if Keras is not loaded yet, after it is imported."""
-    original, replaced = builtins.__import__, dict[str, Any]()  # None for a method that the class inherits
-    model: Any = None
+    original = builtins.__import__
+    with contextlib.ExitStack() as restored:
 
-    def replace() -> None:
-        nonlocal model
-        model = model or getattr(sys.modules.get("keras"), "Model", None)
-        if model is not None and not replaced:
-            replaced.update((name, vars(model).get(name)) for name in _REFUSED)
-            for name, does in _REFUSED.items():
-                setattr(model, name, staticmethod(functools.partial(_refuse, does)))
+        def replace() -> None:
+            model = getattr(sys.modules.get("keras"), "Model", None)
+            if model is None or isinstance(vars(model).get(_REFUSED[0]), staticmethod):
+                return
+            for name in _REFUSED:
+                own = vars(model).get(name)  # None for a method that the class inherits
+                restored.callback(*([delattr, model, name] if own is None else [setattr, model, name, own]))
+                setattr(model, name, staticmethod(functools.partial(_refuse, name)))
 
-    def import_and_replace(*arguments: Any, **named: Any) -> Any:
-        module = original(*arguments, **named)
+        def import_and_replace(*arguments: Any, **named: Any) -> Any:
+            module = original(*arguments, **named)
+            replace()
+            return module
+
+        restored.callback(setattr, builtins, "__import__", original)
+        builtins.__import__ = import_and_replace
         replace()
-        return module
-
-    replace()
-    builtins.__import__ = import_and_replace
-    try:
         yield
-    finally:
-        builtins.__import__ = original
-        for name, method in replaced.items():
-            if method is None:
-                delattr(model, name)
-            else:
-                setattr(model, name, method)
 
 
-def _refuse(does: str, *_: Any, **__: Any) -> None:
+def _refuse(name: str, *_: Any, **__: Any) -> None:
     caller = inspect.stack(0)[1]
-    raise _error(caller.filename, caller.lineno, does)
+    raise _error(caller.filename, caller.lineno, f"calls {name} of a model")
 
 
 def _error(file: str, line: int, does: str) -> UsageError:

@@ -129,7 +129,7 @@ def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
     before = hashes(folder)
     output, status = run(folder, AUTOFIT, command, "tune.yaml")
     assert status == 2
-    assert "train.py:3 saves a model when the file is imported" in output
+    assert "train.py:3 calls save of a model when the file is imported" in output
     assert hashes(folder) == before
 
 

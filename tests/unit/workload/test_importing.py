@@ -38,10 +38,10 @@ def user(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "does"),
     [
-        ("keras.Model().fit(1)", "trains"),
-        ("keras.Model().predict(1)", "predicts"),
-        ("keras.Model().save('model.keras')", "saves a model"),
-        ("class Mine(keras.Model): pass\nMine().fit()", "trains"),
+        ("keras.Model().fit(1)", "calls fit of a model"),
+        ("keras.Model().predict(1)", "calls predict of a model"),
+        ("keras.Model().save('model.keras')", "calls save of a model"),
+        ("class Mine(keras.Model): pass\nMine().fit()", "calls fit of a model"),
         ("raise SystemExit(2)", r"ends the program \(SystemExit: 2\)"),
         ("import argparse; argparse.ArgumentParser().parse_args(['--what'])", r"ends the program \(SystemExit: 2\)"),
     ],
