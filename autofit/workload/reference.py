@@ -87,8 +87,8 @@ class Reference:
         if callable(function):
             return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
         raise UsageError(
-            f"{self.text!r}: {self.module} has no function {self.name} (found: {type(function).__name__}). Name a function or "
-            "class that creates the object, because each trial creates its own"
+            f"{self.text!r}: {self.module} has no function {self.name} (found: {type(function).__name__}). Name a function "
+            "or class that creates the object, because each trial creates its own"
         )
 
 
