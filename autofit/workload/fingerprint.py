@@ -17,7 +17,7 @@ from autofit.workload.own_modules import NOT_MEMBERS, OwnModules, read_code
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
 
-_VALUES_BYTES = 1024  # of an array whose values count: it may be the sizes of a model's layers, and a larger one is data
+_VALUES_BYTES = 4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
 
 
 def identify(workload: Workload) -> str:

@@ -214,7 +214,7 @@ def test_a_file_that_the_model_imports_counts_whatever_it_is(tmp_path, model, te
 
 
 def test_large_arrays_count_by_their_form_and_small_ones_by_their_values():
-    x = np.zeros((100, 3))
+    x = np.zeros((1000, 3))
     one = fingerprint(build, (x, x))
     assert fingerprint(build, (x + 1, x)) == one
     assert fingerprint(build, Maker(x=x)) == fingerprint(build, Maker(x=x + 1))
