@@ -77,7 +77,7 @@ def test_the_page_lists_the_arguments():
 
 def test_the_names_that_belong_elsewhere_are_those_that_there_are():
     of_fit, options, knobs, *_ = (set(names.split()) for names in arguments._PLACES.values())
-    assert of_fit == set(fit_options._ALLOWED)
+    assert of_fit == set(fit_options._TAKEN)
     assert options == set(Options.model_fields)
     assert knobs >= {"workers", "max_queue_size", "use_multiprocessing", "prefetch_factor", "steps_per_execution"}
     assert set(arguments._SYNONYMS) <= set(SIGNATURE)
