@@ -108,12 +108,12 @@ class NothingFitsError(TuneError):
     """Even the smallest batch needs more memory than the limit.
 
     `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
-    not a knob of the data. `needed_bytes` is what this batch needs: a lower bound if `at_least`, because it also failed
-    without the limit of `limit_bytes`, and an estimate if no trial ran (`estimated`).
+    not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
+    (`estimated`).
 
     Example:
-        >>> print(autofit.NothingFitsError("host", 8, 9 * 2**30, 6 * 2**30, at_least=False))
-        nothing fits: a batch of 8 needs 9.00 GiB of host memory, but the limit is 6.00 GiB...
+        >>> print(autofit.NothingFitsError("host", 8, 9 * 2**30, 6 * 2**30))
+        nothing fits: a batch of 8 needs more than 9.00 GiB of host memory, but the limit is 6.00 GiB...
     """
 
     def __init__(
@@ -123,18 +123,16 @@ class NothingFitsError(TuneError):
         needed_bytes: int,
         limit_bytes: int,
         *,
-        at_least: bool,
         estimated: bool = False,
     ) -> None:
         self.memory, self.batch_size = memory, batch_size
-        self.needed_bytes, self.limit_bytes, self.at_least = needed_bytes, limit_bytes, at_least
+        self.needed_bytes, self.limit_bytes = needed_bytes, limit_bytes
         what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
-        needs = f"more than {format_bytes(needed_bytes)}" if at_least else format_bytes(needed_bytes)
         smaller = ", allow a smaller batch_size in the space" if batch_size is not None and batch_size > 1 else ""
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         super().__init__(
-            f"nothing fits: {what} needs {needs} of {memory} memory{by}, but the limit is {format_bytes(limit_bytes)}. "
-            f"Raise {memory}_memory{smaller}, or make the model or its input smaller."
+            f"nothing fits: {what} needs more than {format_bytes(needed_bytes)} of {memory} memory{by}, but the limit is "
+            f"{format_bytes(limit_bytes)}. Raise {memory}_memory{smaller}, or make the model or its input smaller."
         )
 
 

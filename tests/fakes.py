@@ -39,11 +39,10 @@ class FakeLauncher:
     Args:
         special: forced outcomes, by config or by (role, config); "describe" forces the description.
         cliff: batch size above which both memories jump by a GiB.
-        validates: largest batch size with which validation fits, samples.
     """
 
-    def __init__(self, special=None, cliff=None, validates=None):
-        self.special, self.cliff, self.validates = special or {}, cliff, validates
+    def __init__(self, special=None, cliff=None):
+        self.special, self.cliff = special or {}, cliff
         self.specs = []
         self.closed = False
 
@@ -56,10 +55,6 @@ class FakeLauncher:
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
         if forced is not None:
             return Measurement(forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom")
-        if self.validates and spec.role == "confirm":
-            samples = spec.validation_batch_size or spec.config.batch_size
-            if samples > self.validates:
-                return Measurement(Outcome.DEVICE_OOM, Evidence("device full", phase=Phase.VALIDATION), 20.0)
         return self.measure(spec)
 
     def measure(self, spec):
@@ -112,6 +107,8 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
     defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
+        "device_memory": device_bytes or "90%",
+        "host_memory": host_bytes,
         "options": {"min_updates": 1, **options},  # the default would leave 2,000 samples to small batches
     }
     arguments = {
@@ -119,7 +116,6 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
         "machine": MACHINE,
         "placement": ON_CPU,
         "limits": Limits(device_bytes, host_bytes),
-        "limits_asked": (str(device_bytes), str(host_bytes)),
         "settings": TuneSettings(**defaults | settings),
     }
     return TuneRequest(**arguments | changes)

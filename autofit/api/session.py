@@ -106,7 +106,6 @@ def build_request(
         machine=machine,
         placement=placement,
         limits=limited,
-        limits_asked=(str(settings.device_memory), str(settings.host_memory)),
         settings=settings,
         call_source=call_source_of(workload),
         sampler_key="" if settings.options.sampler is None else fingerprint.identity_of(settings.options.sampler),

@@ -102,23 +102,19 @@ def tune(
         options: what few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.
 
     Options:
-        tolerance: relative difference in throughput below which configurations count as equally fast (2%, or 0.02). Among
+        tolerance: relative difference in throughput below which configurations count as equally fast (0.02 is 2%). Among
             these, the one nearest to the baseline is chosen; batch sizes are compared first.
         max_trial_seconds: time limit of a trial, in seconds; a longer trial is stopped and recorded as a timeout. The limit
             is 300 seconds longer if torch.compile compiles the train step.
         min_updates: fewest weight updates in an epoch, counting only full batches. Batch sizes that leave fewer are not
-            tried, except the baseline's. Ignored if the number of samples is unknown or `effective_batch_size` is given.
+            tried, except the baseline's and those in a list of choices. Ignored if the number of samples is unknown or
+            `effective_batch_size` is given.
         fresh: whether to delete the stored trials of the same request first.
         wait: whether to wait while another autofit is measuring on the device; if false, an error is raised.
         launch: how trials start: fork (from a warm server, fast), plain (a new interpreter each), or auto.
         sampler: sampler of Optuna that proposes what to try, such as `optuna.samplers.TPESampler()`, in place of autofit's
             own search; in Python only. Each proposal is moved to the nearest configuration that has not been tried and is
             predicted to fit.
-        headroom: share of each memory limit that must stay free according to the upper bound of the predicted memory (3%,
-            or 0.03). A batch size that may take more device memory is tried only if its expected gain is worth the time of
-            an out-of-memory trial; one that may take more host memory is never tried.
-        max_oom: number of out-of-memory trials after which no larger batch size and no more worker processes are tried than
-            in the finished trials.
 
     Returns:
         The result. Pass `result.data_kwargs` to the data factory, `result.fit_kwargs` to `fit`, `result.compile_kwargs` to

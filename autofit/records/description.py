@@ -112,11 +112,10 @@ class Description:
     notices: tuple[str, ...] = ()  # messages to the user
     batch_callbacks: tuple[str, ...] = ()  # names of the user's that run after each batch
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
-    fixed_steps_reason: str = ""  # why `steps_per_execution` must stay as it is
     processes_hang: bool = False  # whether forked workers cannot make the data
     process_bytes: Count = 0  # host memory of the describing process, after the train step was traced
     fixed_batch_size: int | None = None  # the only size of batches that the workload takes; None if it takes others
-    fixed_batch_size_reason: str = ""
+    untuned: Mapping[str, str] = field(default_factory=dict)  # why knobs are not tuned, by their names
     mapped_bytes: Count = 0  # of arrays that training reads from files
     tensor_bytes: Count = 0  # to which `fit` copies arrays
     conversion_bytes: Count = 0  # needed in addition while it copies

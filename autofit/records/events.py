@@ -34,7 +34,6 @@ class Activity:
     config: FitConfig | None = None  # None if no trial is running
     phase: Phase | None = None  # None until the trial's process reports one
     why: str = ""
-    reserved_seconds: float = 0.0  # the part of the remaining time that is reserved for confirming
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,6 @@ class Answer:
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
     speedup: Speedup  # over the baseline
-    validation_batch_size: Positive | None = None  # only if validation needs smaller batches than training
     challenger: Challenger | None = None  # the last config that was compared with this one, and not shown to be faster
     confirmed: bool = True  # otherwise the figures come from the search
     needed_seconds: Seconds | None = None  # the `max_seconds` that would have allowed what time did not
@@ -158,7 +157,6 @@ class FailedTune(TuneLog):
     memory: str | None = None
     batch_size: Positive | None = None
     needed_bytes: Count | None = None
-    at_least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,14 +168,13 @@ class TuneRecord(TuneLog):
     # fits, and the same as `fastest` if no other batch size is shown to be faster or would change the updates
     same_batch: Answer | None
     bottleneck: Bottleneck
-    # ceilings of the rate of `fastest`, measured in one run; None if not read, or lower than the rate of `fit` in that run
+    # ceilings of the rate of `fastest`, measured in one run; None if not read
     compute_samples_per_second: Rate | None
     input_samples_per_second: Rate | None
     stop_reason: str  # of the search
     description: Description
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
-    untuned: Mapping[str, str] = field(default_factory=dict)  # knobs that the data takes but could not be tuned, and why
     batch_is_default: bool = False  # whether the baseline's batch size is Keras's, not the user's
 
     config = property(attrgetter("fastest.config"))

@@ -61,13 +61,12 @@ class Phase(Text):
     is_first: bool
     trains: bool
     is_timed: bool
-    validates: bool
 
     def __new__(cls, value: str, label: str, kind: str = "") -> Phase:
         phase = str.__new__(cls, value)
         phase._value_, phase.label = value, label
         phase.counts, phase.is_first, phase.trains = kind != "alone", kind == "first", kind in ("trains", "timed")
-        phase.is_timed, phase.validates = kind == "timed", kind == "validates"
+        phase.is_timed = kind == "timed"
         return phase
 
     STARTING_SERVER = "starting_server", "starting the trial server"
@@ -90,8 +89,8 @@ class Phase(Text):
     QUEUE_FULL = "queue_full", "reading memory with a full queue"
     TRAINING = "training", "training", "timed"
     INFERENCE = "inference", "running inference", "timed"
-    FIRST_VALIDATION = "first_validation", "running the first validation step", "validates"
-    VALIDATION = "validation", "validating", "validates"
+    FIRST_VALIDATION = "first_validation", "running the first validation step"
+    VALIDATION = "validation", "validating"
 
 
 class FailureKind(Text):

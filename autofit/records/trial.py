@@ -253,7 +253,6 @@ class Trial:
     why: str = ""  # the search chose it
     stage: Stage = Stage.SEARCH
     number: int | None = None  # among the stored trials of a tune, from 0; None for a run after the search
-    validation_batch_size: Positive | None = None  # that of the config if None
 
     def fits(self, limits: Limits) -> bool:
         m = self.measurement
@@ -290,6 +289,5 @@ class TrialSpec:
     # Only a confirming trial. If it does not, the memory with a full queue is known, and it waits until the queue is full
     # only if the input is clearly faster than the step.
     validates: bool = True
-    validation_batch_size: int | None = None  # that of the config if None
     longest_epoch_seconds: float = 0.0  # of steady training for which the gap between epochs is read
     epoch_samples: int | None = None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets

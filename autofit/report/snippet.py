@@ -30,8 +30,7 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    smaller = replace(record.config, batch_size=record.fastest.validation_batch_size or record.config.batch_size)
-    validation_knobs = {} if source.validation is None else render_validation(description, smaller)
+    validation_knobs = {} if source.validation is None else render_validation(description, record.config)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)

@@ -30,8 +30,6 @@ class SearchContext:
     cores: int
     on_cpu: bool
     tolerance: float = 0.02
-    headroom: float = 0.03
-    max_oom: int = 2
     warm_start: tuple[Trial, ...] = ()
 
 

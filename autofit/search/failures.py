@@ -24,13 +24,14 @@ def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, presen
     `present` are configs that the user's code is known to run with.
     """
     out = np.zeros(len(configs), bool)
-    ran = ConfigArrays([*present, *(t.config for t in trials if t.measurement.outcome is Outcome.OK)], cores)
+    finished = [trial.config for trial in trials if trial.measurement.outcome is Outcome.OK]
+    ran, runs = ConfigArrays(finished, cores), ConfigArrays([*present, *finished], cores)
     errors = [trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR]
     for trial in trials:
         failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
         out |= dominated_by(configs, failed, outcome)
         if outcome is Outcome.ERROR:
-            out |= like_an_error(configs, failed, ran, len({config.batch_size for config in errors}))
+            out |= like_an_error(configs, failed, runs, len({config.batch_size for config in errors}))
         if trial.measurement.evidence.hung:
             out |= like_a_hang(configs, failed)
         elif outcome is Outcome.TIMEOUT:

@@ -36,6 +36,8 @@ from autofit.search.space import SearchSpace, cost, distance
 EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
 _BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
+_HEADROOM = 0.03  # share of each limit that must stay free according to the upper bound of the predicted memory
+_MOST_OOMS = 2  # after these, nothing larger than the finished trials is tried
 _LEAP_FACTOR = 8  # memory is not trusted beyond this multiple of the largest batch size and the most processes that ran
 _SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
 _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
@@ -169,9 +171,9 @@ class FrontierSearch:
         upper, host_upper = device + _BOUND_DEVIATIONS * device_off, host + _BOUND_DEVIATIONS * host_off
         untried = ~ruled_out(arrays, trials, context.cores, [self._baseline])
         untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
-        possible = untried & (host_upper <= 1 - context.headroom)
+        possible = untried & (host_upper <= 1 - _HEADROOM)
         if done := [t.config for t in finished(trials, context)]:
-            has_many = sum(t.measurement.outcome.is_oom for t in trials) >= context.max_oom
+            has_many = sum(t.measurement.outcome.is_oom for t in trials) >= _MOST_OOMS
             near, leap = ConfigArrays(done, context.cores), 1 if has_many else _LEAP_FACTOR
             possible &= arrays.batch <= leap * near.batch.max()
             possible &= arrays.worker_processes <= leap * max(1.0, near.worker_processes.max())
@@ -180,7 +182,7 @@ class FrontierSearch:
             is_call = arrays.steps > arrays.steps.min()
             possible &= ~(is_call & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates.mean)))
         chance = _normal_probability((1 - device) / np.maximum(device_off, 1e-9))
-        safe = possible & (upper <= 1 - context.headroom)
+        safe = possible & (upper <= 1 - _HEADROOM)
         shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
         self._last = trials, (Feasible(untried, possible, safe, chance, shares), rates)
         return self._last[1]

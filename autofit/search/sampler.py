@@ -49,9 +49,6 @@ class FrontierSampler(BaseSampler):
         cores: number of CPU cores; None for all that this process may use.
         on_cpu: whether the model trains on the CPU, so that the step and the input pipeline share cores and memory.
         tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
-        headroom: share of each limit that must stay free according to the upper bound of the predicted memory. A config
-            that may take more device memory is proposed only if its expected gain is worth the time of an OOM.
-        max_oom: number of OOMs after which nothing larger than the finished trials is proposed.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
@@ -85,8 +82,6 @@ class FrontierSampler(BaseSampler):
         cores: int | None = None,
         on_cpu: bool = False,
         tolerance: float = 0.02,
-        headroom: float = 0.03,
-        max_oom: int = 2,
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,
@@ -98,9 +93,7 @@ class FrontierSampler(BaseSampler):
             autotunes = any(AUTOTUNE in values for values in asked.values())
             space = build_space(asked, asked, cores=cores, effective_batch_size=effective_batch_size, autotunes=autotunes)
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
-        self.context = SearchContext(
-            description, self._limits, cores, on_cpu, tolerance, headroom, max_oom, warm_start=tuple(warm_start)
-        )
+        self.context = SearchContext(description, self._limits, cores, on_cpu, tolerance, tuple(warm_start))
         self.search = search(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
         self.trials: tuple[Trial, ...] | None = None  # to decide from, in place of those of the study

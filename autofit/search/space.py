@@ -185,8 +185,8 @@ def build_space(
         sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
         baseline: the user's present values; they are added to the defaults.
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are allowed.
-        min_updates: fewest full batches in an epoch, if `sample_count` is known; the baseline's batch size may leave fewer.
-            Without effect if `effective_batch_size` fixes the number of updates.
+        min_updates: fewest full batches in an epoch, if `sample_count` is known; the baseline's batch size may leave fewer,
+            and so may a list of choices. Without effect if `effective_batch_size` fixes the number of updates.
         autotunes: whether the data takes AUTOTUNE, as `tf.data` does; the defaults then include it.
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
@@ -220,19 +220,20 @@ def build_space(
             f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
             key="device",
         )
+    is_listed = isinstance(asked.get("batch_size"), list)
     if effective_batch_size is not None:
         values["batch_size"] = _divisors(effective_batch_size, values.get("batch_size"), replicas)
-    elif sample_count is not None and min_updates > 1 and "batch_size" in values:
+    elif sample_count is not None and min_updates > 1 and "batch_size" in values and not is_listed:
         (present_batch,) = present.get("batch_size", [KERAS_DEFAULTS.batch_size])
         most = sample_count // min_updates // replicas * replicas
-        values["batch_size"] = _leaving_updates(values["batch_size"], most, present_batch, asked.get("batch_size"))
+        values["batch_size"] = _leaving_updates(values["batch_size"], most, present_batch)
     return SearchSpace(**values)
 
 
-def _leaving_updates(sizes: tuple[int, ...], most: int, present: int, asked: Any) -> tuple[int, ...]:
+def _leaving_updates(sizes: tuple[int, ...], most: int, present: int) -> tuple[int, ...]:
     """Return the batch sizes up to `most`, and the present one; without any up to `most`, those up to the present one."""
     allowed = {b for b in sizes if b <= most or b == present}
-    if not isinstance(asked, list) and sizes[0] <= most <= sizes[-1]:
+    if sizes[0] <= most <= sizes[-1]:
         allowed.add(most)
     if not any(b <= most for b in allowed):
         allowed |= {b for b in sizes if b <= present}

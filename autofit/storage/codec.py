@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,7 +39,7 @@ def distributions(knobs: Mapping[str, tuple[Any, ...]]) -> dict[str, BaseDistrib
 def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ...]]) -> FrozenTrial:
     """Return the Optuna trial that stores a trial."""
     # An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
-    # stored as a pruned trial and never run again. An error of the user's code is stored as a failed trial and run again.
+    # stored as a pruned trial, and does not count in later tunes. Nor does an error of the user's code, a failed trial.
     outcome = trial.measurement.outcome
     state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     if outcome is Outcome.OK or outcome.is_oom:
@@ -58,13 +59,12 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
     return frozen
 
 
-def stored_trial(stored: FrozenTrial) -> tuple[Trial, Limits] | None:
-    """Return the trial that an Optuna trial stores, and the limits under which it ran; None if it is not one of autofit."""
-    try:
-        trial = _TRIALS.validate_python(stored.user_attrs[_TRIAL_KEY])
-        return replace(trial, number=stored.number), _LIMITS.validate_python(stored.user_attrs[_LIMITS_KEY])
-    except (KeyError, ValidationError):
-        return None
+def stored_trials(stored: Iterable[FrozenTrial]) -> Iterator[tuple[Trial, Limits]]:
+    """Yield the trials that Optuna trials store, and the limits under which they ran; skip those not made by autofit."""
+    for frozen in stored:
+        with contextlib.suppress(KeyError, ValidationError):
+            trial = replace(_TRIALS.validate_python(frozen.user_attrs[_TRIAL_KEY]), number=frozen.number)
+            yield trial, _LIMITS.validate_python(frozen.user_attrs[_LIMITS_KEY])
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
@@ -73,8 +73,8 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     A trial of another objective has samples per second as its value, and its use of each limit as a constraint. If it has
     no value, a broken constraint shows which memory ran out.
     """
-    if own := stored_trial(stored):
-        return own[0]
+    for own, _ in stored_trials([stored]):
+        return own
     config = _CONFIGS.validate_python(FitConfig.of(stored.params).values())
     device, host = (stored.constraints.get(name) for name in (DEVICE_MEMORY, HOST_MEMORY))
     evidence = Evidence("reported by the objective")

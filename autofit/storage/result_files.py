@@ -1,4 +1,8 @@
-"""Convert results to JSON and back: in `result.json`, `sweep.json` and `sweep.csv`, and in the attributes of a study."""
+"""Results as JSON, in files and in the attributes of a study, and whether a stored one is still valid.
+
+There is one rule of validity: an OOM, or a search that came near a limit, no longer counts once that limit has grown. What
+else must be the same for a result to be found is in its key (`tuning/request.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from autofit.errors import UsageError
 from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
-from autofit.records.trial import Trial
+from autofit.records.trial import Limits, Trial
 
 # The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that
 # similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
@@ -23,6 +29,9 @@ RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (f"autofit:{key}" for key in ("rec
 TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
+
+_LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
+_HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
 
 def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
@@ -100,3 +109,26 @@ def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathL
     if isinstance(record, FailedTune):
         raise UsageError(f"{path}: the tune has no result: {record.problem}")
     return record
+
+
+def has_grown(memory: str, then: Limits, now: Limits) -> bool:
+    """Return whether the limit of "device" or "host" memory has grown."""
+    then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))
+    return then_bytes is not None and (now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes)
+
+
+def lowered(limits: Limits, failed: Mapping[str, int] | None) -> Limits:
+    """Lower limits to those stored by `study.mark_failed`, by their names."""
+    return replace(limits, **{name: min(getattr(limits, name) or size, size) for name, size in (failed or {}).items()})
+
+
+def holds(record: TuneRecord, now: Limits) -> bool:
+    """Return whether a result fits today's limits, and no limit that its search came near or exceeded has grown."""
+    for memory in ("device", "host"):
+        near_bytes = _HELD_BACK_SHARE * (getattr(record.limits, f"{memory}_bytes") or 0)
+        measured = [trial.measurement for trial in record.trials]
+        came_near = any((getattr(m, f"{memory}_peak_bytes") or 0) > near_bytes for m in measured)
+        is_held_back = came_near or any(m.outcome == f"{memory}_oom" for m in measured)
+        if is_held_back and has_grown(memory, record.limits, now):
+            return False
+    return now.allow(record.device_peak_bytes or 0, record.host_peak_bytes or 0)

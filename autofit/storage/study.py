@@ -9,23 +9,21 @@ from functools import partial
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial
+from optuna.trial import TrialState
 
 from autofit.errors import StorageError, UsageError
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.storage import codec, connection, validity
-from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY
-
-Notify = Callable[[str], None]
+from autofit.storage import codec, connection
+from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY, has_grown, lowered
 
 
 class TuningStudy:
     """Asks for the trials of one tune and stores them when they end; its name is the fingerprint of the request.
 
-    If `fresh`, an existing study is deleted first. Optuna's tools show the `labels`. If the storage fails once a trial has
-    run, as on a full disk, `notify` receives the reason, and the tune goes on without it.
+    If `fresh`, an existing study is deleted first. If the storage fails once a trial has run, as on a full disk, `notify`
+    receives the reason, and the tune goes on without it.
     """
 
     # The sampler's study is a copy in memory, and a trial is stored as a whole when it has ended. So a process that is
@@ -33,19 +31,10 @@ class TuningStudy:
     # to the storage is never one of a user's sampler.
 
     def __init__(
-        self,
-        storage: str | None,
-        name: str,
-        limits: Limits,
-        trial_seconds: float,
-        notify: Notify,
-        *,
-        labels: Mapping[str, str] = {},
-        fresh: bool = False,
+        self, storage: str | None, name: str, limits: Limits, notify: Callable[[str], None], *, fresh: bool = False
     ) -> None:
-        self._name, self._trial_seconds, self._notify, self._labels = name, trial_seconds, notify, labels
+        self._name, self._notify = name, notify
         self.limits = limits  # or lower ones, if a result failed in the user's training (see `mark_failed`)
-        self.stale: list[Trial] = []  # stored trials that failed under tighter limits than today's, or with less time
         self.is_allowed: Callable[[FitConfig], bool] = lambda config: True  # by the search space of the caller
         self._has_run, self._has_failed, self._opened = False, False, contextlib.ExitStack()
         self._backend = self._opened.enter_context(connection.opened(storage))
@@ -56,23 +45,22 @@ class TuningStudy:
         if fresh:
             self.remove()
         optuna.create_study(storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True)
-        self._attributes = dict(self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name)))
+        self.attributes = dict(self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name)))
         self.set_attribute("study:metric_names", [codec.METRIC])
-        self.set_labels(self._labels)
-        self.limits = validity.lowered(self.limits, self.attribute(FAILED))
+        self.limits = lowered(self.limits, self.attributes.get(FAILED))
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
         self._study = optuna.load_study(study_name=self._name, storage=memory)
-        self._count, self._trials, self.stale = len(self._study.trials), list[Trial](), []
-        for stored in self._study.get_trials(deepcopy=False, states=codec.FINISHED):
-            if (read := codec.stored_trial(stored)) is not None:
-                trial, then = read
-                holds = validity.trial_holds(trial.measurement, then, self.limits, self._trial_seconds)
-                (self._trials if holds else self.stale).append(trial)
+        self._count, self._trials = len(self._study.trials), list[Trial]()
+        # Without those that timed out or crashed, whose cause may be gone, and OOMs under limits that have grown since.
+        for trial, then in codec.stored_trials(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))):
+            outcome = trial.measurement.outcome
+            if not outcome.is_oom or not has_grown(outcome.removesuffix("_oom"), then, self.limits):
+                self._trials.append(trial)
 
     def forget_other_model(self, fingerprint: str) -> bool:
         """Delete the stored trials if they are of a model with another fingerprint; return whether they were."""
-        is_other = self.attribute(MODEL) not in (None, fingerprint)
+        is_other = self.attributes.get(MODEL) not in (None, fingerprint)
         if is_other:
             self._open(fresh=True)
         self.set_attribute(MODEL, fingerprint)
@@ -92,22 +80,20 @@ class TuningStudy:
         self._asked = self._study.ask()
         return suggest(self._asked)
 
-    def tell(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]]) -> Trial:
-        """Store what became of the trial that was asked for; arguments and result are those of `add`."""
-        frozen = codec.frozen_trial(trial, self.limits, knobs)
-        for key, value in frozen.user_attrs.items():
-            self._asked.set_user_attr(key, value)
-        for key, value in frozen.system_attrs.items():
-            self._asked.storage.set_trial_system_attr(self._asked._trial_id, key, value)
-        return self._store(trial, self._study.tell(self._asked, frozen.value, frozen.state))
+    def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]], *, is_asked: bool = False) -> Trial:
+        """Store a trial, which may be the one that was asked for, and return it with its number.
 
-    def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]]) -> Trial:
-        """Store a trial and return it with its number; `knobs` has the ascending values of each searched knob."""
+        `knobs` has the ascending values of each searched knob.
+        """
         frozen = codec.frozen_trial(trial, self.limits, knobs)
-        self._study.add_trial(frozen)
-        return self._store(trial, frozen)
-
-    def _store(self, trial: Trial, frozen: FrozenTrial) -> Trial:
+        if is_asked:
+            for key, value in frozen.user_attrs.items():
+                self._asked.set_user_attr(key, value)
+            for key, value in frozen.system_attrs.items():
+                self._asked.storage.set_trial_system_attr(self._asked._trial_id, key, value)
+            frozen = self._study.tell(self._asked, frozen.value, frozen.state)
+        else:
+            self._study.add_trial(frozen)
         self._has_run = True
         self._trials.append(replace(trial, number=self._count))
         self._count += 1  # the storage counts in the same way, unless two processes run this tune at once
@@ -129,7 +115,7 @@ class TuningStudy:
             self._notify(f"{error}. This tune goes on, but a later one must run again what is not stored")
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials that ended, oldest first, without those that are stale or whose config `is_allowed` rejects."""
+        """Return the trials that count, oldest first, without those whose config `is_allowed` rejects."""
         return tuple(trial for trial in self._trials if self.is_allowed(trial.config))
 
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
@@ -138,8 +124,8 @@ class TuningStudy:
         with contextlib.suppress(StorageError), connection.explained():  # such as a damaged study
             for study in reversed(self._backend.get_all_studies()):
                 if study.study_name != self._name and study.system_attrs.get(WARM_START_KEY) == warm_start_key:
-                    trials = self._backend.get_all_trials(study._study_id, deepcopy=False, states=codec.FINISHED)
-                    read = [read[0] for trial in trials if (read := codec.stored_trial(trial)) is not None]
+                    stored = self._backend.get_all_trials(study._study_id, deepcopy=False, states=(TrialState.COMPLETE,))
+                    read = (trial for trial, _ in codec.stored_trials(stored))
                     if finished := tuple(trial for trial in read if trial.measurement.outcome is Outcome.OK):
                         return finished
         return ()
@@ -150,12 +136,8 @@ class TuningStudy:
             self._access(partial(self._backend.set_study_user_attr, key=key, value=value))
 
     def set_attribute(self, key: str, value: Any) -> None:
-        self._attributes[key] = value
+        self.attributes[key] = value
         self._access(partial(self._backend.set_study_system_attr, key=key, value=value))
-
-    def attribute(self, key: str) -> Any:
-        """Return a value stored with the study, or None if there is none."""
-        return self._attributes.get(key)
 
 
 def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 from autofit.records.result import LOOKS
@@ -32,20 +31,7 @@ _TRIAL_MARGIN_RATIO = 1.25  # seconds of the next trial / those before, as its b
 _FEWEST_TRIALS, _ENOUGH_TRIALS = 3, 5  # finished trials before the confirming runs of one answer, and of two, come first
 _MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or third look must end: those of a coarse grid
 _CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
-_EXTRA_OOM_TRIALS = 6  # trials beyond max_trials while all run out of memory: enough to reach batch size 1 by quarters
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the seconds that are left are divided: those that the next trial may take, and those reserved for confirming.
-
-    `is_over` is true if the next trial is expected to take longer than it may.
-    """
-
-    trial_seconds: float
-    reserved_seconds: float
-    is_over: bool
 
 
 class Budget:
@@ -71,15 +57,18 @@ class Budget:
         patience = 0.0 if measured is None else _CONFIRM_PATIENCE_RATIO * measured.seconds
         return min(max(self.max_trial_seconds, patience), self.seconds_left())
 
-    def plan(self, trials: Sequence[Trial], problem: Problem) -> Plan:
-        """Divide the seconds that are left, so that the config of the next trial or the best so far can be confirmed."""
+    def trial_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
+        """Return how long the next trial may take, so that its config or the best so far can be confirmed after it.
+
+        It is 0 if the trial is expected to take longer than that.
+        """
         left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem)
         seconds, own = left - reserved, confirming_seconds(problem.baseline, trials)
         if reserved > LOOKS[0] * own:
             # if the next trial is the best, its confirming runs take as much longer as they are timed for longer
             rounds, longer = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
             seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
-        return Plan(min(self.max_trial_seconds, max(0.0, seconds)), reserved, _trial_seconds(trials) >= seconds)
+        return min(self.max_trial_seconds, seconds) if seconds > _trial_seconds(trials) else 0.0
 
     # Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline and
     # a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or for one
@@ -99,27 +88,19 @@ class Budget:
                 return seconds
         return one
 
-    def stop_reason(
-        self, plan: Plan, trials: Sequence[Trial], max_trials: int, *, resumed: int = 0, cut_off: int = 0
-    ) -> str | None:
-        """Return the reason why the search may run no further trial; None if it may.
+    def stop_reason(self, trials: Sequence[Trial], max_trials: int, trial_seconds: float) -> str | None:
+        """Return the reason why the search may run no further trial; None if it may run one for `trial_seconds`."""
+        if len(trials) >= max_trials:
+            return "the only trial is used up" if max_trials == 1 else f"all {max_trials} trials are used up"
+        outcomes = {trial.measurement.outcome for trial in trials}
+        if len(trials) >= _HOPELESS_TRIALS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
+            return f"the first {len(trials)} trials all timed out or crashed"
+        return None if trial_seconds else self.out_of_time
 
-        The first `resumed` trials are from earlier tunes. Their timeouts and crashes do not count: the cause may be gone.
-        `cut_off` of the trials were ended because of `max_seconds`; the record does not contain them.
-        """
-        nothing_fits_yet = bool(trials) and all(trial.measurement.outcome.is_oom for trial in trials)
-        if len(trials) >= max_trials + (_EXTRA_OOM_TRIALS if nothing_fits_yet else 0):
-            used = "the only trial is" if max_trials == 1 else f"all {max_trials} trials are"
-            return f"{used} used up" + (f" ({cut_off} ended early: max_seconds)" if cut_off else "")
-        outcomes = [trial.measurement.outcome for trial in trials[resumed:]]
-        if len(outcomes) >= _HOPELESS_TRIALS and set(outcomes) <= {Outcome.TIMEOUT, Outcome.CRASHED}:
-            return f"the first {len(outcomes)} trials all timed out or crashed"
-        return self.out_of_time(plan.reserved_seconds) if plan.is_over else None
-
-    def out_of_time(self, reserved_seconds: float = 0.0) -> str:
-        """Return the reason for stopping if no time is left, or only the time reserved for confirming."""
-        spent = f"max_seconds ({self._max_seconds or 0.0:g}) is used up"
-        return f"{spent}, except for the time to confirm" if reserved_seconds and self.seconds_left() else spent
+    @property
+    def out_of_time(self) -> str:
+        """The reason for stopping if no time is left, or only the time for confirming."""
+        return f"max_seconds ({self._max_seconds or 0.0:g}) is used up"
 
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool

@@ -137,10 +137,10 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
             "auto" if address == "ray" else address, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
         )
     except (OSError, ValueError, RuntimeError) as error:
-        hint = "start one with ray start --head, or name one as ray://HOST:10001" if address == "ray" else "is it running?"
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        where = f"{named}: " if named not in ("", address) else ""
-        raise UsageError(f"no Ray cluster answers at {address!r} ({where}{reason}); {hint}", key="executor") from None
+        problem = f"no Ray cluster answers at {named or address} ({reason})"
+        hint = "start one with ray start --head, or name one as ray://HOST:10001"
+        raise UsageError(f"{problem}; {hint}", key="executor") from None
     finally:
         # Ray installs its own handler for SIGTERM, which would end this program at once; restore the previous one.
         if handler is not None and threading.current_thread() is threading.main_thread():

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from autofit.records.events import Activity, Notice, TrialEnded
+from autofit.records.events import Activity, TrialEnded
 from autofit.records.intervals import pooled_half_width
 from autofit.records.result import LOOKS, Answer, Challenger
 from autofit.records.states import Outcome, Stage
@@ -29,33 +29,29 @@ from autofit.tuning.problem import Problem
 from autofit.tuning.runner import TrialRunner, raise_user_error
 from autofit.tuning.settings import LARGEST
 
-_VALIDATION_SHRINK_FACTOR = 4  # if validation does not fit, its batch size is divided by this
-
 
 class Confirmation:
-    """Confirms the likeliest best configs of a search in rounds of further `runs`.
+    """Confirms the likeliest best configs of a search in rounds of further runs, which it adds to `runs`.
 
     The study holds the trials of the search; runs that fail, in this tune or an earlier one, are added to it.
     """
 
-    def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy) -> None:
-        self._problem, self._runner, self._study = problem, runner, study
+    def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]) -> None:
+        self._problem, self._runner, self._study, self._runs = problem, runner, study, runs
         self._baseline, self._tolerance = problem.baseline, problem.settings.options.tolerance
         may_win = problem.baseline_may_win
         self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
-        self._validation_sizes: dict[FitConfig, int] = {}
         try:  # the runs that a tune stored after its search, before it was killed without a result
-            stored = result_files.TRIALS.validate_python(study.attribute(result_files.RUNS) or [])
+            stored = result_files.TRIALS.validate_python(study.attributes.get(result_files.RUNS, []))
         except ValidationError:
             stored = ()
         self._reusable = [run for run in stored if run.fits(problem.limits)]
-        self.runs = tuple(trial for trial in study.trials() if trial.stage is not Stage.SEARCH)
-        self._unconfirmed: FitConfig | None = None  # likely the fastest, but too late to confirm
+        runs += [trial for trial in study.trials() if trial.stage is not Stage.SEARCH]
         self._is_over = False  # the time for confirming is
 
     def run(self) -> tuple[Answer, Answer | None] | None:
         """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
-        answers, budget, has_own = self._answers, self._runner.budget, self._problem.own_batch is not None
+        answers, budget = self._answers, self._runner.budget
         while eligible := self._eligible():
             if self._problem.settings.batch_size == LARGEST:  # without a comparison
                 largest = max(eligible, key=lambda trial: trial.config.batch_size or 1).config
@@ -68,13 +64,11 @@ class Confirmation:
                 break
             if self._run(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
                 break  # it was cut short; had it failed, another config might be the answer
-        own = self._answer(answers.same_batch) if has_own else None
-        if own is None or answers.fastest.answer != answers.same_batch.answer or self._unconfirmed is not None:
-            fastest = self._answer(answers.fastest) or own
-        else:
-            needed = answers.fastest.needed_seconds or own.needed_seconds
-            fastest = replace(own, challenger=self._challenger(answers.fastest) or own.challenger, needed_seconds=needed)
-        return None if fastest is None else (fastest, own if has_own else fastest)
+        fastest = self._answer(answers.fastest)
+        if fastest is None:
+            return None
+        is_one = self._problem.own_batch is None or answers.is_own(fastest.config)
+        return fastest, fastest if is_one else self._answer(answers.same_batch)
 
     def _estimated(self) -> dict[FitConfig, float]:
         """Return the estimated rate of each config that may be chosen, and that of the baseline, by all readings."""
@@ -94,10 +88,10 @@ class Confirmation:
 
     def _ran(self) -> tuple[Trial, ...]:
         """Return the trials of the study and the runs that finished; those that count against their config are trials."""
-        return (*self._study.trials(), *(run for run in self.runs if run.measurement.outcome is Outcome.OK))
+        return (*self._study.trials(), *(run for run in self._runs if run.measurement.outcome is Outcome.OK))
 
     def _runs_of(self, config: FitConfig) -> list[Measurement]:  # that finished
-        return [r.measurement for r in self.runs if r.config == config and r.measurement.outcome is Outcome.OK]
+        return [r.measurement for r in self._runs if r.config == config and r.measurement.outcome is Outcome.OK]
 
     def _compare(self) -> None:
         """Run rounds until the open contests are decided, or no time is left."""
@@ -123,10 +117,8 @@ class Confirmation:
     def _cut(self, needed_seconds: float | None) -> None:
         """Give up rounds that the time does not allow, but `needed_seconds` would: those of other batch sizes first."""
         own, fastest, self._is_over = self._answers.same_batch, self._answers.fastest, True
-        if (candidate := fastest.candidate) is not None:
+        if fastest.is_open:
             fastest.needed_seconds = needed_seconds
-            is_unread = len(self._answers.log_rates(candidate)) < LOOKS[0] and len(fastest.candidates) == 1
-            self._unconfirmed = candidate if needed_seconds and is_unread else self._unconfirmed
             if own.is_open:
                 fastest.is_open = False
                 return
@@ -136,62 +128,41 @@ class Confirmation:
     def _run(self, config: FitConfig) -> Measurement | None:
         """Run a config, or reuse the stored run of a tune that was killed; None if it failed or `max_seconds` cut it off.
 
-        A failure excludes its config. If only validation does not fit, the run is repeated with smaller validation batches.
-        Only the first run of a config validates: the memory of validation counts, its time does not.
+        A failure excludes its config. Only the first run of a config validates: the memory of validation counts, its time
+        does not.
         """
         is_baseline, done, runner = config == self._baseline, len(self._runs_of(config)), self._runner
         stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
-        timed = ran(self._ran())
-        measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
-        last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
-        activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
-        while True:
-            key = stage, config, (size := self._validation_sizes.get(config))
-            reusable = [run for run in self._reusable if (run.stage, run.config, run.validation_batch_size) == key]
-            if reusable:
-                self._reusable.remove(run := reusable[0])
-            else:
-                measurement = runner.confirm(config, measured, activity, size, validates=not done)
-                run = Trial(config, raise_user_error(measurement), stage=stage, validation_batch_size=size)
-            outcome = run.measurement.outcome
-            if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
-                text = f"{config}: the run ended before it was complete, because max_seconds is used up"
-                runner.emit(Notice(text))
-                self._cut(runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)[1])
-                self._answers.give_up()
-                return None
-            smaller = None if is_baseline else self._smaller_validation_batch(run)
-            if outcome is not Outcome.OK and not is_baseline and smaller is None:
-                run = self._study.add(run, self._problem.space.knobs())
-            self.runs = (*self.runs, run)
-            stored = result_files.TRIALS.dump_python((*self.runs, *self._reusable), mode="json")
-            self._study.set_attribute(result_files.RUNS, stored)
-            runner.emit(TrialEnded(run))
-            if smaller is None:
-                break
-            runner.emit(Notice(f"validation does not fit with batch size {size or config.batch_size}; trying {smaller}"))
-            self._validation_sizes[config] = smaller
+        run = next((run for run in self._reusable if (run.stage, run.config) == (stage, config)), None)
+        if run is not None:
+            self._reusable.remove(run)
+        else:
+            timed = ran(self._ran())
+            measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
+            last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
+            activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
+            measurement = runner.confirm(config, measured, activity, validates=not done)
+            run = Trial(config, raise_user_error(measurement), stage=stage)
+        outcome = run.measurement.outcome
+        if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
+            self._cut(runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)[1])
+            self._answers.give_up()
+            return None
+        if outcome is not Outcome.OK and not is_baseline:
+            run = self._study.add(run, self._problem.space.knobs())
+        self._runs.append(run)
+        stored = result_files.TRIALS.dump_python((*self._runs, *self._reusable), mode="json")
+        self._study.set_attribute(result_files.RUNS, stored)
+        runner.emit(TrialEnded(run))
         if outcome is Outcome.OK:
             return run.measurement
         self._answers.drop(config, outcome)
         return None
 
-    def _smaller_validation_batch(self, run: Trial) -> int | None:
-        """Return a batch size to validate with if only validation did not fit; None if it did, or has no smaller one."""
-        phase, request, size = run.measurement.evidence.phase, self._problem.request, run.validation_batch_size
-        size = size or run.config.batch_size or 1
-        takes_size = "batch_size" in self._problem.description.validation_knobs
-        may_shrink = takes_size or request.call_source.validation_form == "arrays"
-        only_validation = run.measurement.outcome.is_oom and phase is not None and phase.validates
-        if not may_shrink or not only_validation or size <= request.placement.count:
-            return None
-        return request.placement.shared(max(1, size // _VALIDATION_SHRINK_FACTOR))
-
     def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
-        answers, config = self._answers, contest.answer
-        if contest is answers.fastest and self._unconfirmed is not None:
-            config = self._unconfirmed
+        answers, unconfirmed = self._answers, self._answers.unconfirmed
+        config = unconfirmed if contest is answers.fastest and unconfirmed is not None else contest.answer
         among = {t.config for t in self._eligible() if contest is answers.fastest or answers.is_own(t.config)}
         if config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
@@ -203,19 +174,21 @@ class Confirmation:
         counted = runs or measured[:1]
         spread, logs = counted[0].spread, answers.log_rates(config)
         if len(logs) > 1:
-            others = [answers.log_rates(other) for other in {run.config for run in self.runs} if other != config]
+            others = [answers.log_rates(other) for other in {run.config for run in self._runs} if other != config]
             spread = math.expm1(pooled_half_width(logs, *others))
+        peaks = ([getattr(m, f"{memory}_peak_bytes") or 0 for m in measured] for memory in ("device", "host"))
+        device_peak_bytes, host_peak_bytes = (max(of_memory) or None for of_memory in peaks)
+        same = [one for one in (contest, answers.same_batch) if one.answer == contest.answer]
         return Answer(
             config=config,
             samples_per_second=statistics.median(m.samples_per_second or 0.0 for m in counted),
             spread=spread,
-            device_peak_bytes=max((m.device_peak_bytes for m in measured if m.device_peak_bytes is not None), default=None),
-            host_peak_bytes=max((m.host_peak_bytes for m in measured if m.host_peak_bytes is not None), default=None),
+            device_peak_bytes=device_peak_bytes,
+            host_peak_bytes=host_peak_bytes,
             speedup=answers.speedup(config),
-            validation_batch_size=self._validation_sizes.get(config),
-            challenger=self._challenger(contest),
-            confirmed=bool(runs) and config != self._unconfirmed,
-            needed_seconds=contest.needed_seconds,
+            challenger=next(filter(None, map(self._challenger, same)), None),
+            confirmed=bool(runs) and config != unconfirmed,
+            needed_seconds=next(filter(None, (one.needed_seconds for one in same)), None),
         )
 
     def _challenger(self, contest: Contest) -> Challenger | None:
@@ -223,6 +196,5 @@ class Confirmation:
         config = contest.candidates[-1] if contest.candidates else None
         if config is None or config == contest.answer:
             return None
-        rates = [run.samples_per_second or 0.0 for run in self._runs_of(config)]
-        trials = [trial.samples_per_second for trial in self._ran() if trial.config == config]
-        return Challenger(config, statistics.median(rates or trials or [0.0]), self._answers.speedup(config))
+        rates = [trial.samples_per_second for trial in self._ran() if trial.config == config]
+        return Challenger(config, statistics.median(rates), self._answers.speedup(config))

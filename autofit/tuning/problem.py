@@ -4,14 +4,14 @@
     Description ──┼──> Problem ──> sampler, notices, confirmation, record
     similar tunes ┘  space, baseline, batch size of the first answer
 
-A problem is built once and passed to all that follows; it does not change. Only where the user's code fails with a value
-of a knob is another one built without that value.
+A problem is built once and passed to all that follows; it does not change. Only where the user's code fails with several
+steps in a call is another one built without these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,13 +20,14 @@ from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.units import counted
 from autofit.search.context import SearchContext
 from autofit.search.memory import least_device_bytes
 from autofit.search.space import SearchSpace, build_space
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import KEEP, LARGEST, TUNE, TuneSettings
 from autofit.workload import accumulation
-from autofit.workload.fit_options import FIT, PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
+from autofit.workload.fit_options import PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
 
 _SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
@@ -71,17 +72,9 @@ class Problem:
     @property
     def context(self) -> SearchContext:
         """What the models of the search need to know."""
-        options = self.settings.options
-        return SearchContext(
-            self.description,
-            self.limits,
-            cores=self.request.machine.cores,
-            on_cpu=self.request.placement.device is None,
-            tolerance=options.tolerance,
-            headroom=options.headroom,
-            max_oom=options.max_oom,
-            warm_start=self.warm_start,
-        )
+        cores, on_cpu = self.request.machine.cores, self.request.placement.device is None
+        tolerance = self.settings.options.tolerance
+        return SearchContext(self.description, self.limits, cores, on_cpu, tolerance, self.warm_start)
 
 
 def build_problem(request: TuneRequest, description: Description, similar: Sequence[Trial] = ()) -> Problem:
@@ -90,7 +83,7 @@ def build_problem(request: TuneRequest, description: Description, similar: Seque
     smallest = space.batch_size[0] if space.batch_size else None
     needed_bytes = least_device_bytes(description, smallest or 1)
     if limit_bytes is not None and needed_bytes > limit_bytes:
-        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, at_least=True, estimated=True)
+        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, estimated=True)
     whole = request.baseline(description)
     baseline = space.canonical(FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()}))
     if description.fixed_batch_size is not None:
@@ -101,14 +94,11 @@ def build_problem(request: TuneRequest, description: Description, similar: Seque
             f"parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses",
             key="effective_batch_size",
         )
-    steps = description.defaults.get(STEPS_PER_EXECUTION)  # which the configs of similar tunes may not name
-    named = (replace(t.config, steps_per_execution=t.config.steps_per_execution or steps) for t in similar)
-    warm_start = tuple(replace(trial, config=config) for trial, config in zip(similar, named, strict=True))
-    return Problem(request, description, space, baseline, warm_start)
+    return Problem(request, description, space, baseline, tuple(similar))
 
 
-def build_space_of(request: TuneRequest, description: Description, *, min_updates: int | None = None) -> SearchSpace:
-    """Build the search space, restricted to what the data takes; `min_updates` replaces the option of that name."""
+def build_space_of(request: TuneRequest, description: Description) -> SearchSpace:
+    """Build the search space, restricted to what the data takes."""
     settings, kind = request.settings, KINDS[description.input_kind]
     count, defaults = description.sample_count, description.defaults
     present = {**defaults, **settings.baseline.values()}
@@ -123,7 +113,7 @@ def build_space_of(request: TuneRequest, description: Description, *, min_update
         sample_count=count,
         baseline=present,
         effective_batch_size=settings.effective_batch_size,
-        min_updates=fewest_updates(request) if min_updates is None else min_updates,
+        min_updates=_fewest_updates(request),
         autotunes=kind.autotunes,
         on_gpu=request.placement.device is not None,
         has_processes=kind.has_processes,
@@ -147,28 +137,31 @@ def build_space_of(request: TuneRequest, description: Description, *, min_update
         changes["workers"] = (0,) if description.processes_hang else space.workers
     elif description.processes_hang and space.use_multiprocessing is not None:
         changes["use_multiprocessing"] = (False,)
-    if description.fixed_steps_reason:
-        changes["steps_per_execution"] = (defaults[STEPS_PER_EXECUTION],)
     if description.fixed_batch_size is not None:
         changes["batch_size"] = (description.fixed_batch_size,)
     space = replace(space, **changes)
     if description.fixed_batch_size is not None and all(len(values) == 1 for values in space.knobs().values()):
-        raise UsageError(f"nothing to tune: {description.fixed_batch_size_reason}")
+        raise UsageError(f"nothing to tune: {description.untuned['batch_size']}")
     return space
 
 
-def fewest_updates(request: TuneRequest) -> int:
+def _fewest_updates(request: TuneRequest) -> int:
     """Return the fewest updates that an epoch may have; 1 where their number does not matter."""
-    is_bounded = request.call_source.call == FIT and request.settings.batch_size != LARGEST
+    is_bounded = request.changes_learning and request.settings.batch_size != LARGEST
     return request.settings.options.min_updates if is_bounded else 1
 
 
 def _searches_steps(request: TuneRequest, description: Description) -> bool:
     """Return whether steps in a call are searched: the user names them, or `compile` and the callbacks leave them open."""
-    settings = request.settings
+    settings, default = request.settings, description.defaults.get(STEPS_PER_EXECUTION)
     if STEPS_PER_EXECUTION not in {**settings.space.values(), **settings.baseline.values()}:
-        return steps_are_open(request, description) and not description.batch_callbacks
-    if STEPS_PER_EXECUTION not in description.defaults:
+        # Keras validates for whole calls, so `validation_steps` would no longer be what the user asked for; `predict` joins
+        # the outputs of a call, which must then have the same shape; and callbacks of batches would not run for each batch
+        joins_unlike = request.call_source.call == PREDICT and bool(description.shapes)
+        is_free = VALIDATION_STEPS not in request.call_source.fit_kwargs and not joins_unlike
+        is_usual = default == 1 and request.placement.count == 1 and bool(description.knobs)
+        return is_free and is_usual and not description.batch_callbacks
+    if default is None:
         raise UsageError(
             f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and "
             "JAX, unless the model defines make_train_function or make_test_function itself); remove "
@@ -178,30 +171,22 @@ def _searches_steps(request: TuneRequest, description: Description) -> bool:
     return True
 
 
-def steps_are_open(request: TuneRequest, description: Description) -> bool:
-    """Return whether `compile` left the steps in a call at Keras's default, on one device, for data that is tuned."""
-    # Keras validates for whole calls, so `validation_steps` would no longer be what the user asked for; `predict` joins the
-    # outputs of a call, which must then have the same shape
-    joins_unlike = request.call_source.call == PREDICT and bool(description.shapes)
-    is_free = VALIDATION_STEPS not in request.call_source.fit_kwargs and not joins_unlike
-    is_default = description.defaults.get(STEPS_PER_EXECUTION) == 1
-    return is_free and is_default and request.placement.count == 1 and bool(description.knobs)
-
-
-def with_fixed_steps(problem: Problem, failed: Trial) -> Description | None:
-    """Return the description of a workload whose code fails with such steps in a call; None if they are the user's."""
-    steps, own = failed.config.steps_per_execution, problem.baseline.steps_per_execution
-    if steps == own or STEPS_PER_EXECUTION in problem.settings.space.values():
-        return None
-    reason = f"your code fails with {STEPS_PER_EXECUTION} {steps} ({failed.measurement.evidence.reason.strip()})"
-    return replace(problem.description, fixed_steps_reason=reason)
-
-
-def with_fixed_batch_size(problem: Problem, failed: Trial) -> Description:
-    """Return the description of a workload whose code fails for batch sizes other than the baseline's."""
-    size, error = problem.baseline.batch_size, failed.measurement.evidence.reason.strip()
-    reason = (
-        f"your code fails with batch size {failed.config.batch_size}, but runs with {size} ({error}). "
-        f"Make the model and the data accept any batch size, or set batch_size: {size} in data_kwargs"
-    )
-    return replace(problem.description, fixed_batch_size=size, fixed_batch_size_reason=reason, footprints=())
+def notices(problem: Problem) -> Iterator[str]:
+    """Yield what the user should know before the first trial."""
+    request, description, space = problem.request, problem.description, problem.space
+    yield from description.notices
+    for knobs, reason in description.untuned.items():
+        yield f"not tuned: {knobs}: {reason}"
+    fewest, count = _fewest_updates(request), description.sample_count or 0
+    if fewest > 1 and count // fewest in (space.batch_size or ())[-1:]:
+        yield (
+            f"batch sizes above {count // fewest:,} are not tried: they leave fewer than {counted(fewest, 'update')} in an "
+            f"epoch of {counted(count, 'sample')}. To try them, set options: {{min_updates: 1}}"
+        )
+    most = space.most_samples_ahead
+    largest = math.prod(max(values or (0,)) for values in (space.workers, space.prefetch_factor, space.batch_size or (1,)))
+    if most is not None and largest > most:
+        yield (
+            f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try "
+            "them, raise the size of /dev/shm (docker run --shm-size)"
+        )

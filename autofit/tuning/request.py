@@ -15,13 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from autofit.backends.protocol import TENSORFLOW
-from autofit.errors import NothingFitsError
 from autofit.records.description import Description
 from autofit.records.events import Emit, Notice
 from autofit.records.machine import Machine, Placement
-from autofit.records.result import CallSource, FailedTune, TuneRecord
+from autofit.records.result import CallSource, TuneRecord
 from autofit.records.trial import FitConfig, Limits
-from autofit.storage import result_files, validity
+from autofit.storage import result_files
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
@@ -29,8 +28,7 @@ from autofit.workload.inputs.knobs import with_defaults
 PREFIX = "autofit-"  # prefix of the names of studies
 # settings and options that change the result, but not the trials
 _BUDGET = ("batch_size", "max_trials", "max_seconds")
-_OPTIONS = ("max_trial_seconds", "tolerance", "headroom", "max_oom", "min_updates")
-_NAMED_VERSIONS = ("tensorflow", "jax", "torch", "keras")
+_OPTIONS = ("max_trial_seconds", "tolerance", "min_updates")
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ class TuneRequest:
     machine: Machine
     placement: Placement
     limits: Limits
-    limits_asked: tuple[str, str]  # device and host, as written: a percentage is the same request if its bytes change
     settings: TuneSettings = field(default_factory=TuneSettings)
     call_source: CallSource = field(default_factory=CallSource)
     environment: Mapping[str, str] = field(default_factory=dict)  # versions and switches outside the user's code
@@ -74,7 +71,8 @@ class TuneRequest:
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
             "driver": self.placement.device.driver if self.placement.device else "",
-            "limits": self.limits_asked,
+            # as written: a percentage is the same request if its bytes change
+            "limits": (str(self.settings.device_memory), str(self.settings.host_memory)),
             "space": {knob: repr(values) for knob, values in self.settings.space.values().items()},
             "baseline": self.settings.baseline.values(),
             "effective_batch_size": self.settings.effective_batch_size,
@@ -110,7 +108,7 @@ class TuneRequest:
             "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
             "host": self.machine.host,
             "device": self.placement.name,
-            "limits": f"device {self.limits_asked[0]}, host {self.limits_asked[1]}",
+            "limits": f"device {self.settings.device_memory}, host {self.settings.host_memory}",
         }
 
     def _workload_and_hardware(self) -> dict[str, Any]:
@@ -129,31 +127,19 @@ def _hash(parts: Mapping[str, Any]) -> str:
 
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
-    """Return a request's stored result, or None if there is none that is valid under the present limits.
-
-    Raise `NothingFitsError` if the stored result is that nothing fits.
-    """
+    """Return a request's stored result, or None if there is none that is valid under the present limits."""
     attributes = {} if request.fresh else request.stored_attributes() or {}
-    limits = validity.lowered(request.limits, attributes.get(result_files.FAILED))
+    limits = result_files.lowered(request.limits, attributes.get(result_files.FAILED))
     try:
         stored = result_files.decode(attributes.get(request.result_key()))
     except ValidationError:
         return None
-    if not validity.result_holds(stored, limits):
+    if not isinstance(stored, TuneRecord) or not result_files.holds(stored, limits):
         return None
-    versions = stored.description.versions if stored.description is not None else {}
-    measured_with = [stored.device, *(f"{name} {versions[name]}" for name in _NAMED_VERSIONS if name in versions)]
     emit(
         Notice(
             f"using the stored result of the tune at {datetime.fromtimestamp(stored.started_at):%Y-%m-%d %H:%M} on "
-            f"{stored.machine.host or 'this host'} ({', '.join(measured_with)}); to tune again, use --fresh (in Python, "
-            "options={'fresh': True})"
+            f"{stored.machine.host or 'this host'}; to tune again, use --fresh (in Python, options={{'fresh': True}})"
         )
     )
-    if not isinstance(stored, FailedTune):
-        return replace(stored, call_source=request.call_source)
-    memory, needed_bytes = stored.memory or "host", stored.needed_bytes or 0
-    limit_bytes = getattr(stored.limits, f"{memory}_bytes") or 0
-    error = NothingFitsError(memory, stored.batch_size, needed_bytes, limit_bytes, at_least=stored.at_least)
-    error.tune = stored
-    raise error
+    return replace(stored, call_source=request.call_source)

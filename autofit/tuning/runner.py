@@ -11,7 +11,7 @@ from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit, Notice, TrialEnded
 from autofit.records.states import Outcome, Phase, Role
-from autofit.records.trial import FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
@@ -22,7 +22,6 @@ _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
 # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of the search, which learns
 # more
 _REPEATS_RATIO = 12.0
-_REPEAT_RATIO = 1.5  # a trial is repeated only if this times its duration is left before the deadline
 _GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
 _GAP_SECONDS = 5.0  # a gap between epochs that is not read is assumed to be shorter
 _LEAST_SHARE = 1e-6  # of an epoch, for a tolerance of 0
@@ -39,12 +38,12 @@ class TrialRunner:
         self._repeats_left, self._has_warned = _MOST_REPEATS, False
         self._epoch_samples: int | None = None
 
-    def describe(self, config: FitConfig, *, note: str = "", **asked: Any) -> Description | Measurement:
+    def describe(self, config: FitConfig, **asked: Any) -> Description | Measurement:
         """Build the model and the data and return their description, or a measurement that says how that failed.
 
         `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
         """
-        activity = Activity(f"describing the model and the data{note}")
+        activity = Activity("describing the model and the data")
         result: Description | Measurement = self._run(self._spec(Role.DESCRIBE, config, **asked), activity)
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
@@ -52,37 +51,23 @@ class TrialRunner:
                 self.budget.max_trial_seconds += COMPILE_SECONDS
         return result
 
-    def measure(self, config: FitConfig, activity: Activity, limits: Limits | None = None) -> Measurement:
-        """Measure a config in full, like a trial of the search, optionally under other limits."""
-        limits = limits or self.request.limits
-        return self._measured(self._spec(Role.MEASURE, config, measure_seconds=SEARCH_SECONDS, limits=limits), activity)
+    def measure(self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any) -> Measurement:
+        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone.
 
-    def search_trial(
-        self, config: FitConfig, trials: Sequence[Trial], activity: Activity, deadline_seconds: float
-    ) -> Measurement:
-        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
+        `changes` are those of the spec.
+        """
         step = config.batch_size, config.steps_per_execution
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
         read = next((m for m in same if m.compute_is_read and m.compute_samples_per_second), None)
-        spec = self._spec(
-            Role.MEASURE,
-            config,
-            measure_seconds=SEARCH_SECONDS,
-            deadline_seconds=deadline_seconds,
-            rate_to_beat=_PROMISING_RATIO * max((trial.samples_per_second for trial in trials), default=0.0),
+        fields: dict[str, Any] = {
+            "measure_seconds": SEARCH_SECONDS,
+            "rate_to_beat": _PROMISING_RATIO * max((trial.samples_per_second for trial in trials), default=0.0),
             **_ceilings(read, "compute"),
-        )
-        return self._measured(spec, activity)
+            **changes,
+        }
+        return self._measured(self._spec(Role.MEASURE, config, **fields), activity)
 
-    def confirm(
-        self,
-        config: FitConfig,
-        measured: Measurement,
-        activity: Activity,
-        validation_batch_size: int | None,
-        *,
-        validates: bool,
-    ) -> Measurement:
+    def confirm(self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool) -> Measurement:
         """Run a config for longer than in the search; if `validates`, the run starts with a short epoch and its validation.
 
         `measured` is a measurement of this or a similar config in the search.
@@ -93,7 +78,6 @@ class TrialRunner:
             measure_seconds=CONFIRM_SECONDS,
             deadline_seconds=self.budget.deadline_seconds(measured),
             validates=validates,
-            validation_batch_size=validation_batch_size,
             **_ceilings(measured, "compute", "input"),
         )
         return self._measured(spec, activity)
@@ -115,9 +99,9 @@ class TrialRunner:
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Run a trial; repeat it if other work disturbed it, or if its device limit left nothing to the GPU's libraries."""
         result: Measurement = self._run(spec, activity)
-        left_seconds, limit_bytes = spec.deadline_seconds - result.seconds, spec.limits.device_bytes or 0
-        has_time, again = left_seconds > _REPEAT_RATIO * result.seconds, replace(spec, deadline_seconds=left_seconds)
-        if result.evidence.outside_pool and has_time and limit_bytes > 2 * _LIBRARY_BYTES:
+        again = replace(spec, deadline_seconds=spec.deadline_seconds - result.seconds)
+        limit_bytes = spec.limits.device_bytes or 0
+        if result.evidence.outside_pool and limit_bytes > 2 * _LIBRARY_BYTES:
             limits = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
             lower: Measurement = self._run(replace(again, limits=limits), activity)
             if lower.outcome is not Outcome.OK:
@@ -127,26 +111,18 @@ class TrialRunner:
             remedy = f"Set device_memory to {less}, and set the same limit in your own training"
             self.emit(Notice(f"{spec.config}: {text}. {remedy}"))
             return lower
-        if result.evidence.outside_pool or result.conditions is None or not result.conditions.is_disturbed:
-            return result
-        work = f"{result.conditions.other_work} while {spec.config} was timed"
-        if not has_time or not self._repeats_left or self.budget.seconds_left() <= _REPEATS_RATIO * result.seconds:
-            self._warn_once(work)
-            return result
-        self._repeats_left -= 1
-        self.emit(Notice(f"{work}; the measurement is repeated"))
-        repeated: Measurement = self._run(again, activity)
-        if repeated.outcome is Outcome.TIMEOUT:
-            return result
-        if repeated.conditions is not None and repeated.conditions.is_disturbed:
-            self._repeats_left = 0  # the other work goes on, so further repeats would not help
-            self._warn_once(f"{repeated.conditions.other_work} again")
-        return repeated
-
-    def _warn_once(self, work: str) -> None:
-        if not self._has_warned:
-            self.emit(Notice(f"{work}\n    the measured rates are lower and less certain than on an idle machine"))
-        self._has_warned = True
+        work = _other_work(result)
+        if work and self._repeats_left and self.budget.seconds_left() > _REPEATS_RATIO * result.seconds:
+            self._repeats_left -= 1
+            self.emit(Notice(f"{work} while {spec.config} was timed; the measurement is repeated"))
+            repeated: Measurement = self._run(again, activity)
+            result, work = result if repeated.outcome is Outcome.TIMEOUT else repeated, _other_work(repeated)
+            if work:  # it goes on, so further repeats would not help
+                self._repeats_left = 0
+        if work and not self._has_warned:
+            self._has_warned = True
+            self.emit(Notice(f"{work}: the measured rates are lower and less certain than on an idle machine"))
+        return result
 
     def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
         """Run a process, again if its server was lost; return a description, if that is its task, or a measurement."""
@@ -164,6 +140,12 @@ class TrialRunner:
         )
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
         return self._run(replace(spec, deadline_seconds=left_seconds), activity, is_second=True)
+
+
+def _other_work(measurement: Measurement) -> str:
+    """Return what other processes used while a rate was timed, in words; empty if they did not disturb it."""
+    conditions = measurement.conditions
+    return conditions.other_work if conditions is not None and conditions.is_disturbed else ""
 
 
 def _ceilings(measured: Measurement | None, *parts: str) -> dict[str, float | None]:
@@ -196,7 +178,7 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     raise_user_error(measurement)
     if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
-        return NoTrialFinishedError(f"{budget.out_of_time()} before the model and the data were built. Raise max_seconds")
+        return NoTrialFinishedError(f"{budget.out_of_time} before the model and the data were built. Raise max_seconds")
     slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
     remedy = slow if measurement.ran_out_of_time else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from autofit.errors import UsageError
@@ -18,14 +17,6 @@ from autofit.records.knobs import KNOBS
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
-
-
-def _share(value: Any) -> Any:
-    """Convert `2%` to 0.02."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        with contextlib.suppress(ValueError):
-            return float(value.strip()[:-1]) / 100
-    return value
 
 
 def _at_least(knob: str) -> Callable[[int], int]:
@@ -52,12 +43,7 @@ def _sampler(value: Any) -> Any:
     return value
 
 
-Share = Annotated[
-    float,
-    Field(ge=0, lt=1, strict=False),
-    BeforeValidator(_share, json_schema_input_type=float | Annotated[str, Field(pattern=r"^\s*[0-9.]+\s*%\s*$")]),
-    written_as("write a percentage (2%) or a share (0.02), below 100%"),
-]
+Share = Annotated[float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
 Device = Annotated[str, Field(pattern=gpus.DEVICE), written_as("write auto, cpu, gpu, gpu:1, gpu:0,1, 2x gpu or 2x cpu")]
 Count = Annotated[int, Field(ge=1), written_as("write a whole number of at least 1")]
@@ -97,8 +83,6 @@ class Options(BaseModel):
     wait: bool = True
     launch: Literal["auto", "fork", "plain"] = "auto"
     sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(default=None, exclude=True)  # not in files
-    headroom: Share = 0.03
-    max_oom: Count = 2
 
 
 class TuneSettings(BaseModel):

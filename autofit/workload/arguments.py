@@ -40,8 +40,7 @@ _MEANT = {name: key for key, names in _SYNONYMS.items() for name in names.split(
 _PLACES = {
     "is an argument of fit; give it in fit_kwargs": "callbacks class_weight epochs initial_epoch shuffle steps_per_epoch "
     "validation_batch_size validation_freq validation_split validation_steps verbose",
-    "is one of the options; give it in options": "fresh headroom launch max_oom max_trial_seconds min_updates sampler "
-    "tolerance wait",
+    "is one of the options; give it in options": "fresh launch max_trial_seconds min_updates sampler tolerance wait",
     "is a knob; give values to try in space, or your present value in baseline": "max_queue_size prefetch prefetch_factor "
     "steps_per_execution use_multiprocessing workers num_workers num_parallel_calls",
     "is set where the model is compiled, in build_model": "learning_rate loss lr metrics optimizer",
@@ -51,7 +50,7 @@ _PLACED = {name: place for place, names in _PLACES.items() for name in names.spl
 
 
 def written_as(form: str) -> WrapValidator:
-    """Return a validator that replaces pydantic's errors by `form`, such as "write a percentage (2%) or a share (0.02)"."""
+    """Return a validator that replaces pydantic's errors by `form`, such as "write a share below 1, such as 0.02"."""
 
     def validate(value: Any, handler: Any) -> Any:
         try:

@@ -11,7 +11,7 @@ from tests.backends import loaders
 def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launched, play):
     described = play(launched(data=loaders.of_one_size), FitConfig(16), role="describe")
     assert described.fixed_batch_size == 8
-    assert "batches of 8 " in described.fixed_batch_size_reason
+    assert "batches of 8 " in described.untuned["batch_size"]
 
 
 def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):

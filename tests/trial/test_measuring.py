@@ -80,9 +80,8 @@ def test_a_confirming_run_goes_through_an_epoch_validation_and_the_next_epoch(in
 
 
 def test_validation_may_have_batches_of_its_own_size(turn, play):
-    launcher, config = turn(validation=w.Cases), FitConfig(32, 1, 10, False)
-    assert play(launcher, config, role="confirm").outcome is Outcome.OK
-    broken = play(launcher, config, role="confirm", validation_batch_size=w.RAISES)
+    launcher = turn(validation=w.Cases, fit_kwargs={"validation_batch_size": w.RAISES})
+    broken = play(launcher, FitConfig(32, 1, 10, False), role="confirm")
     assert (broken.outcome, broken.evidence.phase) == (Outcome.ERROR, "validation")
 
 

@@ -158,7 +158,7 @@ def test_a_model_for_one_batch_size_is_estimated_for_that_size_alone_and_it_is_s
     described = play(on_kernels(w.build_for_one_size), role="describe", batch_sizes=SIZES)
     assert [footprint.batch_size for footprint in described.footprints] == [8]
     assert described.fixed_batch_size == 8
-    assert "batches of 8" in described.fixed_batch_size_reason
+    assert "batches of 8" in described.untuned["batch_size"]
 
 
 def test_a_model_that_is_built_for_each_batch_size_is_tuned_but_estimated_for_one_size(on_kernels, play):

@@ -116,7 +116,7 @@ def test_the_optimizers_that_a_step_uses_count_and_no_other(turn, play, tmp_path
 def test_a_workload_of_one_batch_size_is_recognised(build, data, config, samples, turn, play):
     described = play(turn(build, data), config, role="describe", batch_sizes=(8, 32))
     assert described.fixed_batch_size == samples
-    assert bool(described.fixed_batch_size_reason) == (samples is not None)
+    assert ("batch_size" in described.untuned) == (samples is not None)
     assert described.estimate_problem is None
     assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if samples is None else [samples])
 

@@ -48,8 +48,8 @@ def test_the_fingerprint_of_a_workload():
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert names_of(tmp_path) == {
-        "study": "autofit-ff9e7c0dd615bd58",
-        "answer": "autofit:record:b9cb3dc0d806c13a",
+        "study": "autofit-eb50c09e94388644",
+        "answer": "autofit:record:4d21b4428acfb0f0",
         "kin": "823f4e7e95d1e54b 1000 262144",
     }
 

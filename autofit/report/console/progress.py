@@ -83,7 +83,7 @@ class Progress:
             self._print(event.text)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
-                left = self._time_left(event.reserved_seconds)
+                left = self._time_left()
                 self._print_plain(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
             self._activity = event
 
@@ -119,17 +119,16 @@ class Progress:
         if not now.doing:
             return []
         details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
-        left = self._time_left(now.reserved_seconds)
+        left = self._time_left()
         why = [Text(f"     why: {now.why}", style="dim")] if now.why else []
         return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim"), *why]
 
-    def _time_left(self, reserved_seconds: float = 0.0) -> str:
+    def _time_left(self) -> str:
         """Return the time left until max_seconds; empty without one."""
         if self._deadline is None:
             return ""
         seconds = max(1.0, self._deadline - time.monotonic())
-        kept = f", {format_seconds(min(seconds, reserved_seconds))} of it kept for confirming" if reserved_seconds else ""
-        return f" (about {format_seconds(seconds)} left{kept})"
+        return f" (about {format_seconds(seconds)} left)"
 
 
 def _line(trial: Trial, limits: Limits | None) -> str:

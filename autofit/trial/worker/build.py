@@ -100,9 +100,7 @@ def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str,
 
 def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
     """Open the validation data with its own batch size, or else the trial's; return None without validation data."""
-    size = (
-        context.spec.validation_batch_size or loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.spec.config.batch_size
-    )
+    size = loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.spec.config.batch_size
     config = replace(context.spec.config, batch_size=size)
     if loaded.fit_kwargs.get(VALIDATION_SPLIT):
         return _open_data(context, loaded, config)[1]

@@ -98,13 +98,14 @@ def describe(context: TrialContext, loaded: Workload) -> None:
     if "batch_size" in knobs and not takes_batch:
         one_sizes[_BY_STEP] = traced.one_size
     reason, one_size = next(((reason, size) for reason, size in one_sizes.items() if size is not None), ("", None))
+    by_size = {} if one_size is None else {"batch_size": reason.format(one_size)}
     description = replace(
         _description(bench, named, knobs, traced, batch),
         shapes="" if shapes is None else str(shapes),
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         fixed_batch_size=one_size,
-        fixed_batch_size_reason=reason.format(one_size),
+        untuned={**data.not_taken(resolve_reference("data", loaded.data), loaded.data_kwargs), **by_size},
         notices=tuple(
             filter(None, (fork_problem, *_notices(bench, sum(tensors)), notice_of_model, bench.call.callbacks.notice()))
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import multiprocessing
 import time
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from autofit.errors import UsageError
+from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
+from autofit.workload.inputs.knobs import knobs_of
 
 ReportError = Callable[[BaseException], None]  # gets each error of the user's code while batches are made
 ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
@@ -71,6 +74,8 @@ class FitInput(ABC):
     kind: ClassVar[str]
     source: ClassVar[str]  # what makes the batches, for error messages
     factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
+    tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
+    remedy: ClassVar[str] = "give them to the function that makes it"  # for data that does not take these
     fit_knobs: ClassVar[tuple[str, ...]] = ()  # those that are arguments of `fit` instead of the factory
     ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
@@ -101,6 +106,14 @@ class FitInput(ABC):
     @abstractmethod
     def recognises(data: Any, /) -> bool:
         """Return whether `data` is of this kind."""
+
+    def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
+        """Return why knobs that data of this kind may take are not those of `data`: the reason, by their names."""
+        names, given = knobs_of(data, fixed), {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
+        missing = [knob for knob in self.tunes if knob not in names and not given & {*KNOBS[knob].parameters}]
+        return (
+            {", ".join(missing): f"the data takes no such arguments; {self.remedy}"} if missing and callable(data) else {}
+        )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""

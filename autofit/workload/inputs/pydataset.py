@@ -24,6 +24,8 @@ class PyDatasetInput(FitInput):
     kind = "PyDataset"
     source = "__getitem__ of the PyDataset"
     factory = ("batch_size, **knobs", "MyDataset(batch_size, **knobs)")
+    tunes = ("batch_size", *_WORKER_KNOBS)
+    remedy = "give its class **kwargs, and pass them on: super().__init__(**kwargs)"
     leaves_workers = True
     recognises = staticmethod(is_pydataset)
 

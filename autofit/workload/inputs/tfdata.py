@@ -29,6 +29,7 @@ class TfData(FitInput):
     kind = "tf.data"
     source = "the tf.data.Dataset"
     factory = ("batch_size, prefetch", "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)")
+    tunes = ("batch_size", "max_queue_size")
     autotunes = True
     recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
 

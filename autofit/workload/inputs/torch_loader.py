@@ -24,6 +24,7 @@ class TorchLoader(FitInput):
         "DataLoader(dataset, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor, "
         "persistent_workers=persistent_workers)",
     )
+    tunes = ("batch_size", "workers", "prefetch_factor")
     has_processes = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
     recognises = staticmethod(lambda data: has_base(data, "torch.utils.data", "DataLoader"))

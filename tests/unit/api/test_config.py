@@ -18,14 +18,14 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 def test_a_file_gives_the_arguments_of_tune(write):
     text = GOOD + (
-        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: 5%, max_oom: 3}\n"
+        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: 0.05, min_updates: 3}\n"
         "space:\n  batch_size: {min: 8, max: 64}\n  workers: [-1, 2]\n  max_queue_size: [auto, 4, tf.data.AUTOTUNE]\n"
         "  use_multiprocessing: false\nbaseline: {batch_size: 16, workers: auto}\n"
         "fit_kwargs: {callbacks: 'math:sqrt', class_weight: {0: 1, 1: 5}}\n"
         "x-common: &common {folder: photos, part: training}\ndata_kwargs: *common\n"
         "validation: model.py:Photos\nvalidation_kwargs: {<<: *common, part: validation}\n"
     )
-    arguments = load.load(write(text), {"max_trials": 3, "options": {"max_oom": 4}})
+    arguments = load.load(write(text), {"max_trials": 3, "options": {"min_updates": 4}})
     workload, settings = parse(arguments)
     assert arguments["build_model"].text == "model.py:build_model"
     assert arguments["build_model"].path.name == "model.py"
@@ -38,7 +38,7 @@ def test_a_file_gives_the_arguments_of_tune(write):
         "max_queue_size": [-1, 4, -1],
         "use_multiprocessing": [False],
     }
-    assert settings.options.model_dump(exclude_unset=True) == {"tolerance": 0.05, "max_oom": 4}
+    assert settings.options.model_dump(exclude_unset=True) == {"tolerance": 0.05, "min_updates": 4}
     assert (settings.host_memory, settings.max_seconds, settings.max_trials) == ("6GiB", 300.0, 3)
     assert settings.baseline.values() == {"batch_size": 16, "workers": -1}
     assert isinstance(workload.fit_kwargs["callbacks"], Reference)
@@ -58,8 +58,7 @@ AFTER_GOOD = (  # texts of files, after a model and data; the messages, with lin
     'max_trials: !!int ""',
     "data_kwargs: {from: !!timestamp soon}",
     "options: {tolerance: x%}",
-    "headroom: 5%",
-    "options: {headroom: 1.5}",
+    "tolerance: 5%",
     "space:\n  batch_size: {min: 8}",
     "space:\n  batch_sizes: [8]",
     "space:\n  workers: [two]",

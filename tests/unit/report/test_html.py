@@ -174,7 +174,7 @@ def test_what_a_tune_does_not_have_is_not_shown(record):
 
 def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
     reason = "your code runs with 32 only (ValueError: made up)"
-    fixed = with_fields(record, untuned={"batch_size": reason})
+    fixed = with_fields(record, description=replace(record.description, untuned={"batch_size": reason}))
     for text in (Page(html.render(fixed)).words, html.compact(fixed), str(Result(**vars(fixed)))):
         assert f"batch_size: {reason}" in " ".join(text.split())
 

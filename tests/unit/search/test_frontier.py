@@ -132,17 +132,8 @@ def test_where_nothing_that_ran_fits_any_more_what_is_likely_to_fit_is_tried():
 def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
     full = [failed(b, Outcome.DEVICE_OOM) for b in (2048, 1024)]
-    proposals = [left(proposer(max_oom=m), [*ran, *full]) for m in (2, 3)]
-    assert max(c.batch_size for c in proposals[0]) == 32
-    assert max(c.batch_size for c in proposals[1]) > 32
-
-
-def test_headroom_is_the_share_of_the_limit_that_predictions_leave_free():
-    limits = Limits(1000 * MIB, 2**40)
-    trials = [run(FitConfig(b, 1, 10, False), limits) for b in (8, 64, 256)]
-    largest = [max(c.batch_size for c in left(proposer(limits, headroom=share), trials)) for share in (0.5, 0.3, 0.03)]
-    assert largest == sorted(set(largest))
-    assert run(FitConfig(largest[0], 1, 10, False), limits).measurement.device_peak_bytes <= 500 * MIB
+    allowed = [max(c.batch_size for c in left(proposer(), [*ran, *full[:count]])) for count in (1, 2)]
+    assert allowed[1] == 32 < allowed[0]
 
 
 def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_batch():

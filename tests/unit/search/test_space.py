@@ -94,7 +94,7 @@ def sizes(asked=None, knobs=KNOBS, **changes):
         ({}, {"effective_batch_size": 24, "replicas": 4}, (4, 8, 12, 24)),
         ({"batch_size": {"min": 3, "max": 12}}, {"replicas": 2}, (4, 6, 8, 12)),
         ({"batch_size": [8, 512]}, {"baseline": {"batch_size": 512}, "sample_count": 2000, "min_updates": 10}, (8, 512)),
-        ({"batch_size": [8, 64, 512]}, {"sample_count": 2000, "min_updates": 10}, (8, 64)),
+        ({"batch_size": [8, 64, 512]}, {"sample_count": 2000, "min_updates": 10}, (8, 64, 512)),
     ],
 )
 def test_the_batch_sizes_of_a_space(asked, changes, expected):

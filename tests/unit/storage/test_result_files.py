@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from dataclasses import asdict, fields, replace
 
@@ -57,31 +56,3 @@ def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers
     loaded = result_files.load(tmp_path / "result.json")
     assert loaded.call_source.data_kwargs["augment"] == "<built-in function len>"
     assert loaded.fit_kwargs == weighted.fit_kwargs
-
-
-def test_a_device_or_a_pipe_is_written_to_and_a_link_stays_one(record, tmp_path):
-    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    result_files.write("text", pipe)
-    assert os.read(reading, 100) == b"text"
-    os.close(reading)
-    assert pipe.is_fifo()
-    target.write_text("old")
-    link.symlink_to(target)
-    result_files.write("new", link)
-    assert (link.is_symlink(), target.read_text()) == (True, "new")
-
-
-@pytest.mark.parametrize(("before", "after"), [(None, 0o640), (0o600, 0o600), (0o664, 0o664)])
-def test_a_file_has_the_permissions_of_the_user(tmp_path, before, after):
-    file = tmp_path / "result.json"
-    if before is not None:
-        file.touch()
-        file.chmod(before)
-    umask = os.umask(0o027)
-    try:
-        result_files.write("{}", file)
-    finally:
-        os.umask(umask)
-    assert file.stat().st_mode & 0o777 == after

@@ -1,18 +1,15 @@
 """Trials are asked from the study and told to it, by autofit's sampler or another one."""
 
-import resource
-
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from autofit.errors import UsageError
-from autofit.records.events import Activity, Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.failures import dominated_by
 from autofit.search.frontier import EXHAUSTED
-from autofit.storage import codec, connection
+from autofit.storage import connection
 from autofit.storage.study import TuningStudy
 from autofit.workload import fingerprint
 from tests.fakes import MIB, FakeLauncher, arrays, collect, make_request, searched, tune
@@ -60,23 +57,8 @@ def test_each_trial_of_a_tune_is_told_to_the_study(tmp_path):
     assert all(trial.datetime_start <= trial.datetime_complete for trial in trials)
 
 
-def test_a_trial_that_does_not_end_is_not_stored(tmp_path):
-    request = make_request(tmp_path)
-
-    def interrupt(event):
-        if isinstance(event, Activity) and event.doing.startswith("trial 3"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tune(request, FakeLauncher(), interrupt)
-    assert [trial.state for trial in stored(request)] == [TrialState.COMPLETE, TrialState.COMPLETE]
-    record, _ = tuned(request)
-    assert len(record.trials) == 8  # two of them at the own batch size
-    assert len({trial.config for trial in record.trials}) == 8
-
-
 def study_of(tmp_path):
-    return TuningStudy(f"journal:{tmp_path}/t.log", "autofit-test", Limits(None, 2**33), 60.0, lambda text: None)
+    return TuningStudy(f"journal:{tmp_path}/t.log", "autofit-test", Limits(None, 2**33), lambda text: None)
 
 
 def ask(study):
@@ -91,16 +73,17 @@ def ran(config, rate=100.0):
 def test_two_processes_store_in_the_same_study(tmp_path):
     mine, others = study_of(tmp_path), study_of(tmp_path)
     config = ask(mine)
-    told = others.tell(ran(ask(others), 200.0), VALUES)
+    told = others.add(ran(ask(others), 200.0), VALUES, is_asked=True)
     assert others.trials() == (told,)
-    assert mine.tell(ran(config), VALUES).samples_per_second == 100.0
+    assert mine.add(ran(config), VALUES, is_asked=True).samples_per_second == 100.0
     assert [(trial.number, trial.samples_per_second) for trial in study_of(tmp_path).trials()] == [(0, 200.0), (1, 100.0)]
 
 
 def test_a_trial_that_was_asked_for_in_vain_has_no_number(tmp_path):
     study = study_of(tmp_path)
     ask(study)
-    numbers = [study.tell(ran(ask(study)), VALUES).number, study.add(ran(FitConfig(8, 1)), VALUES).number]
+    told = study.add(ran(ask(study)), VALUES, is_asked=True), study.add(ran(FitConfig(8, 1)), VALUES)
+    numbers = [trial.number for trial in told]
     assert numbers == [trial.number for trial in study_of(tmp_path).trials()] == [0, 1]
 
 
@@ -183,27 +166,3 @@ def test_another_sampler_is_another_request_of_the_same_study(tmp_path):
     again, _ = tuned(requests[3], launcher)
     assert again.trials == record.trials
     assert launcher.specs
-
-
-def test_a_sampler_learns_from_the_earlier_trials_when_the_storage_fails(tmp_path):
-    seen = []
-
-    class Counts(optuna.samplers.RandomSampler):
-        def before_trial(self, study, trial):
-            seen.append(len(study.get_trials(states=codec.FINISHED)))
-
-    class Fills(FakeLauncher):
-        def measure(self, spec):
-            if len(self.specs) == 4:
-                size = (tmp_path / "trials.log").stat().st_size
-                resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limit[1]))
-            return super().measure(spec)
-
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        events, record = collect(tune, make_request(tmp_path, sampler=Counts(seed=0)), Fills())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert sum("cannot be stored" in event.text for event in events if isinstance(event, Notice)) == 1
-    assert seen == list(range(8))
-    assert [trial.number for trial in record.trials] == list(range(8))

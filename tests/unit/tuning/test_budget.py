@@ -17,7 +17,6 @@ from autofit.search.space import SearchSpace
 from autofit.tuning import budget, engine
 from autofit.tuning.problem import Problem
 from autofit.tuning.record import no_result_error
-from autofit.tuning.runner import TrialRunner
 from tests.fakes import BASELINE, DESCRIPTION, MIB, FakeLauncher, collect, make_request
 
 END_SECONDS = 0.3
@@ -187,27 +186,15 @@ def test_seconds_that_end_before_any_trial_does_are_named(tmp_path, monkeypatch)
 
 def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(tmp_path):
     request = make_request(tmp_path, host_bytes=50 * MIB, max_seconds=30)
-    runner = TrialRunner(request, FakeLauncher(), lambda event: None)
     evidence = Evidence("died by SIGKILL; the kernel killed 1 process(es) for memory")
 
-    def result(batch_sizes, trial_seconds, sizes=(64, 16)):
-        trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, trial_seconds)) for size in sizes]
+    for batch_sizes, kind in (((8, 64), NoTrialFinishedError), ((16, 64), NothingFitsError), (None, NothingFitsError)):
+        trials = [Trial(FitConfig(size), Measurement(Outcome.HOST_OOM, evidence, 1.0)) for size in (64, 16)]
         problem = Problem(request, DESCRIPTION, SearchSpace(batch_sizes), BASELINE)
-        error = no_result_error(problem, runner, trials, 0)
-        return type(error), str(error)
-
-    too_long = 40.0  # for another trial
-    kind, text = result((8, 64), too_long)
-    assert kind is NoTrialFinishedError
-    assert "16" in text
-    assert evidence.reason in text
-    assert text.startswith("max_seconds (30) is used up before a trial finished")
-    kind, text = result((8, 64), 0.1, sizes=range(60, 36, -2))
-    assert kind is NoTrialFinishedError
-    assert text.startswith("all 6 trials are used up before a trial finished: the smallest batch size tried, 38, ran")
-    assert result((16, 64), too_long)[0] is NothingFitsError
-    assert result((8, 64), 3.0)[0] is NothingFitsError
-    assert result(None, too_long)[0] is NothingFitsError
+        error = no_result_error(problem, budget.Budget(request.settings), trials, "all 2 trials are used up")
+        assert type(error) is kind
+        tried = "all 2 trials are used up before a trial finished: the smallest batch size tried, 16, ran out of memory"
+        assert (tried in str(error) and evidence.reason in str(error)) is (kind is NoTrialFinishedError)
 
 
 def test_the_search_leaves_the_time_that_is_kept(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
     assert [cell.outcome for cell in cells] == ["ok", "failed", "does not fit"]
     assert cells[0].tune == record
     assert "too wide" in cells[1].problem
-    assert cells[2].tune.needed_bytes == 11 * MIB
+    assert cells[2].tune.needed_bytes == 5 * MIB
 
 
 def test_an_error_that_every_cell_would_have_is_raised():
@@ -100,7 +100,7 @@ def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, recor
     refused = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
     assert refused.exit_code == 2
     assert "none.json: " in refused.stderr
-    assert "11.0 MiB" in refused.stderr
+    assert "5.00 MiB" in refused.stderr
 
 
 def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):

@@ -6,12 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from autofit.records.description import Description
-from autofit.records.events import Notice, TrialEnded
-from autofit.records.result import CallSource
+from autofit.records.events import TrialEnded
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Measurement
-from autofit.report import snippet
 from autofit.report.console.tables import summarise, trial_table
 from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, tune
@@ -140,32 +137,6 @@ def test_the_own_batch_size_is_tried_although_the_space_leaves_it_out(tmp_path):
     assert record.same_batch.config.batch_size == 32
     assert record.same_batch.speedup.is_shown
     assert record.fastest == record.same_batch  # smaller batches are slower here
-
-
-class Validating(FakeLauncher):
-    """Its validation takes other knobs."""
-
-    def __init__(self, knobs, **kwargs):
-        super().__init__(**kwargs)
-        self._knobs = knobs
-
-    def run(self, spec):
-        result = yield from super().run(spec)
-        return replace(result, validation_knobs=self._knobs) if isinstance(result, Description) else result
-
-
-@pytest.mark.parametrize("form", ["factory", "arrays"])
-def test_validation_that_does_not_fit_is_given_smaller_batches(tmp_path, form):
-    call_source = CallSource(validation="validation", validation_form=form)
-    knobs = {"batch_size": "batch_size"} if form == "factory" else {}
-    launcher = Validating(knobs, validates=20)
-    events, record = collect(tune, make_request(tmp_path, max_trials=8, call_source=call_source), launcher)
-    assert record.config.batch_size > 20 >= record.fastest.validation_batch_size > 4
-    assert any(f"{record.fastest.validation_batch_size}" in event.text for event in events if isinstance(event, Notice))
-    assert record.fit_kwargs.get("validation_batch_size") == (
-        None if form == "factory" else record.fastest.validation_batch_size
-    )
-    assert f"batch_size={record.fastest.validation_batch_size}" in snippet.render(record)
 
 
 def confirming(launcher):

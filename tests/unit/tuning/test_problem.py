@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NothingFitsError, UsageError, UserCodeError
-from autofit.records.description import Description, Footprint
+from autofit.records.description import Footprint
 from autofit.records.events import Described, Notice
 from autofit.records.machine import Placement
 from autofit.records.states import Outcome
@@ -13,9 +13,8 @@ from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.report.html import page
 from autofit.search.frontier import LABELS, Reason
 from autofit.storage import result_files
-from autofit.tuning import notices
 from autofit.tuning.problem import build_problem
-from tests.fakes import BASELINE, DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune
+from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher, collect, make_request, searched, tune
 
 
 @pytest.mark.parametrize(("backend", "same"), [("tensorflow", True), ("jax", False), ("torch", False)])
@@ -86,29 +85,14 @@ def test_autotune_is_an_error_where_the_data_is_no_tf_data(tmp_path):
 def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(tmp_path):
     events, record = collect(tune, make_request(tmp_path, min_updates=10, max_trials=12), FakeLauncher())
     assert max(trial.config.batch_size for trial in record.trials) <= 200
-    notices = [e.text for e in events if isinstance(e, Notice) and "updates" in e.text]
-    assert len(notices) == 1
-    assert "above 200" in notices[0]
-    assert "min_updates: 1" in notices[0]
+    (notice,) = [e.text for e in events if isinstance(e, Notice) and "updates" in e.text]
+    assert "min_updates: 1" in notice
     events, record = collect(tune, make_request(tmp_path, min_updates=1, max_trials=12), FakeLauncher())
     assert max(trial.config.batch_size for trial in record.trials) > 200
     assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
     request = make_request(tmp_path, min_updates=10, space={"batch_size": [8, 64]})  # nothing is left out
     events, _ = collect(tune, request, FakeLauncher())
     assert not [e for e in events if isinstance(e, Notice) and "updates" in e.text]
-
-
-def test_a_batch_too_large_to_be_described_is_described_with_one(tmp_path):
-    class Large(FakeLauncher):
-        def run(self, spec):
-            if spec.role == "describe" and spec.config.batch_size > 1:
-                self.specs.append(spec)
-                return Measurement(Outcome.HOST_OOM, Evidence("too large"))
-            return (yield from super().run(spec))
-
-    launcher = Large()
-    collect(tune, make_request(tmp_path, baseline={"batch_size": 4096}), launcher)
-    assert [spec.config.batch_size for spec in launcher.specs if spec.role == "describe"] == [4096, 1]
 
 
 def test_a_space_that_does_not_suit_the_data_is_said_before_anything_is_trained(tmp_path):
@@ -130,8 +114,6 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
     for described in (DESCRIPTION, replace(TAKES_STEPS, defaults={"steps_per_execution": 4}), counts):
         problem = build_problem(request, described)
         assert (problem.space.steps_per_execution, problem.baseline.steps_per_execution) == (None, None)
-    (text,) = notices.before(problem)
-    assert "steps_per_execution is not tried, because callbacks of batches (Schedule) would" in text
 
 
 class OneStep(FakeLauncher):
@@ -152,7 +134,6 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
     assert len(failed) == 1
     assert record.config.steps_per_execution == 1
     (text,) = (event.text for event in shown if isinstance(event, Notice) and "steps_per_execution" in event.text)
-    assert text.startswith("steps_per_execution stays 1: your code fails with steps_per_execution ")
     assert "ValueError: shapes differ" in text
     asked = make_request(tmp_path, space={"batch_size": [32], "steps_per_execution": [8]})
     with pytest.raises(UserCodeError):
@@ -203,39 +184,6 @@ def test_another_model_or_machine_is_not_similar(tmp_path):
     for changes in ({"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}):
         events, _ = collect(tune, make_request(tmp_path, **changes), FakeLauncher())
         assert not searched(events)[0].why.startswith(LABELS[Reason.WARM_START])
-
-
-class OfOneSize(FakeLauncher):
-    """User code that fails with every batch size but one."""
-
-    def __init__(self, size, **knobs):
-        super().__init__()
-        self.size, self.knobs = size, knobs
-
-    def run(self, spec):
-        result = yield from super().run(spec)
-        return replace(result, knobs=self.knobs) if self.knobs and isinstance(result, Description) else result
-
-    def measure(self, spec):
-        if spec.config.batch_size == self.size:
-            return super().measure(replace(spec, config=FitConfig.of({**BASELINE.values(), **spec.config.values()})))
-        return Measurement(Outcome.ERROR, Evidence("ValueError: incompatible shapes"), 1.0, traceback="Traceback: boom")
-
-
-def test_code_that_runs_with_its_own_batch_size_only_is_tuned_with_that_size(tmp_path):
-    events, record = collect(tune, make_request(tmp_path), OfOneSize(32))
-    assert {trial.config.batch_size for trial in (*record.trials, *record.runs)} == {32}
-    assert record.config.workers > 1
-    assert record.description.fixed_batch_size == 32
-    assert "ValueError: incompatible shapes" in record.untuned["batch_size"]
-    assert result_files.encode(record)["untuned"] == record.untuned
-    assert sum(record.untuned["batch_size"] in event.text for event in events if isinstance(event, Notice)) == 1
-
-
-def test_with_no_other_knob_there_is_nothing_to_tune_and_the_reason_is_given(tmp_path):
-    launcher = OfOneSize(32, batch_size="batch_size")
-    with pytest.raises(UsageError, match="ValueError: incompatible shapes"):
-        collect(tune, make_request(tmp_path), launcher)
 
 
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (2, 32), (3, 33), (5, 35)])

@@ -14,8 +14,8 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
     "changes",
     [
         {"workload_fingerprint": "another"},
-        {"limits_asked": ("80%", "80%")},
-        {"limits_asked": ("90%", "6GiB")},
+        {"device_memory": "80%"},
+        {"host_memory": "6GiB"},
         {"space": {"workers": [1, 2]}},
         {"space": {"workers": {"min": 1, "max": 2}}},
         {"baseline": {"batch_size": 16}},
@@ -33,7 +33,8 @@ GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
 def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
     asked = {
         "placement": Placement.on(GPU),
-        "limits_asked": ("90%", "80%"),
+        "device_memory": "90%",
+        "host_memory": "80%",
         "environment": {"tensorflow": "2.21", "keras": "3.15"},
     }
     assert make_request(tmp_path, **asked | changes).fingerprint() != make_request(tmp_path, **asked).fingerprint()
@@ -51,5 +52,5 @@ def test_what_changes_the_answer_changes_the_fingerprint(tmp_path, changes):
     ],
 )
 def test_nothing_else_changes_the_fingerprint(tmp_path, changes):
-    asked = {"placement": Placement.on(GPU), "limits_asked": ("90%", "80%")}
+    asked = {"placement": Placement.on(GPU), "device_memory": "90%", "host_memory": "80%"}
     assert make_request(tmp_path, **asked | changes).fingerprint() == make_request(tmp_path, **asked).fingerprint()

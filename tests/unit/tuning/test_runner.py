@@ -50,8 +50,8 @@ def test_a_rate_that_a_trial_takes_over_keeps_its_spread_and_comes_from_the_tria
     launcher = FakeLauncher()
     runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
     for measured in ([raised], [raised, read]):
-        runner.search_trial(config, [Trial(config, one) for one in measured], Activity("trial", config), 60.0)
-    runner.confirm(config, read, Activity("confirming", config), None, validates=False)
+        runner.measure(config, Activity("trial", config), [Trial(config, one) for one in measured])
+    runner.confirm(config, read, Activity("confirming", config), validates=False)
     given_rates = [(spec.compute_samples_per_second, spec.compute_spread) for spec in launcher.specs]
     assert given_rates == [(None, None), (1000.0, 0.3), (1000.0, 0.3)]
 

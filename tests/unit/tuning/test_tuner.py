@@ -8,7 +8,7 @@ import pytest
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
 from autofit.records.events import Activity, Described, Notice, TrialEnded
 from autofit.records.result import CallSource
-from autofit.records.states import Outcome, Phase, Role
+from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
 from autofit.search.failures import dominated_by, hardly_faster
 from autofit.search.frontier import LABELS, Reason
@@ -98,11 +98,11 @@ def test_the_same_question_is_answered_from_the_store(tmp_path):
     assert second == first
     assert launcher.specs == []
     (notice,) = [event.text for event in events]
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d .*\(CPU, keras 3\).*--fresh", notice)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d .*--fresh", notice)
 
 
 def test_an_answer_that_does_not_fit_what_is_free_now_is_asked_anew(tmp_path):
-    asked = {"limits_asked": ("90%", "80%")}
+    asked = {"device_memory": "90%", "host_memory": "80%"}
     collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     launcher = FakeLauncher()
     _, record = collect(tune, make_request(tmp_path, device_bytes=40 * MIB, **asked), launcher)
@@ -129,14 +129,6 @@ def test_a_result_with_few_updates_answers_only_who_allowed_them(tmp_path):
     assert len(events) == 1
 
 
-def test_a_changed_question_is_another(tmp_path):
-    collect(tune, make_request(tmp_path), FakeLauncher())
-    launcher = FakeLauncher()
-    events, _ = collect(tune, make_request(tmp_path, space={"workers": [1, 2]}), launcher)
-    assert not next(e for e in events if isinstance(e, Described)).kept
-    assert any(spec.role == "measure" for spec in launcher.specs)
-
-
 def test_fresh_forgets(tmp_path):
     once, again = FakeLauncher(), FakeLauncher()
     collect(tune, make_request(tmp_path), once)
@@ -145,10 +137,10 @@ def test_fresh_forgets(tmp_path):
 
 
 def test_an_error_of_the_users_stops_everything_and_is_tried_again_next_time(tmp_path):
-    launcher = FakeLauncher({FIRST: Outcome.ERROR, BASELINE: Outcome.ERROR})
-    with pytest.raises(UserCodeError, match="boom"):
+    launcher = FakeLauncher({FIRST: Outcome.ERROR})
+    with pytest.raises(UserCodeError, match=r"batches of 32 only, give batch_size: keep[^!]*boom"):
         collect(tune, make_request(tmp_path), launcher)
-    assert [spec.config for spec in launcher.specs[1:]] == [FIRST, BASELINE]  # its own batch size is tried before giving up
+    assert [spec.config for spec in launcher.specs[1:]] == [FIRST]
     mended = FakeLauncher()
     collect(tune, make_request(tmp_path), mended)
     assert mended.specs[1].config == FIRST
@@ -164,42 +156,30 @@ def test_a_timeout_is_no_evidence_about_memory_and_the_search_goes_on(tmp_path):
     assert record.speedup.baseline_outcome is Outcome.TIMEOUT
 
 
-def test_a_workload_that_always_hangs_is_given_up(tmp_path):
-    class Hangs(FakeLauncher):
+def test_a_workload_that_always_times_out_is_given_up(tmp_path):
+    class Slow(FakeLauncher):
         def measure(self, spec):
-            return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), 60.0)
+            return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), 185.0)
 
-    launcher = Hangs()
-    with pytest.raises(NoTrialFinishedError, match="3 timeout"):
+    launcher = Slow()
+    with pytest.raises(NoTrialFinishedError, match=r"3 timeout.*Raise max_trial_seconds"):
         collect(tune, make_request(tmp_path), launcher)
     assert sum(spec.role == "measure" for spec in launcher.specs) == 3
 
 
-@pytest.mark.parametrize(("jit_compile", "match"), [(True, "XLA .* 3 min 00 s"), (False, "3 timeout")])
-def test_trials_that_xla_compiles_for_too_long_are_said_to_be(tmp_path, jit_compile, match):
-    class Compiling(FakeLauncher):
-        def measure(self, spec):
-            evidence = Evidence("ended at its deadline", phase=Phase.FIRST_STEP)
-            return Measurement(Outcome.TIMEOUT, evidence, 185.0, phase_seconds={Phase.FIRST_STEP: 180.0})
-
-    fake = Compiling({"describe": replace(DESCRIPTION, jit_compile=jit_compile)})
-    with pytest.raises(NoTrialFinishedError, match=match):
-        collect(tune, make_request(tmp_path), fake)
-
-
 @pytest.mark.parametrize(
-    ("limits", "memory", "needed", "at_least"),
-    [({"device_bytes": 5 * MIB}, "device", 11, False), ({"host_bytes": 90 * MIB}, "host", 91, True)],
+    ("limits", "memory", "needed"), [({"device_bytes": 5 * MIB}, "device", 5), ({"host_bytes": 90 * MIB}, "host", 91)]
 )
-def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed, at_least):
+def test_when_nothing_fits_it_says_what_the_smallest_batch_needs(tmp_path, limits, memory, needed):
     launcher = FakeLauncher()
-    with pytest.raises(NothingFitsError) as caught:
+    with pytest.raises(NothingFitsError, match=r"more than .* MiB of .* memory, but the limit is") as caught:
         collect(tune, make_request(tmp_path, max_trials=30, **limits), launcher)
-    error = caught.value
-    assert (error.memory, error.batch_size, error.at_least) == (memory, 1, at_least)
-    assert error.needed_bytes // MIB == needed
-    assert f"{next(iter(limits.values())) / MIB:.1f} MiB" in str(error).replace("5.00", "5.0")
-    assert {spec.limits.host_bytes for spec in launcher.specs} == {limits.get("host_bytes", 8192 * MIB)}  # always kept
+    assert (caught.value.memory, caught.value.batch_size) == (memory, 1)
+    assert caught.value.needed_bytes == needed * MIB
+    again = FakeLauncher()
+    with pytest.raises(NothingFitsError):
+        collect(tune, make_request(tmp_path, max_trials=30, **limits), again)
+    assert [spec.role for spec in again.specs] == ["describe"]
 
 
 def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(tmp_path, monkeypatch):
@@ -211,24 +191,15 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
                 return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
             return super().measure(spec)
 
-    slow = Slow()
-    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0), slow)
-    assert all(trial.measurement.outcome is Outcome.OK for trial in record.trials)
-    assert len(record.trials) >= 2
-    cut_short = [spec.config for spec in slow.specs if spec.role == "measure" and spec.config.batch_size > 48]
+    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0), Slow())
+    cut_short = [trial.config for trial in record.trials if trial.measurement.outcome is Outcome.TIMEOUT]
     assert cut_short
+    assert len(record.trials) - len(cut_short) >= 2
     for number, config in enumerate(cut_short):
         assert not any(hardly_faster(arrays(config), arrays(other))[0] for other in cut_short[:number])
-    _, record = collect(tune, make_request(tmp_path, max_seconds=60.0, max_trials=3, fresh=True), Slow())
-    assert (len(record.trials), record.stop_reason) == (4, "all 3 trials are used up (1 ended early: max_seconds)")
     launcher = FakeLauncher()
-    collect(tune, make_request(tmp_path, max_seconds=600.0), launcher)
+    collect(tune, make_request(tmp_path, max_seconds=600.0, max_trials=12), launcher)
     assert any(spec.role == "measure" and spec.config.batch_size > 48 for spec in launcher.specs)
-
-
-def test_what_fits_is_looked_for_beyond_max_trials(tmp_path):
-    _, record = collect(tune, make_request(tmp_path, device_bytes=12 * MIB, max_trials=1), FakeLauncher())
-    assert record.config.batch_size <= 3
 
 
 def test_why_a_config_was_tried_and_what_ran_after_the_search_are_kept(tmp_path):
@@ -245,10 +216,10 @@ def test_an_error_carries_what_was_seen(tmp_path):
     with pytest.raises(NothingFitsError) as caught:
         collect(tune, make_request(tmp_path, device_bytes=5 * MIB), FakeLauncher())
     seen = caught.value.tune
-    assert (seen.memory, seen.needed_bytes, seen.limits.device_bytes) == ("device", 11 * MIB, 5 * MIB)
+    assert (seen.memory, seen.needed_bytes, seen.limits.device_bytes) == ("device", 5 * MIB, 5 * MIB)
     assert seen.problem == str(caught.value)
     assert {trial.measurement.outcome for trial in seen.trials} == {Outcome.DEVICE_OOM}
     result_files.save(seen, tmp_path / "result.json")
     assert result_files.load(tmp_path / "result.json") == seen
-    with pytest.raises(UsageError, match=r"^result\.json: .*11\.0 MiB"):
+    with pytest.raises(UsageError, match=r"^result\.json: .*5\.00 MiB"):
         result_files.answered(result_files.load(tmp_path / "result.json"), "result.json")

@@ -9,8 +9,7 @@ from autofit.records.states import FailureKind
 from autofit.records.trial import FitConfig
 from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
-from autofit.tuning import notices
-from autofit.tuning.problem import Problem
+from autofit.tuning.problem import Problem, notices
 from autofit.workload.inputs import kinds, knobs
 from tests.fakes import DESCRIPTION, arrays, make_request
 
@@ -73,10 +72,10 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):
     assert max(config.queue_batches for config in few) == 4
     assert any(config.has_queue for config in few)
     problem = Problem(make_request(tmp_path), DESCRIPTION, narrow, few[0])
-    (text,) = notices.before(problem)
+    (text,) = notices(problem)
     assert "/dev/shm has room for 40 samples" in text
     for roomy in (space, replace(space, most_samples_ahead=10**6)):
-        assert not [*notices.before(replace(problem, space=roomy))]
+        assert not [*notices(replace(problem, space=roomy))]
 
 
 def test_a_ready_made_loader_is_refused_with_the_factory_to_write():
