@@ -82,6 +82,8 @@ class _Engine:
 
         answers = Confirmation(problem, self._runner, self.study, self._runs).run()
         if answers is None:
+            for trial in self.study.trials():
+                raise_user_error(trial.measurement)
             raise no_result_error(problem, self._runner.budget, self.study.trials(), stop_reason)
         record = record_of(problem, self._log(), answers, stop_reason)
         store(self.study, self._request, record)

@@ -50,18 +50,14 @@ def show_trials(progress, record, *, trials, max_trials=12, max_seconds=None, se
 
 
 @pytest.mark.parametrize(
-    ("max_seconds", "past", "reserved", "left"),
-    [
-        (5430, 1800, 0, "(about 1 h 00 min left)"),
-        (3630, 0, 90, "(about 1 h 00 min left, 1 min 30 s of it kept for confirming)"),
-        (None, 0, 90, ""),
-    ],
+    ("max_seconds", "past", "left"),
+    [(5430, 1800, "(about 1 h 00 min left)"), (3630, 0, "(about 1 h 00 min left)"), (None, 0, "")],
 )
-def test_the_time_left_is_that_of_max_seconds(record, max_seconds, past, reserved, left):
+def test_the_time_left_is_that_of_max_seconds(record, max_seconds, past, left):
     console, drawn = Console(width=80, file=io.StringIO()), Console(width=80, file=io.StringIO())
     progress = Progress(console)
     show_trials(progress, record, trials=1, max_seconds=max_seconds, seconds=past)
-    progress.show(Activity("trial 2", FitConfig(64), why="promising", reserved_seconds=reserved))
+    progress.show(Activity("trial 2", FitConfig(64), why="promising"))
     drawn.print(progress._draw())
     for shown in (console, drawn):
         text = " ".join(shown.file.getvalue().split())
