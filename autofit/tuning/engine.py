@@ -76,9 +76,10 @@ class _Engine:
         self._runs: list[Trial] = []  # after the search
 
     def run(self) -> TuneRecord:
-        problem, stop_reason = self._search(self._describe())
+        problem = self._describe()
+        stop_reason = self._search(problem)
         if problem.own_batch is not None and any(trial.samples_per_second for trial in self.study.trials()):
-            problem, _ = self._search(problem, at_own_batch=True)
+            self._search(problem, at_own_batch=True)
 
         answers = Confirmation(problem, self._runner, self.study, self._runs).run()
         if answers is None:
@@ -89,8 +90,8 @@ class _Engine:
         store(self.study, self._request, record)
         return record
 
-    def _search(self, problem: Problem, *, at_own_batch: bool = False) -> tuple[Problem, str]:
-        """Search until there is a reason to stop; return the problem, without the values that were dropped, and the reason.
+    def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:
+        """Search until there is a reason to stop, and return it.
 
         At the baseline's batch size, where the models already know most, a few trials run in addition to `max_trials`.
         """
@@ -103,7 +104,7 @@ class _Engine:
             seconds = budget.trial_seconds(trials, problem)
             stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(trials, max_trials, seconds)
             if stop_reason is not None:
-                return problem, stop_reason
+                return stop_reason
 
             config = study.ask(sampler, sampler.suggest)
             doing = f"trial {len(trials) + 1} of at most {max_trials}{where}"
@@ -119,12 +120,15 @@ class _Engine:
                 self._notify(f"your code fails with {config} ({reason}); what only this configuration has is left out")
 
     def _describe(self) -> Problem:
-        """Describe the workload with the baseline's batch size."""
+        """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
         request, runner, asked = self._request, self._runner, self._request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
         described = runner.describe(asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1))
         if isinstance(described, Measurement) and described.outcome.is_oom:
-            raise nothing_fits_error(request.limits, Trial(replace(asked, batch_size=usual), described))
+            smallest = replace(asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False)
+            described = runner.describe(smallest)
+            if isinstance(described, Measurement) and described.outcome.is_oom:
+                raise nothing_fits_error(request.limits, Trial(smallest, described))
         if isinstance(described, Measurement):
             raise not_described(described, runner.budget)
         self._description, self._describing_seconds = described, runner.budget.seconds()
