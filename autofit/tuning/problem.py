@@ -19,7 +19,7 @@ from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
 from autofit.records.units import counted
 from autofit.search.context import SearchContext
 from autofit.search.memory import least_device_bytes
@@ -29,6 +29,7 @@ from autofit.tuning.settings import KEEP, LARGEST, TUNE, TuneSettings
 from autofit.workload import accumulation
 from autofit.workload.fit_options import PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
+from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
 _SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
 
@@ -101,6 +102,8 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
     """Build the search space, restricted to what the data takes."""
     settings, kind = request.settings, KINDS[description.input_kind]
     count, defaults = description.sample_count, description.defaults
+    if not kind.autotunes and AUTOTUNE in settings.baseline.values().values():
+        raise UsageError(f"-1 is not allowed: {NO_AUTOTUNE}", key="baseline")
     present = {**defaults, **settings.baseline.values()}
     batch_size = request.baseline(description).batch_size or 1
     if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):

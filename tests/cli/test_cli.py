@@ -146,10 +146,10 @@ def test_estimate_prints_json(autofit, tmp_path):
 
 
 def test_when_nothing_fits_it_says_what_is_needed(autofit, tmp_path):
-    write(tmp_path, WORKLOAD + "Cases\nhost_memory: 300MiB\nstorage: t.db\n")
+    write(tmp_path, WORKLOAD + "Cases\nhost_memory: 150MiB\nstorage: t.db\n")
     done = autofit("tune", "tune.yaml")
     assert done.returncode == 1
-    for fact in ("a batch of 1 ", " host memory", "300 MiB", "Raise host_memory"):
+    for fact in ("a batch of 1 ", " host memory", "150 MiB", "Raise host_memory"):
         assert fact in done.stderr
 
 

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from autofit.errors import UsageError
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, FitConfig
@@ -69,12 +68,6 @@ def test_a_trial_measures_autotune(turn, play, knobs):
     assert measured.outcome is Outcome.OK, measured.evidence
     assert measured.samples_per_second > 0
     assert measured.input_samples_per_second > 0
-
-
-def test_autotune_is_refused_for_a_pydataset(turn, play):
-    with pytest.raises(UsageError, match=r"-1 .*PyDataset.*tf\.data\.Dataset") as caught:
-        play(turn(data=WithWorkers), FitConfig(workers=AUTOTUNE), role="describe")
-    assert "workers" in str(caught.value)
 
 
 def test_validation_without_workers_goes_with_training_under_autotune(turn, play):

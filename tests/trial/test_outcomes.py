@@ -41,6 +41,7 @@ def test_a_hang_ends_at_its_deadline_while_nothing_is_known_of_pauses(start, pla
 
 @pytest.mark.parametrize("knobs", [INLINE, THREADS, PROCESSES])
 def test_a_thread_that_the_users_code_ended_is_no_hang(warm, play, knobs):
+    assert play(warm, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK  # its pauses say what a hang is
     measurement = play(warm, FitConfig(w.LEAVES, *knobs))
     assert measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
     assert "SystemExit: no more pictures" in (measurement.traceback or "") or "a worker" in measurement.evidence.reason

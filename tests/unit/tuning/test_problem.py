@@ -116,6 +116,11 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
         assert (problem.space.steps_per_execution, problem.baseline.steps_per_execution) == (None, None)
 
 
+def test_a_baseline_has_autotune_only_for_tf_data(tmp_path):
+    with pytest.raises(UsageError, match="only a factory of a tf.data.Dataset takes -1"):
+        build_problem(make_request(tmp_path, baseline={"workers": -1}), DESCRIPTION)
+
+
 class OneStep(FakeLauncher):
     """A workload whose code fails with several steps in a call."""
 
