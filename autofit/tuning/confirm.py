@@ -142,7 +142,9 @@ class Confirmation:
             last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
             activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
             measurement = runner.confirm(config, measured, activity, validates=not done)
-            run = Trial(config, raise_user_error(measurement), stage=stage)
+            if is_baseline:
+                raise_user_error(measurement)
+            run = Trial(config, measurement, stage=stage)
         outcome = run.measurement.outcome
         if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
             self._cut(runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)[1])

@@ -55,13 +55,14 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 # What happens when
 #
 #   a trial runs out of memory   it is recorded like any other; the sampler proposes nothing that would take as much
-#   the user's code raises       with the baseline, the tune ends with the traceback; otherwise the search leaves out what
-#                                no config that ran has in common with the one that failed
+#   the user's code raises       with the baseline, the tune ends with the traceback. Otherwise the search leaves out what
+#                                is like it: the same kind of workers, several steps in a call, or batch sizes without a
+#                                divisor that all sizes have which ran
 #   a trial hangs or crashes     it is recorded, and counts in this tune only: a later one may try its config again
 #   `max_seconds` is reached     the trial that runs is ended. The search stops early enough to confirm; an answer that
 #                                could not be confirmed says so, and which `max_seconds` would do
 #   Ctrl-C or kill               the trial that runs is lost. All others were stored when they ended: the next tune of the
-#                                same request continues after the last one, and uses the confirming runs again
+#                                same request continues with what they read, and uses the confirming runs again
 #   a confirming run fails       its config is excluded; the next best one is confirmed
 #   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune says so at once
 class _Engine:

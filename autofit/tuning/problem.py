@@ -4,8 +4,7 @@
     Description ──┼──> Problem ──> sampler, notices, confirmation, record
     similar tunes ┘  space, baseline, batch size of the first answer
 
-A problem is built once and passed to all that follows; it does not change. Only where the user's code fails with several
-steps in a call is another one built without these.
+A problem is built once and passed to all that follows; it does not change.
 """
 
 from __future__ import annotations

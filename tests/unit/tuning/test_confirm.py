@@ -24,13 +24,15 @@ def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
     assert len(order) == 9
 
 
-def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path):
+@pytest.mark.parametrize("outcome", [Outcome.DEVICE_OOM, Outcome.ERROR])
+def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome):
     _, first = collect(tune, make_request(tmp_path / "a"), FakeLauncher())
-    launcher = FakeLauncher({("confirm", first.config): Outcome.DEVICE_OOM})
+    launcher = FakeLauncher({("confirm", first.config): outcome})
     _, second = collect(tune, make_request(tmp_path / "b"), launcher)
     assert second.config != first.config
-    assert second.config.batch_size < first.config.batch_size
-    assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, Outcome.DEVICE_OOM]
+    assert [t.measurement.outcome for t in second.trials if t.config == first.config] == [Outcome.OK, outcome]
+    if outcome.is_oom:
+        assert second.config.batch_size < first.config.batch_size
 
 
 class Clocked(FakeLauncher):
