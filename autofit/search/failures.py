@@ -26,12 +26,12 @@ def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, presen
     out = np.zeros(len(configs), bool)
     finished = [trial.config for trial in trials if trial.measurement.outcome is Outcome.OK]
     ran, runs = ConfigArrays(finished, cores), ConfigArrays([*present, *finished], cores)
-    errors = [trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR]
+    errors = ConfigArrays([trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR], cores)
     for trial in trials:
         failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
         out |= dominated_by(configs, failed, outcome)
         if outcome is Outcome.ERROR:
-            out |= like_an_error(configs, failed, runs, len({config.batch_size for config in errors}))
+            out |= like_an_error(configs, failed, runs, errors)
         if trial.measurement.evidence.hung:
             out |= like_a_hang(configs, failed)
         elif outcome is Outcome.TIMEOUT:
@@ -77,30 +77,33 @@ def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
 # Code may fail with other workers (a file handle that threads share), with several steps in a call (batches of different
 # sizes) or with other batch sizes (triplets). A config that differs in several of these from all that ran accuses none of
 # them: only what has all of them is ruled out, until a trial with one of them has run.
-def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, failed_sizes: int) -> Mask:
-    """Return which configs the user's code may fail with as it did with one, given those that it ran with.
+def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, errors: ConfigArrays) -> Mask:
+    """Return which configs the user's code may fail with as it did with one of the `errors`, given those that it ran with.
 
     Of batch sizes, those are ruled out that lack a divisor which all sizes that ran have and the failed one has not.
-    If there is none, what is as large or as small is; and if several sizes have failed, all but the only one that ran.
+    If there is none, what is as large or as small is; and if several sizes have failed that nothing else explains, all but
+    the only one that ran.
     """
-    out = np.ones(len(configs), bool)
-    is_new = False
-    for of_configs, of_failed, of_ran in (
-        (kinds(configs), kinds(failed), kinds(ran)),
-        (configs.steps > 1, failed.steps > 1, ran.steps > 1),
-    ):
-        if not (of_ran == of_failed).any():
-            out, is_new = out & (of_configs == of_failed), True
-    if not (ran.batch == failed.batch).any():
+    out, is_new = np.ones(len(configs), bool), False
+    has_run = np.ones(len(errors), bool)  # with the workers and the steps of each error
+    for of in (kinds, _several_steps):
+        has_run &= np.isin(of(errors), of(ran))
+        if not np.isin(of(failed), of(ran))[0]:
+            out, is_new = out & (of(configs) == of(failed)), True
+    if failed.batch[0] not in ran.batch:
         common, size, is_new = int(np.gcd.reduce(ran.batch.astype(int))), int(failed.batch[0]), True
         divisor = next((n for n in range(2, common + 1) if common % n == 0 and size % n), 0)
         like_it = configs.batch == size
         if not ran.batch.min() < size < ran.batch.max():
             like_it = configs.batch >= size if size > ran.batch.max() else configs.batch <= size
         out &= configs.batch % divisor != 0 if divisor else like_it
-        if len({*ran.batch}) == 1 and failed_sizes >= _MOST_FAILED_SIZES:
+        if len({*ran.batch}) == 1 and len({*errors.batch[has_run]}) >= _MOST_FAILED_SIZES:
             out = configs.batch != ran.batch[0]
     return np.asarray(out & is_new)
+
+
+def _several_steps(configs: ConfigArrays) -> Mask:
+    return np.asarray(configs.steps > 1)
 
 
 def kinds(configs: ConfigArrays) -> Mask:

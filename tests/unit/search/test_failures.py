@@ -42,3 +42,8 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
     assert out([both], [], [threads, steps, both]) == [both]
     assert out([both], [steps], [threads, steps, both]) == [threads, both]
     assert out([both], [threads], [threads, steps, both]) == [steps, both]
+
+
+def test_sizes_that_failed_with_several_steps_in_a_call_accuse_no_size_with_one():
+    one, several = ([FitConfig(size, 1, 10, False, steps_per_execution=steps) for size in BATCHES] for steps in (1, 8))
+    assert out(several[:5], [], one) == []
