@@ -23,7 +23,7 @@ def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None
 
 
 def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
-    """Return a model of one linear layer, with further weights, and a convolution of so many filters."""
+    """Return a model of one linear layer, with further weights, and a convolution with `filters` filters."""
     import keras  # slow to import, so imported only in a trial's process
 
     hidden = inputs = keras.Input((_WIDTH,))

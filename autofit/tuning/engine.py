@@ -64,7 +64,7 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 #   Ctrl-C or kill               the trial that runs is lost. All others were stored when they ended: the next tune of the
 #                                same request continues with what they read, and uses the confirming runs again
 #   a confirming run fails       its config is excluded; the next best one is confirmed
-#   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune says so at once
+#   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune only describes
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit, self._started_at = emit, time.time()

@@ -95,7 +95,7 @@ class TuneRequest:
         return f"{result_files.RECORD}:{_hash(parts)}"
 
     def stored_attributes(self) -> Mapping[str, Any] | None:
-        """Read the attributes of the request's study; None if there is no such study."""
+        """Read the attributes of the request's study; None if the storage does not have it."""
         from autofit.storage import connection  # imported late: it imports Optuna
 
         return connection.attributes_of(self.settings.storage, self.fingerprint())

@@ -13,6 +13,7 @@ from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs.kinds import refuse_unsupported
 from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
+from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -217,3 +218,24 @@ def test_two_files_of_one_name_are_not_taken_for_each_other(tmp_path, monkeypatc
     assert Reference("one/same_name.py:f", str(tmp_path)).resolve()() == 1
     with pytest.raises(UsageError, match="same_name"):
         Reference("two/same_name.py:f", str(tmp_path)).resolve()
+
+
+class Rows:
+    def __init__(self, rows, batch_size=8):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("data", "fixed", "missing"),
+    [
+        (Rows, {"rows": 3}, "workers, max_queue_size, use_multiprocessing"),
+        (Rows, {"rows": 3, "workers": 2}, "max_queue_size, use_multiprocessing"),  # the user has fixed them
+        (functools.partial(make, "files", workers=2), {}, "max_queue_size, use_multiprocessing"),
+        (make, {}, "max_queue_size, use_multiprocessing"),
+        (lambda batch_size, **knobs: None, {}, None),
+    ],
+)
+def test_knobs_that_a_dataset_does_not_take_are_named_with_the_remedy(data, fixed, missing):
+    reasons = object.__new__(PyDatasetInput).not_taken(data, fixed)
+    assert list(reasons) == ([] if missing is None else [missing])
+    assert all("super().__init__(**kwargs)" in reason for reason in reasons.values())
