@@ -140,13 +140,11 @@ def misbehave(case):
         os._exit(3)
     if case == MEMORY_ERROR:
         _held.append(np.zeros(2**50, "uint8"))
-    if case == FILLS_HOST:
+    if case in (FILLS_HOST, FILLS_SLOWLY):  # without an end that a limit of 1.5 GiB would not see
+        pieces_mib, seconds = (32, 0.04) if case == FILLS_HOST else (64, 0.2)  # two processes grow by at most 1.6 GB/s
         for _ in range(100):
-            _held.append(np.ones(32 * 2**20, "uint8"))
-            time.sleep(0.04)  # so that two processes grow by at most 1.6 GB/s
-    if case == FILLS_SLOWLY:
-        _held.append(np.ones(64 * 2**20, "uint8"))
-        time.sleep(0.2)
+            _held.append(np.ones(pieces_mib * 2**20, "uint8"))
+            time.sleep(seconds)
     if case == LEAVES:
         raise SystemExit("no more pictures")
     if case == CHATTERS:
