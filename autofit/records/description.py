@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,6 @@ DATA_PART = "data"
 
 XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
-# XLA computes values again instead of keeping them at three quarters of a GPU's memory (seen: ResNet50, an A100); smaller
-# totals are off the line for other reasons, by up to 15 % (measured: nine models compiled for a T4, an A100 and an H100)
-_RECOMPUTING_SHARE, _BELOW_LINE_SHARE = 0.6, 0.03
 TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 
 
@@ -53,20 +50,6 @@ class Footprint:
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
-def recomputes_from(footprints: Sequence[Footprint], total_bytes: int) -> int | None:
-    """Return the batch size from which on XLA computes values again instead of keeping them; None if no size shows it."""
-    # XLA does so near the end of a GPU's memory; the footprints then fall below the line through the first two
-    if len(footprints) <= 2 or not footprints[0].method.startswith(XLA):
-        return None
-    low, high = footprints[:2]
-    slope = (high.device_bytes - low.device_bytes) / (high.batch_size - low.batch_size)
-    level = low.device_bytes - slope * low.batch_size
-    for footprint in (each for each in footprints[2:] if each.device_bytes >= _RECOMPUTING_SHARE * total_bytes):
-        if slope > 0 and footprint.device_bytes < (1 - _BELOW_LINE_SHARE) * (level + slope * footprint.batch_size):
-            return int((footprint.device_bytes - level) / slope)
-    return None
-
-
 @dataclass(frozen=True)
 class GpuEstimate:
     """Estimated device memory of a train step on a model of GPU, which need not be there."""
@@ -78,7 +61,6 @@ class GpuEstimate:
     largest_batch_size: int | None  # whose estimate, with its error, fits; None if not even the smallest fits
     seconds: Seconds
     problem: str  # why the memory could not be estimated
-    recomputes_from: int | None = None  # the batch size from which on XLA computes values again: steps are slower there
 
 
 @dataclass(frozen=True)

@@ -204,9 +204,6 @@ class Measurement:
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
-    # algorithms that the backend gave up because their workspace did not fit, plus the number of times that torch's
-    # allocator released cached memory to find space
-    allocator_fallbacks: Count = 0
     queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)

@@ -107,7 +107,6 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         host_peak_bytes_by_phase=watcher.peak_by_phase,
         driver_peak_bytes=watcher.driver_peak_bytes,
         conditions=watcher.conditions(),
-        allocator_fallbacks=measured.allocator_fallbacks + len(backend.fallback_lines.findall(end.log)),
         traceback=failure.traceback if failure is not None and outcome is Outcome.ERROR else None,
     )
 

@@ -152,11 +152,6 @@ def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
     for gpu in estimate.gpus:
         if gpu.problem:
             yield f"{gpu.gpu}: {gpu.problem}"
-        if gpu.recomputes_from:
-            yield (
-                f"{gpu.gpu}: from a batch of about {gpu.recomputes_from:,} on, XLA computes values again instead of "
-                "keeping them: steps are slower, and larger batches may fit"
-            )
 
 
 def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from autofit import backends
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimizers
-from autofit.records.description import Footprint, GpuEstimate, recomputes_from
+from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
 from autofit.trial.wire import Message
@@ -103,17 +103,17 @@ def on_gpu(
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}
     try:
-        for size in _sizes(footprints, usable, total, sizes, multiple_of, most or _LARGEST_BATCH):
+        for size in _sizes(footprints, usable, sizes, multiple_of, most or _LARGEST_BATCH):
             footprints[size] = step.on_gpu(gpu, size)
     except Exception as error:  # a limitation of the compiler for this GPU
         problem = first_line(error)
     largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
     by_size, seconds = tuple(footprints[size] for size in sorted(footprints)), time.monotonic() - began
-    return GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem, recomputes_from(by_size, total))
+    return GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem)
 
 
 def _sizes(
-    footprints: Mapping[int, Footprint], usable: int, total: int, given: Sequence[int], multiple_of: int | None, most: int
+    footprints: Mapping[int, Footprint], usable: int, given: Sequence[int], multiple_of: int | None, most: int
 ) -> Iterator[int]:
     # those given, then nearer to `usable` bytes; each is in `footprints` before the next is drawn
     if multiple_of is None:
@@ -128,9 +128,6 @@ def _sizes(
         if size in footprints:
             return
         yield size
-        is_slower = recomputes_from([footprints[each] for each in sorted(footprints)], total) is not None
-        if is_slower and footprints[size].upper_bytes <= usable:
-            return  # larger batches may also fit
 
 
 def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:

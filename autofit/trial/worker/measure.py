@@ -280,7 +280,6 @@ def _send(
         input_is_read=input_is_read and context.spec.input_samples_per_second is None,
         queued_batches=clock.queued,
         validation_seconds=_validation_seconds(bench),
-        allocator_fallbacks=backends.current().retries(context.placement),
     )
     context.send(Message(measurement=measured))
 

@@ -112,11 +112,6 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts(on_cpu, 
     assert classify(end, Limits(None, 4 * GIB), backends.current(), on_cpu=on_cpu).outcome is outcome
 
 
-def test_signs_of_the_slow_zone_are_counted():
-    measurement = classify(ending(measurement=RAN, log=3 * SLOW_ZONE), LIMITS, backends.current(), on_cpu=False)
-    assert (measurement.outcome, measurement.allocator_fallbacks) == (Outcome.OK, 3)
-
-
 def test_a_chatty_trial_does_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(outcome, "_MOST_LOG_BYTES", 2**20)
     log = tmp_path / "trial.log"
