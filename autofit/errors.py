@@ -44,10 +44,6 @@ class UsageError(AutofitError):
 
     `problem` says what is wrong and what is allowed, `key` is the dotted path of the argument; None for the whole call.
     `others` are further errors of the same call or file; the message lists them all.
-
-    Example:
-        >>> print(autofit.UsageError("-1 is not allowed", key="space.workers"))
-        space.workers: -1 is not allowed
     """
 
     exit_code: ClassVar[int] = 2
@@ -65,10 +61,6 @@ class ConfigError(UsageError):
 
     `file` is its path as the user gave it. `line` and `column` start at 1; they are None if the error has no place, as for
     an unreadable file. `key` is the dotted path of the wrong key; None for the file as a whole.
-
-    Example:
-        >>> print(autofit.ConfigError("tune.yaml", 12, 1, "max_trails", "unknown key"))
-        tune.yaml:12:1: max_trails: unknown key
     """
 
     def __init__(
@@ -86,14 +78,7 @@ class ConfigError(UsageError):
 
 
 class UserCodeError(TuneError):
-    """The user's code raised an exception; `traceback` is its own, without the frames of autofit.
-
-    Example:
-        >>> print(autofit.UserCodeError("while building the model", "NameError: name 'Dense' is not defined"))
-        your code failed while building the model:
-        <BLANKLINE>
-        NameError: name 'Dense' is not defined
-    """
+    """The user's code raised an exception; `traceback` is its own, without the frames of autofit."""
 
     def __init__(self, when: str, traceback: str) -> None:
         self.traceback = traceback
@@ -110,10 +95,6 @@ class NothingFitsError(TuneError):
     `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
     not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
     (`estimated`).
-
-    Example:
-        >>> print(autofit.NothingFitsError("host", 8, 9 * 2**30, 6 * 2**30))
-        nothing fits: a batch of 8 needs more than 9.00 GiB of host memory, but the limit is 6.00 GiB...
     """
 
     def __init__(

@@ -39,7 +39,6 @@ OOM_LINES = re.compile(
 SHORTAGE_LINES = re.compile(
     rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
-FALLBACK_LINES = re.compile(r"ran out of memory trying to allocate .*not a failure")
 SUSPECTS = re.compile(
     r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
     r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"

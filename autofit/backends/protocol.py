@@ -26,6 +26,9 @@ from autofit.records.states import FailureKind
 TENSORFLOW = "tensorflow"  # the name of Keras's default backend
 JAX = "jax"
 
+# beginnings of the names of environment variables that affect a step's speed or memory on any backend
+_SWITCHES = ("CUDA_LAUNCH_", "CUDA_MODULE_", "KERAS_BACKEND", "KERAS_MAX_", "MKL_NUM_", "NVIDIA_TF32_", "OMP_NUM_")
+
 # the defaults that Keras writes to its file when it is first imported
 _DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
 
@@ -66,17 +69,14 @@ class Backend(ABC):
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
     # log lines about too little device memory, even if training goes on; messages quote the group `report`
     shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
-    # log lines about a slower algorithm that is chosen because little memory is left below the limit
-    fallback_lines: re.Pattern[str] = exhaustion.FALLBACK_LINES
     # errors that may be due to too little device memory; they are if a log line matches `shortage_lines`
     suspects: re.Pattern[str] = exhaustion.SUSPECTS
     # the error of a library that found no memory outside the pool, and the log line about a pool that could not grow to its
     # limit: a lower limit helps in both cases
     outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
-    # environment variables, beside KERAS_BACKEND, that affect a step's speed or memory, and prefixes of others
-    switches: frozenset[str] = frozenset()
+    # beginnings of the names of further variables that affect speed or memory, and exceptions
     switch_prefixes: tuple[str, ...] = ()
-    cache_variables: frozenset[str] = frozenset()  # with such a prefix, but they only configure a cache of compiled code
+    no_switches: frozenset[str] = frozenset()
     limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
     steps_are_async = True  # whether `fit` dispatches steps asynchronously when no batch callback is set
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
@@ -120,11 +120,8 @@ class Backend(ABC):
         """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
-    def problems(self, device: Device | None, limit_bytes: int | None) -> tuple[str, ...]:
-        """Return messages about settings that make trials on this device under this limit unreliable."""
-        return () if device is None else tuple(self._problems(device, limit_bytes))
-
-    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
+        """Return messages about settings that make trials on this GPU under this limit unreliable."""
         return iter(())
 
     def pool_bytes(self, device: Device | None) -> int | None:
@@ -144,10 +141,6 @@ class Backend(ABC):
 
     def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
         """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
-
-    def retries(self, placement: Placement) -> int:
-        """Return how often the allocator emptied its cache to find memory; this slows down steps near the limit."""
-        return 0
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
@@ -180,9 +173,8 @@ class Backend(ABC):
 
     def switched(self) -> dict[str, str]:
         """Return the environment variables that are set now and affect a step's speed and memory."""
-        with_prefix = {name for name in os.environ if name.startswith(self.switch_prefixes)}
-        switches = {*self.switches, *(with_prefix - self.cache_variables), "KERAS_BACKEND"}
-        return {name: value for name, value in os.environ.items() if name in switches}
+        prefixes = (*_SWITCHES, *self.switch_prefixes)
+        return {k: v for k, v in os.environ.items() if k.startswith(prefixes) and k not in self.no_switches}
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""

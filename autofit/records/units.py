@@ -24,6 +24,11 @@ Ratio = Annotated[float, Field(ge=0, le=_MOST_RATIO)]
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+def signal_name(number: int) -> str:
+    """Name a signal: `SIGSEGV`, or `signal 34` for a real-time signal, which has no name."""
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
+
+
 def how_it_ended(exit_code: int) -> str:
     """Describe how a process ended, given its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
     return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
@@ -61,14 +66,6 @@ def format_rate(per_second: float) -> str:
 def format_spread(spread: float) -> str:
     """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, the interval says nothing."""
     return f"±{spread:.0%}" if spread < 1 else "runs differ too much for an interval"
-
-
-def signal_name(number: int) -> str:
-    """Name a signal: `SIGSEGV`, or `signal 99` if the platform has no name for it."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def printable(text: str) -> str:

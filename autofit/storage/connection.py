@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import optuna
 import platformdirs
@@ -45,8 +44,7 @@ def url_of(storage: str | None) -> str:
         return f"{_SCHEMES.get(scheme, scheme)}://{address}"
     if storage.startswith(JOURNAL):
         return storage
-    # SQLAlchemy decodes the name of the file, from 2.1 on
-    return SQLITE + str(Path(storage).expanduser()).replace("%", "%25").replace("?", "%3F")
+    return SQLITE + str(Path(storage).expanduser())
 
 
 def shown(storage: str | None) -> str:
@@ -59,7 +57,7 @@ def file_of(storage: str | None) -> Path | None:
     url = url_of(storage)
     if url.startswith(JOURNAL):
         return Path(url.removeprefix(JOURNAL)).expanduser()
-    return Path(unquote(url.removeprefix(SQLITE).partition("?")[0])) if url.startswith(SQLITE) else None
+    return Path(url.removeprefix(SQLITE).partition("?")[0]) if url.startswith(SQLITE) else None
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
@@ -96,7 +94,7 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 def _database(url: str) -> RDBStorage:
     options = {"connect_args": {"timeout": _BUSY_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
-    return RDBStorage(url.replace("{", "{{").replace("}", "}}"), engine_kwargs=options)  # to Optuna, it is a template
+    return RDBStorage(url, engine_kwargs=options)
 
 
 # A storage raises errors of Optuna, SQLAlchemy, a driver or the file system and, if its content is damaged, any other

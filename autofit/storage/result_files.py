@@ -6,7 +6,6 @@ else must be the same for a result to be found is in its key (`tuning/request.py
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
 from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
@@ -69,19 +68,19 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 def write(text: str, path: str | os.PathLike[str]) -> None:
     """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
     target = Path(os.path.realpath(path))  # a link stays
-    written = target.with_name(f".{target.name}-{os.getpid()}")
-    if target.exists() and not target.is_file():  # a device or a pipe
-        written = target
     try:
-        written.write_text(text)
-        if target.is_file():
-            shutil.copymode(target, written)
-        if written != target:
+        if target.exists() and not target.is_file():  # a device or a pipe
+            target.write_text(text)
+            return
+        written = target.with_name(f".{target.name}-{os.getpid()}")
+        try:
+            written.write_text(text)
+            if target.exists():
+                shutil.copymode(target, written)
             written.replace(target)
+        finally:
+            written.unlink(missing_ok=True)  # if it is incomplete, as on a full disk
     except OSError as error:
-        if written != target:  # which may be incomplete, as on a full disk
-            with contextlib.suppress(OSError):
-                written.unlink()
         raise UsageError(f"{target}: the result cannot be written ({error.strerror}); give another path") from None
 
 
@@ -94,11 +93,8 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
         problem = f"it has version {raw['version']}, and this autofit reads only version {RESULT_VERSION}"
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        problem = f"it is damaged, so tune again: {'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (LookupError, TypeError, ValueError, RecursionError) as error:  # the last for values nested a thousand times
-        problem = f"it is not a result of autofit: {error!r}"
+        problem = f"it is not a result of autofit, or damaged: {'; '.join(str(error).splitlines()[:3])}"
     raise UsageError(f"{path}: {problem}")
 
 

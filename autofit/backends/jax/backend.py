@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib.util
 import os
@@ -29,25 +28,12 @@ BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
-def cuda_bytes(number: int) -> int | None:
-    """Return the total memory of the visible GPU with this number in bytes, as CUDA reports it; None without CUDA."""
-    # JAX takes a share of this total, which is smaller than the driver's by up to 3%; the call initializes CUDA
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    device, total = ctypes.c_int(), ctypes.c_size_t()
-    failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), number)
-    return None if failed or cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) else total.value
-
-
 class Jax(Backend):
     """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's process."""
 
     name = "jax"
-    switches = frozenset({"KERAS_MAX_STEPS_PER_EPOCH", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "XLA_FLAGS"})
-    switch_prefixes = ("JAX_", "XLA_CLIENT_", "XLA_PYTHON_CLIENT_")
-    cache_variables = frozenset({_CACHE, *_CACHE_ALL})
+    switch_prefixes = ("JAX_", "XLA_")
+    no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
     distribution = "DataParallel"
     fork_problem_on_gpu = (
@@ -86,8 +72,8 @@ class Jax(Backend):
             tensorflow.config.set_visible_devices([], "GPU")
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
-            totals = [cuda_bytes(number) or gpu.total_bytes for number, gpu in enumerate(placement.gpus)]
-            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / min(totals)):.6f}"  # the smallest GPU decides what fits
+            # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is the limit
+            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
         if self._library.default_backend() == "cpu" or self._library.local_device_count() < placement.count:
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
 
@@ -97,16 +83,16 @@ class Jax(Backend):
         keras.distribution.set_distribution(keras.distribution.DataParallel())  # stays set after the block
         return contextlib.nullcontext()
 
-    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
         allocator = os.environ.get(_ALLOCATOR, "").lower()
         if allocator in ("platform", "cuda_async"):
             yield f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-        default = self.pool_bytes(device)
+        default = self.pool_bytes(gpu)
         if limit_bytes is not None and default is not None and limit_bytes > default:
             yield (
-                f"the limit of {format_bytes(limit_bytes)} is more than JAX takes of {device.name} by default (about "
+                f"the limit of {format_bytes(limit_bytes)} is more than JAX takes of {gpu.name} by default (about "
                 f"{format_bytes(default)}): a config that fits in a trial may run out of memory in your run. Set "
-                f"{_FRACTION}={limit_bytes / device.total_bytes:.2f} there as well"
+                f"{_FRACTION}={limit_bytes / gpu.total_bytes:.2f} there as well"
             )
 
     def pool_bytes(self, device: Device | None) -> int | None:

@@ -19,7 +19,6 @@ from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
 _MIB = 2**20
-_ONEDNN_LEAST_BYTES = 256 * 2**10  # the smallest buffer that oneDNN's allocator requests from BFC (mkl_cpu_allocator.h)
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
@@ -31,7 +30,7 @@ _CACHE_FLAGS = {
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
-_BFC_SWITCH, _THREADS = "TF_CPU_ALLOCATOR_USE_BFC", "TF_NUM_INTEROP_THREADS"
+_THREADS = "TF_NUM_INTEROP_THREADS"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 
 
@@ -39,13 +38,8 @@ class TensorFlow(Backend):
     """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
 
     name = TENSORFLOW
-    switches = frozenset(
-        """CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING KERAS_MAX_STEPS_PER_EPOCH NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS
-        TF_CUDA_PLATFORM_GPU_DEVICE_SCHEDULE TF_CUDNN_DETERMINISTIC TF_CUDNN_USE_AUTOTUNE
-        TF_CUDNN_WORKSPACE_LIMIT_IN_MB TF_DETERMINISTIC_OPS TF_DEVICE_MIN_SYS_MEMORY_IN_MB TF_ENABLE_ONEDNN_OPTS
-        TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR TF_GPU_HOST_MEM_LIMIT_IN_MB TF_GPU_THREAD_COUNT
-        TF_GPU_THREAD_MODE TF_NUM_INTEROP_THREADS TF_NUM_INTRAOP_THREADS TF_XLA_FLAGS XLA_FLAGS""".split()  # noqa: SIM905  # a literal would take a line for each name
-    )
+    switch_prefixes = ("TF_", "XLA_FLAGS")
+    no_switches = frozenset({"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"})  # of logs
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
@@ -75,7 +69,7 @@ class TensorFlow(Backend):
             # tests/trial/test_keras_facts.py). Without a limit, TensorFlow keeps its default allocator, which is slightly
             # faster or slower.
             if limit_bytes is not None:
-                os.environ[_BFC_SWITCH] = "1"
+                os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
                 os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
                 os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
             return
@@ -92,19 +86,14 @@ class TensorFlow(Backend):
         scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
 
-    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
         allocator = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
         if allocator in ("cuda_malloc", "cuda_malloc_async"):
-            is_counted = allocator == "cuda_malloc_async"
-            effect = "a peak above the limit is noticed only afterwards" if is_counted else "peaks are not counted"
-            yield (
-                f"TF_GPU_ALLOCATOR={allocator} is set: the limit of device memory is not enforced, and {effect}. "
-                "Unset this variable"
-            )
-        default = self.pool_bytes(device)
+            yield f"TF_GPU_ALLOCATOR={allocator} is set: the limit of device memory is not enforced. Unset this variable"
+        default = self.pool_bytes(gpu)
         if limit_bytes is not None and default is not None and limit_bytes > default:
             yield (
-                f"the limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {device.name} by default "
+                f"the limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {gpu.name} by default "
                 f"(about {format_bytes(default)}; it leaves the rest to its libraries); a config that fits in a trial may "
                 "run out of memory in your run. Set the same limit in your program: "
                 f'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
@@ -142,18 +131,8 @@ class TensorFlow(Backend):
         # loads Keras and TensorFlow: must stay out of the parent
         from autofit.backends.tensorflow.step_footprint import StepFootprint
 
-        onednn, on_cpu = uses_onednn(), step.device is None
-        # if BFC provides all CPU memory, it counts every buffer; oneDNN's allocator requests only large ones from it
-        uses_bfc = os.environ.get(_BFC_SWITCH, "").lower() in ("1", "true")
-        if on_cpu and onednn is None:
-            raise RuntimeError("this TensorFlow does not report whether it uses oneDNN's kernels")
         threads = self._library.config.threading.get_inter_op_parallelism_threads() or os.environ.get(_THREADS)
-        return StepFootprint(
-            step,
-            onednn=bool(onednn),
-            threads=int(threads or os.cpu_count() or 1),
-            least_bytes=_ONEDNN_LEAST_BYTES if on_cpu and onednn and not uses_bfc else 1,
-        )
+        return StepFootprint(step, onednn=uses_onednn(), threads=int(threads or os.cpu_count() or 1))
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         errors, message = self._library.errors, exhaustion.message_of(error)
@@ -169,11 +148,11 @@ class TensorFlow(Backend):
         return FailureKind.DEVICE_OOM if is_status and failed else None
 
     def versions(self) -> dict[str, str]:
-        return {**super().versions(), "oneDNN": {True: "on", False: "off", None: "unknown"}[uses_onednn()]}
+        return {**super().versions(), "oneDNN": "on" if uses_onednn() else "off"}
 
 
-def uses_onednn() -> bool | None:
-    """Return whether TensorFlow uses oneDNN's kernels on the CPU; None if this version does not report it."""
+def uses_onednn() -> bool:
+    """Return whether TensorFlow uses oneDNN's kernels on the CPU; False if this version does not report it."""
     # By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86, `TF_ENABLE_ONEDNN_OPTS`
     # overrides the default. TensorFlow has no public function that reports it.
     try:
@@ -181,7 +160,7 @@ def uses_onednn() -> bool | None:
 
         return bool(_pywrap_util_port.IsMklEnabled())
     except (ImportError, AttributeError):
-        return None
+        return False  # other kernels need more memory for workspaces
 
 
 def _with_allocators(placement: Placement) -> list[str]:  # the logical devices of a CPU share one

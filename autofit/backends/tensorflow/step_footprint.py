@@ -43,14 +43,14 @@ _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 class StepFootprint:
     """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph.
 
-    `threads` and `onednn` are as in `StepProgram`; `least_bytes` is the smallest buffer that the allocator counts.
+    `threads` and `onednn` are as in `StepProgram`.
     """
 
     # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
     # a prime number that divides no dimension of a sample or a weight. A dimension that is a multiple of the traced batch
     # size is therefore a number of samples.
 
-    def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2, least_bytes: int = 1) -> None:
+    def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2) -> None:
         self._step, self._model, self._batch = step, step.model, step.batch
         samples, self._graph = self._trace()
         # building the model may have added dimensions that the prime number divides
@@ -72,7 +72,6 @@ class StepFootprint:
             on_cpu=step.device is None,
             onednn=onednn and step.device is None,
             is_eager=bool(self._model.run_eagerly),
-            least_bytes=least_bytes,
             optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
         )
 
@@ -92,7 +91,7 @@ class StepFootprint:
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
-        there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False, least_bytes=1)
+        there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False)
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
         text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
@@ -113,8 +112,8 @@ class StepFootprint:
         # what a step holds, with what outlives it: data, variables and the input
         inputs = _batch_bytes(self._batch, program.batch_size) * (_BATCHES_ON_CPU if program.on_cpu else 1)
         outlives = {**self._variables, "input_batch": inputs}
-        held = {part: sum(size for size in sizes if size >= program.least_bytes) for part, sizes in outlives.items()}
         data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
+        held = {part: sum(sizes) for part, sizes in outlives.items()}
         parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
         return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
 

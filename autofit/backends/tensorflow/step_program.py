@@ -48,7 +48,6 @@ class StepProgram:
     on_cpu: bool = True
     onednn: bool = False
     is_eager: bool = False  # its operations do not overwrite their inputs, because the caller holds these
-    least_bytes: int = 1  # of the buffers that the allocator counts
     optimizer_names: Collection[str] = ()
     _operations: list[Operation] = field(default_factory=list, init=False)
     _tensors: dict[Any, _Made] = field(default_factory=dict, init=False)
@@ -84,7 +83,7 @@ class StepProgram:
             buffer = lists if tensor.dtype == tf.variant else None
             if op.type in execution.VIEWS and given:
                 buffer, _ = given[index if len(given) == len(op.outputs) else 0]
-            elif op.type not in _BORROWED and (size := self._counted(self._bytes(tensor))):
+            elif op.type not in _BORROWED and (size := _aligned(self._bytes(tensor))):
                 makes.append(buffer := Buffer(size, part))
             self._tensors[tensor.ref()] = buffer, self._numbers[op]
         # the kernels that only need a shape do not keep the tensor alive
@@ -99,9 +98,6 @@ class StepProgram:
         if any(f"{optimizer}/" in name for optimizer in self.optimizer_names):
             return "temporaries"
         return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
-
-    def _counted(self, size_bytes: int) -> int:
-        return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES if size_bytes >= self.least_bytes else 0
 
     def _shape(self, tensor: Any) -> tuple[int, ...] | None:
         """Return the scaled shape of a tensor; None if it is not known before the step runs."""
@@ -121,7 +117,7 @@ class StepProgram:
     def _list_bytes(self, op: Any) -> int:
         """Return the bytes that an operation adds to lists; a tensor that a loop puts into several counts once."""
         if op.type == "TensorListFromTensor":
-            return self._counted(self._bytes(op.inputs[0]))
+            return _aligned(self._bytes(op.inputs[0]))
         if op.type not in _LOOPS:
             return 0
         body, pushed = _body_of(op), dict[Any, int]()
@@ -131,7 +127,7 @@ class StepProgram:
             element = _behind(push.inputs[_PUSHES[push.type]])
             element = _behind(following.get(element.ref(), element))
             if element.op.type not in _BORROWED:
-                pushed[element.ref()] = self._counted(self._bytes(element))
+                pushed[element.ref()] = _aligned(self._bytes(element))
         return sum(pushed.values()) * _iterations(op)
 
     def _workspace_bytes(self, op: Any) -> int:
@@ -144,7 +140,7 @@ class StepProgram:
         count, dtype = len(op.inputs), op.outputs[0].dtype
         onednn = self.onednn and dtype.name in execution.ONEDNN_TYPES
         sizes = execution.workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn)
-        return sum(map(self._counted, sizes))
+        return sum(map(_aligned, sizes))
 
     def _seconds(self, op: Any) -> float:
         """Return the rough duration of an operation, in seconds: of its bytes, and of its multiplications."""
@@ -157,6 +153,10 @@ class StepProgram:
             multiplied = math.sqrt(math.prod(map(math.prod, shapes[:3])))
         moved = sum(map(self._bytes, tensors))
         return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _MULTIPLICATIONS_PER_SECOND
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 def _body_of(loop: Any) -> Any:

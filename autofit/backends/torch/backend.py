@@ -32,14 +32,9 @@ class Torch(Backend):
     name = "torch"
     oom_lines = re.compile(r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)")
     shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")
-    fallback_lines = re.compile(r"(?!)")  # matches nothing: `retries` counts such cases
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
-    switches = frozenset(
-        """CUDA_LAUNCH_BLOCKING CUDNN_LOGINFO_DBG KERAS_MAX_STEPS_PER_EPOCH MKL_NUM_THREADS NVIDIA_TF32_OVERRIDE
-        OMP_NUM_THREADS PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING""".split()  # noqa: SIM905  # a literal would take a line for each name
-    )
-    switch_prefixes = ("TORCH_", "TORCHINDUCTOR_")
-    cache_variables = frozenset({_CACHE})
+    switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
+    no_switches = frozenset({_CACHE})
     alternates_on_cpu = True  # a step occupies the training thread there
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
@@ -61,12 +56,12 @@ class Torch(Backend):
             total_bytes = torch.cuda.get_device_properties(0).total_memory  # less than the driver's, by up to 3%
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
-    def _problems(self, device: Device, limit_bytes: int | None) -> Iterator[str]:
+    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
         if os.environ.get(_NO_CACHING, "0") not in ("", "0"):
             yield f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable"
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
             yield (
-                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {device.name}. Unset "
+                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "
                 "this variable, or set device: cpu"
             )
 
@@ -84,12 +79,6 @@ class Torch(Backend):
 
     def reset_peak(self, placement: Placement) -> None:
         self._library.cuda.reset_peak_memory_stats()
-
-    def retries(self, placement: Placement) -> int:
-        if placement.device is None:
-            return 0
-        counts = self._library.cuda.memory_stats()  # also of failures after which cuDNN had another algorithm
-        return int(counts.get("num_alloc_retries", 0)) + int(counts.get("num_ooms", 0))
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         cuda = self._library.cuda

@@ -215,7 +215,7 @@ def _begin_peak() -> int:
 def _notices(bench: Bench, copied_bytes: int) -> Iterator[str]:
     method, backend = bench.call.method.name, backends.current()
     device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
-    yield from backend.problems(device, limit_bytes)
+    yield from () if device is None else backend.problems(device, limit_bytes)
     if method == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "

@@ -2,15 +2,12 @@
 
 import math
 import random
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofit.backends.tensorflow.backend import uses_onednn
 from autofit.backends.tensorflow.execution import Buffer, Operation, peak, workspace_bytes
 from autofit.records.trial import FitConfig
 from autofit.search.memory import host_bytes_by_part
@@ -19,8 +16,8 @@ from tests.fakes import DESCRIPTION, MIB
 KIB = 1024
 
 
-def made(*sizes, part="activations"):
-    return [Buffer(size * KIB, part) for size in sizes]
+def made(*sizes):
+    return [Buffer(size * KIB, "activations") for size in sizes]
 
 
 def operation(reads=(), makes=(), after=(), overwrites=False, seconds=1.0):
@@ -36,21 +33,6 @@ def test_a_buffer_lives_until_its_last_reader_has_ended(overwrites, expected):
         operation([b], [c], (1,), overwrites),
     )
     assert peak(operations, [c], threads=1).total() == expected
-
-
-def test_what_is_kept_for_the_backward_pass_is_live_at_the_turn():
-    (x, y), (dx,), (workspace,) = made(100, 50), made(100, part="gradients"), made(10, part="temporaries")
-    operations = (
-        operation(makes=[x]),
-        operation([x], [y], (0,)),
-        operation([x, y], [dx, workspace], (1,), overwrites=True),  # of the size of x, which nothing else reads
-    )
-    assert peak(operations, [x, dx], threads=1) == {
-        "activations": 150 * KIB,
-        "gradients": 100 * KIB,
-        "temporaries": 10 * KIB,
-    }
-    assert peak(operations, [dx], threads=1).total() == 160 * KIB
 
 
 def test_two_threads_hold_two_workspaces_at_once():
@@ -78,12 +60,6 @@ def test_kernels_of_onednn_have_no_workspace():
     patches, image, kernel = 32 * 32 * 27, 32 * 32 * 16, 27 * 16
     images = math.ceil(30 * MIB // 2 / (patches + image + kernel))  # as many as fill 30 MiB
     assert workspace_bytes(*gradient, 2, onednn=False) == [2 * images * patches]
-
-
-@pytest.mark.parametrize("module", [{}, {"_pywrap_util_port": object()}])
-def test_a_tensorflow_that_does_not_report_onednn_is_described_as_unknown(monkeypatch, module):
-    monkeypatch.setitem(sys.modules, "tensorflow.python.util", SimpleNamespace(**module))
-    assert uses_onednn() is None
 
 
 def test_host_memory_is_that_of_process_queue_and_workers():

@@ -72,12 +72,3 @@ def test_amounts_above_the_total_or_free_memory():
         limits.resolve_limits(MACHINE, None, "90%", "17GiB")
     with pytest.raises(UsageError, match=r"device_memory: 11GiB .*10\.0 GiB .* NVIDIA T4"):
         limits.resolve_limits(MACHINE, GPU, "11GiB", "80%")
-
-
-@pytest.mark.parametrize(("allocator", "count"), [("cuda_malloc_async", 1), ("cuda_malloc", 1), ("bfc", 0), (None, 0)])
-def test_an_allocator_that_ignores_the_limit_is_a_problem_on_a_gpu(allocator, count, monkeypatch):
-    monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
-    if allocator is not None:
-        monkeypatch.setenv("TF_GPU_ALLOCATOR", allocator)
-    assert len(backends.current().problems(GPU, GIB)) == count
-    assert backends.current().problems(None, None) == ()

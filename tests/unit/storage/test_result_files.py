@@ -28,7 +28,7 @@ def test_the_file_is_the_record_and_comes_back_whole(record, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "facts"), [("{", ("JSON",)), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())]
+    ("text", "facts"), [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())]
 )
 def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     file = tmp_path / "result.json"

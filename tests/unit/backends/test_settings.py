@@ -1,0 +1,180 @@
+"""The decisions that the backends make without being loaded: environment, limits, caches, selection."""
+
+import importlib.util
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from autofit import backends
+from autofit.backends import protocol
+from autofit.backends.jax.backend import Jax
+from autofit.backends.tensorflow.backend import TensorFlow, cache_variables, uses_onednn
+from autofit.backends.torch.backend import Torch
+from autofit.errors import UsageError
+from autofit.records.machine import ON_CPU, Device, Placement
+
+GIB = 2**30
+GPU = Device(0, "some GPU", "GPU-1", 80 * GIB, 78 * GIB)
+SMALL = Device(0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9))
+ONE, BOTH = Placement.on(GPU), Placement.on(GPU, replace(GPU, uuid="GPU-2"))
+JAX_CACHE, MOST = "JAX_COMPILATION_CACHE_DIR", str(4 * GIB)
+NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_CACHE, "KERAS_BACKEND", "NCCL_DEBUG", "XLA_FLAGS")
+
+
+@pytest.fixture(autouse=True)
+def none_set(monkeypatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("backend", "placement", "expected"),
+    [
+        (TensorFlow(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "XLA_FLAGS": None}),
+        (TensorFlow(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "NCCL_DEBUG": None}),
+        (TensorFlow(), BOTH, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"}),
+        (
+            Jax(),
+            ON_CPU,
+            {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": None, JAX_CACHE: "/c"},
+        ),
+        (Jax(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "JAX_PLATFORMS": None}),
+        (Jax(), Placement(count=2), {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))}),
+        (Torch(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}),
+        (Torch(), ONE, {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
+    ],
+)
+def test_a_trial_gets_its_backend_and_sees_its_devices_alone(backend, placement, expected):
+    variables, expected = backend.environment(placement, "/c"), {"KERAS_BACKEND": backend.name, **expected}
+    assert {name: variables.get(name) for name in expected} == expected
+
+
+XLA_CACHE, TF_CACHE = "--xla_gpu_per_fusion_autotune_cache_dir", "--tf_xla_persistent_cache_directory"
+
+
+@pytest.mark.parametrize(
+    ("present", "version", "expected"),
+    [
+        ({"XLA_FLAGS": "-x"}, "2.21.0", {"TF_XLA_FLAGS": f"{TF_CACHE}=/c", "XLA_FLAGS": f"-x {XLA_CACHE}=/c"}),
+        ({"TF_XLA_FLAGS": f"{TF_CACHE}=mine", "XLA_FLAGS": f"{XLA_CACHE}=mine"}, "2.21.0", {}),
+        ({}, "2.20.0", {}),  # XLA aborts on flags that it does not know
+        ({}, "nightly", {}),
+    ],
+)
+def test_processes_of_a_tune_share_what_is_compiled_unless_the_user_has_a_cache(monkeypatch, present, version, expected):
+    assert cache_variables(present, "/c", version) == {"CUDA_CACHE_MAXSIZE": MOST, **expected}
+    monkeypatch.setenv(JAX_CACHE, "/mine")
+    assert JAX_CACHE not in Jax().environment(ON_CPU, "/c")
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)])
+def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, expected):
+    if fraction:
+        monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
+    assert Jax().pool_bytes(GPU) == (None if expected is None else expected * GIB)
+    assert Jax().pool_bytes(None) is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpu", "variables", "limit", "named"),
+    [
+        (TensorFlow(), SMALL, {}, 7 * GIB, "LogicalDeviceConfiguration(memory_limit=7168)"),
+        (TensorFlow(), GPU, {"TF_GPU_ALLOCATOR": "cuda_malloc"}, 50 * GIB, "TF_GPU_ALLOCATOR=cuda_malloc"),
+        (Jax(), GPU, {}, 72 * GIB, "XLA_CLIENT_MEM_FRACTION=0.90"),
+        (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=platform"),
+        (Torch(), GPU, {"KERAS_TORCH_DEVICE": "cpu"}, 50 * GIB, "KERAS_TORCH_DEVICE=cpu"),
+        (Torch(), GPU, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, 50 * GIB, "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+    ],
+)
+def test_settings_that_make_trials_unreliable_are_reported(backend, gpu, variables, limit, named, monkeypatch):
+    assert list(backend.problems(gpu, 5 * GIB)) == []
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert named in next(backend.problems(gpu, limit))
+
+
+def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
+    jax = SimpleNamespace(default_backend=lambda: "gpu", local_device_count=lambda: 2)
+    shares = []
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        get_device_properties=lambda number: SimpleNamespace(total_memory=79 * GIB),
+        set_per_process_memory_fraction=shares.append,
+    )
+    modules = {"jax": jax, "tensorflow": None, "torch": SimpleNamespace(cuda=cuda)}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "")
+    Jax().set_limit(BOTH, 40 * GIB)
+    Torch().set_limit(ONE, 40 * GIB)
+    assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares) == ("0.500000", [40 / 79])
+    jax.local_device_count = lambda: 1
+    with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
+        Jax().set_limit(BOTH, 40 * GIB)
+
+
+def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch):
+    stats = {"peak_bytes_in_use": 9 * GIB, "bytes_in_use": 2 * GIB}
+
+    def program(arguments, results, kept, temporaries):
+        sizes = {"argument": arguments, "output": results, "alias": kept, "temp": temporaries}
+        memory = SimpleNamespace(**{f"{name}_size_in_bytes": size * GIB for name, size in sizes.items()})
+        return SimpleNamespace(get_compiled_memory_stats=lambda: memory)
+
+    client = SimpleNamespace(live_executables=lambda: [program(1, 1, 0, 0), program(2.25, 2, 2, 3)])
+    gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu]))
+    assert Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
+    stats["peak_bytes_in_use"] = 5 * GIB
+    assert (Jax().peak_bytes(ONE), Jax().peak_bytes(ON_CPU)) == (5 * GIB, None)
+
+
+def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_not(monkeypatch):
+    monkeypatch.setattr(protocol, "version", lambda name: "1.0")
+    of_any = {"OMP_NUM_THREADS"}
+    given = {
+        *of_any,
+        "JAX_ENABLE_X64",
+        "XLA_FLAGS",
+        JAX_CACHE,
+        "HOME",
+        "TORCH_LOGS",
+        "TF_CPP_MIN_LOG_LEVEL",
+        "TF_GPU_ALLOCATOR",
+    }
+    for name in given:
+        monkeypatch.setenv(name, "1")
+    of_backends = {
+        Jax(): {"JAX_ENABLE_X64", "XLA_FLAGS"},
+        Torch(): {"TORCH_LOGS"},
+        TensorFlow(): {"XLA_FLAGS", "TF_GPU_ALLOCATOR"},
+    }
+    for backend, expected in of_backends.items():
+        assert given & backend.settings().keys() == of_any | expected
+
+
+@pytest.mark.parametrize("module", [{}, {"_pywrap_util_port": object()}])
+def test_a_tensorflow_that_does_not_report_onednn_counts_as_without(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "tensorflow.python.util", SimpleNamespace(**module))
+    assert not uses_onednn()
+
+
+def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert backends.current().name == "tensorflow"
+    (tmp_path / "keras.json").write_text('{"backend": "torch", "floatx": "float16"}')
+    assert backends.current().name == "torch"
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert (backends.current().name, backends.named("tensorflow").name) == ("jax", "tensorflow")
+
+
+def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
+    with pytest.raises(UsageError, match=r"'openvino' .*tensorflow, jax, torch"):
+        backends.named("openvino")
+    monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
+    with pytest.raises(UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'.*backend to jax"):
+        backends.named("torch")
