@@ -1,21 +1,23 @@
+"""The tests of a file run on its `BACKEND`; before a release, on each other that AUTOFIT_TEST_BACKEND names."""
+
+import os
+
 import pytest
 
 from tests.installed import needs
 from tests.trial.conftest import play  # noqa: F401  # a fixture
 
 
-@pytest.fixture(params=["jax", "torch"], scope="session")
+@pytest.fixture(scope="module")
 def backend(request):
-    needs("torch" if request.param == "tensorflow" else request.param)  # whose DataLoader it is tested with
-    return request.param
+    name = os.environ.get("AUTOFIT_TEST_BACKEND") or request.module.BACKEND
+    needs(name)
+    return name
 
 
 @pytest.fixture(scope="session")
 def server():
-    """The warm server of one backend at a time.
-
-    It does not depend on `backend`: where a test overrides the parameters of that fixture, pytest keeps what depends on it.
-    """
+    """The warm server of one backend at a time."""
     from autofit.trial.launcher import ProcessLauncher
     from autofit.workload.workload import Workload
     from tests import workloads as w

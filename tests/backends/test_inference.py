@@ -1,58 +1,26 @@
-"""Tunes of `predict` and `evaluate` on each backend."""
+"""A tune of `predict`."""
 
-import keras
 import numpy as np
-import pytest
 
 import autofit
 from autofit.records.states import Outcome
-from tests.installed import needs
 
-ROWS = np.random.default_rng(0).normal(size=(6000, 8)).astype("float32"), np.zeros((6000, 1), "float32")
-
-
-class Batches(keras.utils.PyDataset):
-    def __init__(self, batch_size=16, **knobs):
-        super().__init__(**knobs)
-        self.batch_size = batch_size
-
-    def __len__(self):
-        return len(ROWS[0]) // self.batch_size
-
-    def __getitem__(self, index):
-        return tuple(array[index * self.batch_size : (index + 1) * self.batch_size] for array in ROWS)
+BACKEND = "jax"
+ROWS = np.ones((6000, 8), "float32")
 
 
-def build_model(is_compiled):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
-    if is_compiled:
-        model.compile("sgd", "mse", metrics=["mae"])
-    return model
+def build_model():
+    import keras
+
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "call"), [("tensorflow", "predict"), ("tensorflow", "evaluate"), ("jax", "predict"), ("torch", "predict")]
-)
-def test_inference_is_tuned(backend, call, tmp_path):
-    needs(backend)
-    data, space = (Batches, {"workers": [1]}) if call == "predict" else (ROWS, {})
-    result = autofit.tune(
-        build_model,
-        data,
-        model_kwargs={"is_compiled": call == "evaluate"},
-        space={"batch_size": [16, 64, 256], **space},
-        baseline={"batch_size": 16},
-        call=call,
-        backend=backend,
-        device="cpu",
-        max_trials=4,
-        storage=str(tmp_path / "trials.db"),
-        progress=False,
-    )
-    assert len(result.trials) > 1
+def test_inference_is_tuned(backend, tmp_path):
+    space, storage = {"batch_size": [16, 256]}, str(tmp_path / "trials.db")
+    given = {"space": space, "baseline": {"batch_size": 16}, "max_trials": 2, "storage": storage, "progress": False}
+    result = autofit.tune(build_model, ROWS, call="predict", backend=backend, device="cpu", **given)
     assert {trial.measurement.outcome for trial in result.trials} == {Outcome.OK}
-    assert f"model.{call}(" in result.snippet()
+    assert "model.predict(" in result.snippet()
     assert "fit" not in result.snippet()
     assert "learning rate" not in str(result)
-    assert ("outputs" in str(result)) == (call == "predict")
+    assert "outputs" in str(result)

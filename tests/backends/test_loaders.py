@@ -1,11 +1,16 @@
-"""torch DataLoaders that are not quite plain: of one size, a stream, workers that are not forked; what they have ahead."""
+"""torch DataLoaders: what is tuned about them, what they have ahead, and how a trial with one ends."""
 
 import pytest
 
-from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
+from autofit.errors import UsageError
+from autofit.records.states import Outcome, Role
+from autofit.records.trial import FitConfig, Limits, TrialSpec
+from tests import epochs as e
 from tests import workloads as w
 from tests.backends import loaders
+from tests.fakes import drain
+
+BACKEND = "torch"
 
 
 def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launched, play):
@@ -15,29 +20,38 @@ def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launc
 
 
 def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
-    launcher = launched(data=loaders.loader)
-    for workers, factor in ((2, 2), (2, 4), (1, 2)):
-        measurement = play(launcher, FitConfig(8, workers, None, True, factor))
-        # the two batches of the last steps may be missing, if a busy machine keeps the workers from making others
-        assert workers * factor - 2 <= measurement.queued_batches <= workers * factor
+    measurement = play(launched(data=loaders.loader), FitConfig(8, 2, None, True, 4))
+    # the two batches of the last steps may be missing, if a busy machine keeps the workers from making others
+    assert 2 * 4 - 2 <= measurement.queued_batches <= 2 * 4
 
 
-@pytest.mark.slow
-@pytest.mark.release
-@pytest.mark.parametrize(("backend", "start_method"), [("jax", "spawn"), ("torch", "forkserver")], indirect=["backend"])
-def test_workers_that_are_not_forked_are_tried_and_their_errors_are_shown(launched, play, start_method):
-    config = FitConfig(8, 2, None, True, 2)
-    measurement = play(launched(data=loaders.loader, data_kwargs={"start_method": start_method}), config)
-    assert measurement.outcome is Outcome.OK, measurement.evidence
-    assert measurement.queued_batches == 4
-    failed = play(launched(data=loaders.loader, data_kwargs={"start_method": start_method, "case": w.RAISES}), config)
-    assert failed.outcome is Outcome.ERROR
-    assert "the fifth picture is broken" in failed.traceback
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_is_tried(launched, play, workers):
-    config = FitConfig(8, workers, None, True, 2)
-    measurement = play(launched(data=loaders.stream), config)
+def test_a_stream_is_tried(launched, play):
+    measurement = play(launched(data=loaders.stream), FitConfig(8, 2, None, True, 2))
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert measurement.samples_per_second > 0
+
+
+def test_a_dead_worker_of_a_loader_is_told_apart_from_the_training(launched, play):
+    config = FitConfig(8, workers=2, use_multiprocessing=True, prefetch_factor=2)
+    measurement = play(launched(data=loaders.loader, data_kwargs={"case": w.KILLED}), config)
+    assert measurement.outcome is Outcome.CRASHED, measurement.evidence
+    assert "a worker process " in measurement.evidence.reason  # … is killed, or died before it had handed over a batch
+
+
+def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
+    with pytest.raises(UsageError, match=r"num_workers=2\b.*num_workers=0"):
+        play(launched(data=loaders.forgets_its_workers), FitConfig(8, 2, None, True, 2))
+
+
+def test_the_workers_of_a_loader_start_in_each_epoch(launched):
+    launcher = launched(e.build_model, e.loader, data_kwargs={"length": e.LONG})
+    known = {"compute_samples_per_second": 50 * e.RATE, "input_samples_per_second": e.RATE, "longest_epoch_seconds": 500.0}
+    spec = TrialSpec(Role.CONFIRM, FitConfig(None, 1), Limits(None, 2**33), 600, 1.5, **known)
+    measured = drain(launcher.run(spec))[1]
+    assert measured.outcome is Outcome.OK, measured
+    assert measured.epoch_samples == e.LONG * e.BATCH
+    assert e.includes_the_start(measured, e.LONG)
+
+
+def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(backend, launched, play):
+    assert play(launched(), FitConfig(w.OK), role="describe").takes_turns == (backend == "torch")

@@ -10,10 +10,8 @@ import pytest
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed"),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed")
+BACKEND = "jax"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lora.py"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "short", "text"]
 

@@ -1,4 +1,4 @@
-"""Models of the user's with methods of their own in place of Keras's."""
+"""Models with methods of their own in place of Keras's, and the arguments under which a model is built."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 
+BACKEND = "jax"
 WIDTH = 8
 DATA = np.ones((256, WIDTH), "float32"), np.ones((256, 1), "float32")
 
@@ -57,3 +58,21 @@ def test_a_model_with_methods_of_its_own_is_measured_with_the_data_that_it_takes
 def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
     with pytest.raises(UsageError, match=r"the fit of Loops ran without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)"):
         play(launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}), FitConfig(16))
+
+
+def build_in_half_precision():
+    import keras
+
+    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")])
+    assert model.layers[0].compute_dtype == "bfloat16"
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_the_precision_and_the_compilation_that_were_asked_for_reach_the_step(launched, play):
+    for jit_compile in (False, True):
+        asked = {"dtype_policy": "mixed_bfloat16", "jit_compile": jit_compile}
+        launcher = launched(build_model=build_in_half_precision, data=DATA, **asked)
+        assert play(launcher, FitConfig(16), role="describe").jit_compile is jit_compile
+    measured = play(launcher, FitConfig(16))
+    assert measured.outcome is Outcome.OK, measured.traceback

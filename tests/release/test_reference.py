@@ -12,7 +12,6 @@ import pytest
 
 import autofit
 
-pytestmark = pytest.mark.slow
 MODEL = "import keras\nimport numpy as np\n\n" + textwrap.dedent(
     re.search(r"on arrays:\n\n(.*?)\n\n`__init__", autofit.__doc__, re.DOTALL)[1]
 )

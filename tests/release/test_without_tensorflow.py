@@ -41,8 +41,6 @@ class Batches(keras.utils.PyDataset):
 FILE = "{{build_model: parts.py:build_model, data: parts.py:{data}, device: cpu, space: {{batch_size: [16, 32]}}, "
 FILE += "max_trials: 2, storage: trials.db}}"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
