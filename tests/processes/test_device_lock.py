@@ -1,6 +1,5 @@
 """One measurement a device: the lock, with real files and real processes."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -9,11 +8,9 @@ import tempfile
 
 import pytest
 
-from autofit.machine import device_lock
 from autofit.machine.device_lock import DeviceLock
-from autofit.records.machine import ON_CPU, Device, Placement
+from autofit.records.machine import ON_CPU
 
-GPU = Device(0, "some GPU", "GPU-1234", 2**33, 2**33)
 HOLD = """
 import sys
 from autofit.machine.device_lock import DeviceLock
@@ -53,12 +50,6 @@ def test_only_one_holds_the_lock_until_it_is_released(folder):
     assert [file.name for file in folder.iterdir()] == ["autofit-cpu.lock"]
 
 
-def test_each_device_has_its_own_lock():
-    with DeviceLock(ON_CPU, "a") as cpu, DeviceLock(Placement.on(GPU), "b") as gpu:
-        assert cpu.acquire()
-        assert gpu.acquire()
-
-
 def test_the_holder_is_named_and_its_death_releases_the_lock(other):
     with DeviceLock(ON_CPU, "mine") as lock:
         assert not lock.acquire()
@@ -68,12 +59,12 @@ def test_the_holder_is_named_and_its_death_releases_the_lock(other):
         assert lock.acquire()
 
 
-@pytest.mark.parametrize("note", [b"", b"\xff\xfe", b'"\\u001b[31mred\\n"', b"[" * 500, b'"' + b"x" * 5000])
-def test_a_damaged_or_hostile_note_raises_no_error(other, folder, note):
-    (folder / "autofit-cpu.lock").write_bytes(note)
-    holder = DeviceLock(ON_CPU, "mine").holder()
-    assert holder.isprintable()
-    assert 0 < len(holder) <= 200
+def test_a_damaged_or_hostile_note_raises_no_error(folder):
+    for note in (b"", b"\xff\xfe", b"\x1b[31mred\n", b"x" * 5000):
+        (folder / "autofit-cpu.lock").write_bytes(note)
+        holder = DeviceLock(ON_CPU, "mine").holder()
+        assert holder.isprintable()
+        assert 0 < len(holder) <= 200
 
 
 def test_a_removed_lock_file_is_created_again(folder):
@@ -84,18 +75,8 @@ def test_a_removed_lock_file_is_created_again(folder):
 
 
 def test_a_symlink_is_not_followed_and_the_lock_counts_as_acquired(folder):
-    target = folder / "precious"
-    target.write_text("precious")
-    (folder / "autofit-cpu.lock").symlink_to(target)
+    (folder / "precious").write_text("precious")
+    (folder / "autofit-cpu.lock").symlink_to(folder / "precious")
     with DeviceLock(ON_CPU, "a") as lock:
         assert lock.acquire()
-    assert target.read_text() == "precious"
-
-
-def test_on_a_file_system_without_locks_the_lock_counts_as_acquired(monkeypatch):
-    def flock(file, operation):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(device_lock.fcntl, "flock", flock)
-    with DeviceLock(ON_CPU, "a") as lock:
-        assert lock.acquire()
+    assert (folder / "precious").read_text() == "precious"

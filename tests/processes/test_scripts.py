@@ -82,22 +82,3 @@ def test_modules_that_a_function_of_a_script_imports_count(tmp_path, is_file):
         fingerprints.append(run.stdout.split())
     assert len(set(fingerprints[0])) == 2
     assert not set(fingerprints[0]) & set(fingerprints[1])
-
-
-@pytest.mark.parametrize("text", ["from .nets import block", "from . import nets", "from ..nets import block"])
-def test_modules_of_a_package_that_a_function_of_its_script_imports_count(tmp_path, text):
-    package = tmp_path / "script_package" / "inner"
-    package.mkdir(parents=True)
-    head = FUNCTIONS_OF_A_SCRIPT.partition("def layers")[0]
-    script = f"{head}def build():\n    {text}\n\nprint(identify(Workload(build, None)))\n"
-    (package / "script.py").write_text(script)
-    (tmp_path / "nets.py").write_text("")  # an absolute import would load this one
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "script_package.inner.script"]
-    fingerprints = []
-    for size in (1, 2):
-        folder = package.parent if ".." in text else package
-        (folder / "nets.py").write_text(f"block = {size}\n")
-        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        fingerprints.append(run.stdout)
-    assert fingerprints[0] != fingerprints[1]

@@ -1,9 +1,8 @@
 from dataclasses import replace
 
-import psutil
 import pytest
 
-from autofit import backends
+from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.errors import UsageError
 from autofit.machine import host, limits
 from autofit.records.machine import Device, Machine
@@ -11,20 +10,29 @@ from autofit.records.machine import Device, Machine
 GIB = 2**30
 MACHINE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
 GPU = Device(0, "NVIDIA T4", "GPU-1", 16 * GIB, 10 * GIB)
+FULL = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
 
 
 def test_this_machine_has_usable_cores_and_memory():
     machine = host.detect()
     assert machine.cores >= 1
-    assert 0 < machine.available_bytes <= machine.memory_bytes <= psutil.virtual_memory().total
+    assert 0 < machine.available_bytes <= machine.memory_bytes
 
 
 @pytest.mark.parametrize(
-    ("host_memory", "host_bytes"),
-    [("50%", 8 * GIB), ("6GiB", 6 * GIB), ("6 GB", 6 * 10**9), (GIB, GIB), ("100%", 12 * GIB)],
+    ("gpu", "device_memory", "host_memory", "device_bytes", "host_bytes"),
+    [
+        (None, "90%", "50%", None, 8 * GIB),  # of the total; a CPU has a limit only if a size is given
+        (None, "64MiB", "6GiB", 64 * 2**20, 6 * GIB),
+        (None, "90%", "6 GB", None, 6 * 10**9),
+        (None, "90%", GIB, None, GIB),
+        (GPU, "50%", "100%", 5 * GIB, 12 * GIB),  # of what is free, and at most what is available
+        (replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB), "1GiB", "80%", GIB, 12 * GIB),
+    ],
 )
-def test_host_memory_is_a_share_of_the_total_and_at_most_what_is_available(host_memory, host_bytes):
-    assert limits.resolve_limits(MACHINE, None, "90%", host_memory).host_bytes == host_bytes
+def test_amounts_become_limits(gpu, device_memory, host_memory, device_bytes, host_bytes):
+    resolved = limits.resolve_limits(MACHINE, gpu, device_memory, host_memory)
+    assert (resolved.device_bytes, resolved.host_bytes) == (device_bytes, host_bytes)
 
 
 @pytest.mark.parametrize(
@@ -41,24 +49,9 @@ def test_host_memory_is_a_share_of_the_total_and_at_most_what_is_available(host_
 )
 def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(capability, free, percent, expected):
     gpu = replace(GPU, free_bytes=int(free * GIB), total_bytes=int(free * GIB), compute_capability=capability)
-    pool = backends.current().pool_bytes(gpu)
+    pool = TensorFlow().pool_bytes(gpu)
     assert limits.resolve_limits(MACHINE, gpu, percent, "80%", pool).device_bytes == pytest.approx(expected * GIB, rel=0.01)
     assert limits.resolve_limits(MACHINE, gpu, "1GiB", "80%", pool).device_bytes == GIB
-
-
-def test_a_gpu_filled_by_other_processes_is_an_error_that_names_them():
-    full = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
-    with pytest.raises(UsageError, match=r"device: .*1\.00 GiB of 16\.0 GiB .* NVIDIA T4 \(python \(pid 1\) holds"):
-        limits.resolve_limits(MACHINE, full, "90%", "80%")
-    small = replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB)
-    assert limits.resolve_limits(MACHINE, small, "90%", "80%").device_bytes
-
-
-@pytest.mark.parametrize(
-    ("gpu", "amount", "device_bytes"), [(GPU, "50%", 5 * GIB), (None, "90%", None), (None, "64MiB", 64 * 2**20)]
-)
-def test_device_memory_is_a_share_of_what_is_free_and_a_cpu_has_a_limit_only_if_a_size_is_given(gpu, amount, device_bytes):
-    assert limits.resolve_limits(MACHINE, gpu, amount, "80%").device_bytes == device_bytes
 
 
 @pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%", "nan%"])
@@ -67,8 +60,14 @@ def test_malformed_amounts(amount):
         limits.validated(amount)
 
 
-def test_amounts_above_the_total_or_free_memory():
-    with pytest.raises(UsageError, match=r"host_memory: 17GiB .*16\.0 GiB"):
-        limits.resolve_limits(MACHINE, None, "90%", "17GiB")
-    with pytest.raises(UsageError, match=r"device_memory: 11GiB .*10\.0 GiB .* NVIDIA T4"):
-        limits.resolve_limits(MACHINE, GPU, "11GiB", "80%")
+@pytest.mark.parametrize(
+    ("gpu", "device_memory", "host_memory", "message"),
+    [
+        (None, "90%", "17GiB", r"host_memory: 17GiB .*16\.0 GiB"),
+        (GPU, "11GiB", "80%", r"device_memory: 11GiB .*10\.0 GiB .* NVIDIA T4"),
+        (FULL, "90%", "80%", r"device: .*1\.00 GiB of 16\.0 GiB .* NVIDIA T4 \(python \(pid 1\) holds"),
+    ],
+)
+def test_amounts_above_the_total_or_free_memory(gpu, device_memory, host_memory, message):
+    with pytest.raises(UsageError, match=message):
+        limits.resolve_limits(MACHINE, gpu, device_memory, host_memory)

@@ -11,7 +11,6 @@ from autofit.errors import UsageError
 from autofit.machine import gpus
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.tuning.settings import TuneSettings
 from tests.unit.machine.test_limits import MACHINE as HOST
 
 T4, FAST, SAME, SLOW = (
@@ -35,7 +34,6 @@ def environment(tmp_path, monkeypatch):
         ("gpu:3", Placement.on(SLOW), "T4"),
         ("2x gpu", Placement.on(FAST, SAME), "2 x A100"),
         ("gpu:3,0", Placement.on(T4, SLOW), "2 x T4"),
-        ("cpu", ON_CPU, "CPU"),
         ("4x cpu", Placement(count=4), "CPU as 4 devices"),
     ],
 )
@@ -44,24 +42,12 @@ def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(device
     assert (placement, placement.name) == (chosen, name)
 
 
-def test_auto_is_the_gpu_that_cuda_numbers_first_or_the_cpu(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    assert gpus.choose_placement(MACHINE, "auto").device == T4
-    assert gpus.choose_placement(HOST, "auto") == ON_CPU
-
-
 @pytest.mark.parametrize("device", ["gpu:0,1", "gpu:1,1", "gpu:1,9", "3x gpu"])
 def test_placements_that_are_not_possible(device):
     with pytest.raises(UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "):
         gpus.choose_placement(MACHINE, device)
     with pytest.raises(UsageError, match=rf"device: '{device}' .*GPUs: none"):
         gpus.choose_placement(HOST, device)
-
-
-@pytest.mark.parametrize("device", ["tpu", "2", "0x gpu", "2xgpu", "gpu:", "gpu:0,", "cpu:0", "2x auto"])
-def test_a_device_has_one_of_a_few_forms(device):
-    with pytest.raises(UsageError, match=r"device: .*2x gpu"):
-        TuneSettings(device=device)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))
