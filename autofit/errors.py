@@ -20,15 +20,7 @@ _MOST_LISTED = 10  # errors in one message; whoever has more corrects these firs
 
 
 class AutofitError(Exception):
-    """Base class of the errors that autofit raises on purpose; their messages are written for users.
-
-    Example:
-        >>> try:
-        ...     autofit.tune(build_model, arrays, max_trials=0)
-        ... except autofit.AutofitError as error:
-        ...     print(error)
-        max_trials: 0 is not allowed...
-    """
+    """Base class of the errors that autofit raises on purpose; their messages are written for users."""
 
     exit_code: ClassVar[int] = 1
 

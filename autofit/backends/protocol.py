@@ -22,6 +22,7 @@ from autofit.records import install_command
 from autofit.records.description import Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+from autofit.records.units import format_bytes
 
 TENSORFLOW = "tensorflow"  # the name of Keras's default backend
 JAX = "jax"
@@ -84,6 +85,7 @@ class Backend(ABC):
     alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
+    limit_code = ""  # sets a limit of device memory in a user's program
     distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
 
     @property
@@ -121,8 +123,15 @@ class Backend(ABC):
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        """Return messages about settings that make trials on this GPU under this limit unreliable."""
-        return iter(())
+        """Yield messages about settings that make trials on this GPU under this limit unreliable."""
+        pool_bytes = self.pool_bytes(gpu)
+        if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
+            code = self.limit_code.format(mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes)
+            yield (
+                f"the limit of {format_bytes(limit_bytes)} is more than {self.name} takes of {gpu.name} by default (about "
+                f"{format_bytes(pool_bytes)}): a config that fits in a trial may run out of memory in your run. Set the "
+                f"same limit in your program: {code}"
+            )
 
     def pool_bytes(self, device: Device | None) -> int | None:
         """Return the free device memory that a program without a limit takes, in bytes; None if unknown."""
@@ -202,9 +211,8 @@ def bytes_of_optimizers(model: Any) -> int:
 
 def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
     """Return the error for a backend that does not see the GPUs; `extra` is the extra that installs its CUDA libraries."""
-    which = "the GPU" if placement.count == 1 else f"all {placement.count} GPUs"
     return UsageError(
-        f"{backend} does not see {which} that the driver reports ({placement.name}); install it with its CUDA libraries "
+        f"{backend} does not see what the driver reports ({placement.name}); install it with its CUDA libraries "
         f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )
 

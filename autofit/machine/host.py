@@ -77,7 +77,7 @@ def visible_cores() -> int:
 
 def usable_core_numbers() -> tuple[int, ...]:
     """Return the numbers of the cores in this process's affinity mask."""
-    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def cpu_quota() -> float | None:

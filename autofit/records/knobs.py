@@ -4,9 +4,8 @@
           ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if there are none
           └─> messages: label, less, more
 
-A new knob is a row here, a field of `FitConfig` and `Baseline`, and what is special about it: how the data or the model
-takes it (`workload/inputs/`), what it costs and how far apart its values are (`search/space.py`), its coordinate and its
-effect on rates and memory (`search/context.py`, `rates.py`, `memory.py`).
+A new knob is a row here, a field of `FitConfig` and `Baseline`, and what is special about it in `workload/inputs/` and
+in `search/`: `space.py`, `context.py`, `rates.py` and `memory.py`.
 """
 
 from __future__ import annotations

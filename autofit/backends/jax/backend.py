@@ -16,7 +16,6 @@ from autofit.backends import absent_gpu, exhaustion
 from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
-from autofit.records.units import format_bytes
 
 _FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
@@ -35,6 +34,7 @@ class Jax(Backend):
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
+    limit_code = f"{_FRACTION}={{share:.2f}}"
     distribution = "DataParallel"
     fork_problem_on_gpu = (
         "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
@@ -87,13 +87,7 @@ class Jax(Backend):
         allocator = os.environ.get(_ALLOCATOR, "").lower()
         if allocator in ("platform", "cuda_async"):
             yield f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-        default = self.pool_bytes(gpu)
-        if limit_bytes is not None and default is not None and limit_bytes > default:
-            yield (
-                f"the limit of {format_bytes(limit_bytes)} is more than JAX takes of {gpu.name} by default (about "
-                f"{format_bytes(default)}): a config that fits in a trial may run out of memory in your run. Set "
-                f"{_FRACTION}={limit_bytes / gpu.total_bytes:.2f} there as well"
-            )
+        yield from super().problems(gpu, limit_bytes)
 
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None:

@@ -46,12 +46,10 @@ class StepFootprint:
             sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
         error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, BATCHES_ON_GPU)
         for size in sizes:
-            memory = absent_gpu.compiled_bytes(self._lowered(size).compile().memory_analysis())
-            yield self._footprint(size, *memory, batches, (XLA, error, _ABSOLUTE_ERROR_BYTES))
+            yield self._footprint(size, self._lowered(size).compile(), batches, (XLA, error, _ABSOLUTE_ERROR_BYTES))
 
-    def _footprint(
-        self, size: int, arguments: int, temporaries: int, batches: int, method: tuple[str, float, int]
-    ) -> Footprint:
+    def _footprint(self, size: int, program: Any, batches: int, method: tuple[str, float, int]) -> Footprint:
+        arguments, temporaries = absent_gpu.compiled_bytes(program.memory_analysis())
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         parts = {
             "weights": state - self.optimizer_bytes,
@@ -64,8 +62,7 @@ class StepFootprint:
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         lowered = self._lowered(batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu)))
         program = absent_gpu.compiled(lambda flags: lowered.compile(compiler_options=flags))
-        memory = absent_gpu.compiled_bytes(program.memory_analysis())
-        return self._footprint(batch_size, *memory, BATCHES_ON_GPU, absent_gpu.ERRORS)
+        return self._footprint(batch_size, program, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
     def _lowered(self, size: int, sharding: Any = None) -> Any:
         step = jax.jit(self._model.train_step, donate_argnums=0)

@@ -43,6 +43,10 @@ class TensorFlow(Backend):
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
+    limit_code = (
+        'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
+        "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
+    )
     distribution = "MirroredStrategy"
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
@@ -59,9 +63,6 @@ class TensorFlow(Backend):
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         tf = self._library
         if not placement.gpus:
-            # one built for GPUs other than NVIDIA's may see its GPUs even if the environment variables hide them
-            if not tf.sysconfig.get_build_info().get("is_cuda_build"):
-                tf.config.set_visible_devices([], "GPU")
             if placement.count > 1:
                 logical = [tf.config.LogicalDeviceConfiguration()] * placement.count
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
@@ -90,15 +91,7 @@ class TensorFlow(Backend):
         allocator = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
         if allocator in ("cuda_malloc", "cuda_malloc_async"):
             yield f"TF_GPU_ALLOCATOR={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-        default = self.pool_bytes(gpu)
-        if limit_bytes is not None and default is not None and limit_bytes > default:
-            yield (
-                f"the limit of {format_bytes(limit_bytes)} is more than TensorFlow takes of {gpu.name} by default "
-                f"(about {format_bytes(default)}; it leaves the rest to its libraries); a config that fits in a trial may "
-                "run out of memory in your run. Set the same limit in your program: "
-                f'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
-                f"[tf.config.LogicalDeviceConfiguration(memory_limit={limit_bytes // _MIB})])"
-            )
+        yield from super().problems(gpu, limit_bytes)
 
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None or device.compute_capability is None:

@@ -23,12 +23,10 @@ _DEVICE = re.compile(r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUB
 
 
 class Torch(Backend):
-    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's process.
+    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's process."""
 
-    It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
-    single `fit` call.
-    """
-
+    # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
+    # single `fit` call.
     name = "torch"
     oom_lines = re.compile(r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)")
     shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")

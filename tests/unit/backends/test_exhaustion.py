@@ -22,42 +22,29 @@ GIB = 2**30
 TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_text())
 RAISED, LOGS = ({entry["source"]: entry for entry in TEXTS[kind]} for kind in ("raised", "logs"))
 OF_SEVERAL_CAUSES = [source for source, entry in RAISED.items() if entry["means"] == "suspect"]
-NCCL, RETRY, FAILED, BACKPEDAL, OPERATION = (
-    LOGS[source]["text"]
-    for source in (
-        "tensorflow 36510",
-        "tf-pose-estimation 225",
-        "tensorflow 4735",
-        "the pool gets less than it asked for",
-        "keras 13376",
-    )
+
+
+class OpError(Exception):
+    """Stands for the error of TensorFlow with this name; the backends take seconds to import."""
+
+
+ERRORS = SimpleNamespace(
+    OpError=OpError,
+    **dict.fromkeys(("NotFoundError", "InternalError", "UnknownError"), OpError),
+    ResourceExhaustedError=type("ResourceExhaustedError", (OpError,), {}),
+    JaxRuntimeError=type("JaxRuntimeError", (RuntimeError,), {}),
+    OutOfMemoryError=type("OutOfMemoryError", (RuntimeError,), {}),
 )
-
-
-class Errors:
-    """Stands for the errors of the backends, which take seconds to import."""
-
-    class OpError(Exception): ...
-
-    class ResourceExhaustedError(OpError): ...
-
-    NotFoundError = InternalError = UnknownError = OpError
-
-    class JaxRuntimeError(RuntimeError): ...
-
-    class OutOfMemoryError(RuntimeError): ...
 
 
 @pytest.fixture(autouse=True)
 def counts(monkeypatch):
     """The counts of torch's allocator; the backends are stand-ins."""
     counts = {}
-    torch = SimpleNamespace(OutOfMemoryError=Errors.OutOfMemoryError, cuda=SimpleNamespace(memory_stats=lambda: counts))
-    for name, module in {
-        "tensorflow": SimpleNamespace(errors=Errors),
-        "jax": SimpleNamespace(errors=Errors),
-        "torch": torch,
-    }.items():
+    torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=SimpleNamespace(memory_stats=lambda: counts))
+    for name, module in zip(
+        backends.NAMES, (SimpleNamespace(errors=ERRORS), SimpleNamespace(errors=ERRORS), torch), strict=True
+    ):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     return counts
@@ -65,7 +52,7 @@ def counts(monkeypatch):
 
 def raised(source):
     entry = RAISED[source]
-    return (getattr(Errors, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
+    return (getattr(ERRORS, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
 
 
 def ended(**evidence):
@@ -75,6 +62,13 @@ def ended(**evidence):
 
 def failure(text):
     return Failure(FailureKind.ERROR, text, f"Traceback\n{text}")
+
+
+def log(source):
+    return LOGS[source]["text"]
+
+
+RETRY, NCCL, BACKPEDAL = map(log, ("tf-pose-estimation 225", "tensorflow 36510", "the pool gets less than it asked for"))
 
 
 @pytest.mark.parametrize("source", RAISED)
@@ -118,9 +112,14 @@ TUNING = "InternalError: No algorithm worked!  Error messages: RESOURCE_EXHAUSTE
         (CUBLAS, "", False, Outcome.ERROR),  # an error of another kind
         (TUNING, RETRY, False, Outcome.DEVICE_OOM),
         (f"UnknownError: {RAISED['tensorflow 59890']['text']}", NCCL, True, Outcome.DEVICE_OOM),  # buffers of several GPUs
-        (None, f"{BACKPEDAL}\n{OPERATION}", True, Outcome.DEVICE_OOM),  # the pool is smaller than its limit
-        (None, OPERATION, False, Outcome.DEVICE_OOM),
-        ("ValueError: x", FAILED, False, Outcome.ERROR),  # of the user's code: no OOM whatever the log reports
+        (None, f"{BACKPEDAL}\n{log('keras 13376')}", True, Outcome.DEVICE_OOM),  # the pool is smaller than its limit
+        (None, log("keras 13376"), False, Outcome.DEVICE_OOM),
+        (
+            "ValueError: x",
+            log("tensorflow 4735"),
+            False,
+            Outcome.ERROR,
+        ),  # of the user's code: no OOM whatever the log reports
     ],
 )
 def test_memory_that_is_missing_outside_the_pool_is_told_apart(text, log, is_outside, outcome):

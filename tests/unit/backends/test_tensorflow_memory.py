@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofit.backends.tensorflow.execution import Buffer, Operation, peak, workspace_bytes
-from autofit.records.trial import FitConfig
-from autofit.search.memory import host_bytes_by_part
-from tests.fakes import DESCRIPTION, MIB
 
 KIB = 1024
 
@@ -58,16 +55,5 @@ def test_kernels_of_onednn_have_no_workspace():
     gradient = ("Conv2DBackpropFilter", [(8, 32, 32, 3), (4,), (8, 32, 32, 16)], [(3, 3, 3, 16)])
     assert workspace_bytes(*gradient, 2, onednn=True) == []
     patches, image, kernel = 32 * 32 * 27, 32 * 32 * 16, 27 * 16
-    images = math.ceil(30 * MIB // 2 / (patches + image + kernel))  # as many as fill 30 MiB
+    images = math.ceil(30 * 2**20 // 2 / (patches + image + kernel))  # as many as fill 30 MiB
     assert workspace_bytes(*gradient, 2, onednn=False) == [2 * images * patches]
-
-
-def test_host_memory_is_that_of_process_queue_and_workers():
-    none, threads, processes = (
-        host_bytes_by_part(DESCRIPTION, config, 7 * MIB)
-        for config in (FitConfig(8, 1, 10, False), FitConfig(8, 2, 10, False), FitConfig(8, 2, 10, True))
-    )
-    batch = 8 * DESCRIPTION.sample_bytes
-    assert none == {"process": 100 * MIB, "step": 7 * MIB, "queue": 3 * batch, "worker_processes": 0}
-    assert threads["queue"] == (11 + 3 + 2) * batch
-    assert processes["worker_processes"] > 2 * 2 * batch
