@@ -43,7 +43,6 @@ if not os.fork():
     print(flush=True)
 input()
 """
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a process's highest memory")
 
 
 @pytest.fixture
@@ -65,7 +64,6 @@ def python():
         process.communicate()
 
 
-@linux
 def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and_for_the_limit(python):
     process = python(SPIKES.format(held=20 * MIB, spike=200 * MIB))
     watcher = Watcher(process.pid, 150 * MIB, 60.0)
@@ -81,7 +79,6 @@ def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and
     assert watcher.poll() is StopReason.HOST_LIMIT
 
 
-@linux
 def test_pages_that_a_child_has_written_do_not_count_twice(python):
     process = python(FORKS.format(size=100 * MIB))
     watcher = Watcher(process.pid, 2**40, 60.0)
@@ -92,7 +89,6 @@ def test_pages_that_a_child_has_written_do_not_count_twice(python):
     assert 100 * MIB < watcher.last_bytes < 150 * MIB
 
 
-@linux
 def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
     library, data = tmp_path / "library", tmp_path / "data"
     for file, size in ((library, 100), (data, 30)):

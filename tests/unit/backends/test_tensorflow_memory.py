@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.backends.tensorflow.execution import Buffer, Operation, peak, workspace_bytes
@@ -37,6 +37,7 @@ def test_two_threads_hold_two_workspaces_at_once():
     assert [peak(operations, [], threads).total() for threads in (1, 2)] == [500 * KIB, 1000 * KIB]
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_the_peak_is_between_the_largest_buffer_and_all_of_them(seed, threads):
     chance = random.Random(seed)
