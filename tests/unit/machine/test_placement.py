@@ -1,5 +1,6 @@
 """Several devices in one training: which are chosen, what they are called, and their locks and limits."""
 
+import re
 import tempfile
 from dataclasses import replace
 
@@ -50,6 +51,11 @@ def test_placements_that_are_not_possible(device):
         gpus.choose_placement(HOST, device)
 
 
+@pytest.mark.parametrize("device", ["tpu", "2", "0x gpu", "gpu:", "gpu:0,", "cpu:0", "2x auto"])
+def test_a_device_has_one_of_a_few_forms(device):
+    assert re.match(gpus.DEVICE, device) is None
+
+
 @given(st.integers(1, 10_000), st.integers(1, 64))
 def test_a_shared_batch_is_the_next_multiple(batch, count):
     shared = Placement(count=count).shared(batch)
@@ -71,6 +77,6 @@ def test_all_devices_are_locked_or_none():
 
 
 def test_the_devices_of_one_cpu_share_its_lock():
-    with DeviceLock(Placement(count=2), "a") as lock, DeviceLock(ON_CPU, "b") as other:
+    with DeviceLock(Placement(count=2), "a") as lock:
         assert lock.acquire()
-        assert not other.acquire()
+        assert not DeviceLock(ON_CPU, "b").acquire()
