@@ -66,12 +66,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
 
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
-    with opened():
-        own = bytes_by_pid(device).get(os.getpid())
-        others = (other for other in nvidia_devices() if other.uuid != device.uuid)
-        # then the driver names this process where it holds memory
-        is_elsewhere = any(bytes_by_pid(other).get(os.getpid()) for other in others)
-    if own or (not is_elsewhere and _is_framework_on_gpu()):
+    if (own := bytes_by_pid(device).get(os.getpid())) or _is_framework_on_gpu():
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
             f"this process holds {much}the memory of {device.name}, so trials cannot use that memory. Call autofit before "

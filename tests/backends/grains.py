@@ -9,19 +9,15 @@ ROWS, PIXELS = 96, 64
 
 
 class Pictures:
-    """Pictures of ones; the fiftieth misbehaves as it is told. Reading one writes down the process that reads it."""
+    """Pictures of ones. Reading one writes down the process that reads it."""
 
-    def __init__(self, case=None, witness=None):
-        self.case, self.witness = case, witness
+    def __init__(self, witness):
+        self.witness = witness
 
     def __len__(self):
         return ROWS
 
     def __getitem__(self, index):
-        if index == 50 and self.case is not None:
-            from tests.workloads import misbehave  # loads Keras, which takes long in every process of grain
-
-            misbehave(self.case)
         if self.witness:
             with pathlib.Path(self.witness).open("a") as file:
                 file.write(f"{os.getpid()}\n")
@@ -36,20 +32,20 @@ def _grain():
     return grain
 
 
-def mapped(batch_size=8, case=None, witness=None):
-    return _grain().MapDataset.source(Pictures(case, witness)).batch(batch_size)
+def mapped(batch_size=8, witness=None):
+    return _grain().MapDataset.source(Pictures(witness)).batch(batch_size)
 
 
-def threads(batch_size=8, num_threads=2, prefetch_buffer_size=3, case=None, witness=None):
-    return mapped(batch_size, case, witness).to_iter_dataset(_grain().ReadOptions(num_threads, prefetch_buffer_size))
+def threads(batch_size=8, num_threads=2, prefetch_buffer_size=3, witness=None):
+    return mapped(batch_size, witness).to_iter_dataset(_grain().ReadOptions(num_threads, prefetch_buffer_size))
 
 
-def loader(batch_size=8, num_workers=0, per_worker_buffer_size=1, case=None, witness=None):
+def loader(batch_size=8, num_workers=0, per_worker_buffer_size=1, witness=None):
     grain = _grain()
     # many epochs in one: each epoch of `fit` starts the processes again
     sampler = grain.samplers.IndexSampler(ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=50, seed=1)
     return grain.DataLoader(
-        data_source=Pictures(case, witness),
+        data_source=Pictures(witness),
         sampler=sampler,
         operations=[grain.transforms.Batch(batch_size)],
         worker_count=num_workers,

@@ -1,4 +1,4 @@
-"""Models with methods of their own in place of Keras's, and the arguments under which a model is built."""
+"""Models with a `fit` of their own, and the arguments under which a model is built."""
 
 import numpy as np
 import pytest
@@ -27,27 +27,15 @@ def build(kind):
         def fit(self, x=None, y=None, batch_size=32, **kwargs):
             self(x[:batch_size])
 
-    class Others(keras.Model):
-        def train_on_batch(self, *arguments, **kwargs):
-            raise AssertionError("fit does not call it")
-
-        def compile(self, *arguments, **kwargs):
-            super().compile(*arguments, **{**kwargs, "jit_compile": False})
-
-        def make_train_function(self, force=False):
-            super().make_train_function(force)
-            self.own = self.train_function
-
-    classes = {"preprocesses": Preprocesses, "loops": Loops, "others": Others}
+    classes = {"preprocesses": Preprocesses, "loops": Loops}
     inputs = keras.Input((WIDTH,))
     model = classes[kind](inputs, keras.layers.Dense(1)(inputs))
     model.compile("sgd", "mse")
     return model
 
 
-@pytest.mark.parametrize("kind", ["preprocesses", "others"])
-def test_a_model_with_methods_of_its_own_is_measured_with_the_data_that_it_takes(launched, play, kind):
-    launcher = launched(build_model=build, data=DATA, model_kwargs={"kind": kind})
+def test_a_model_with_a_fit_of_its_own_is_measured_with_the_data_that_it_takes(launched, play):
+    launcher = launched(build_model=build, data=DATA, model_kwargs={"kind": "preprocesses"})
     described = play(launcher, FitConfig(16), role="describe")
     assert described.input_kind == "arrays", described
     measured = play(launcher, FitConfig(16))

@@ -95,16 +95,6 @@ def test_a_gpu_held_by_the_calling_process_is_busy(driver, answers):
         gpus.require_free(GPU)
 
 
-def test_a_process_that_uses_another_gpu_does_not_make_this_one_busy(driver, monkeypatch):
-    other = replace(GPU, index=1, uuid="GPU-2")
-    monkeypatch.setattr(gpus, "nvidia_devices", lambda: (GPU, other))
-    monkeypatch.setattr(gpus, "bytes_by_pid", lambda device: {os.getpid(): 3 * GIB} if device == other else {})
-    monkeypatch.setitem(sys.modules, "torch", Fake(cuda=Fake(is_initialized=lambda: True)))
-    gpus.require_free(GPU)
-    with pytest.raises(DeviceBusyError):
-        gpus.require_free(other)
-
-
 def tensorflow(handle, *devices):
     return Fake(context_safe=lambda: Fake(_context_handle=handle, list_logical_devices=lambda kind: devices))
 
