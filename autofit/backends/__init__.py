@@ -1,8 +1,4 @@
-"""The supported Keras backends, one folder each: device limits, memory peaks, OOM detection and memory estimates.
-
-As in Keras itself, `KERAS_BACKEND` selects the backend, or keras.json if that variable is not set. A tune may name a
-different backend. Importing this package does not load any backend.
-"""
+"""The supported Keras backends, one folder each; importing this package does not load any of them."""
 
 from __future__ import annotations
 

@@ -93,10 +93,7 @@ class Backend(ABC):
         return import_module(self.name)
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the environment variables that make the backend use these devices; set them before it is imported.
-
-        The processes of a tune share compiled code in the folder `cache`.
-        """
+        """Return the environment variables that make the backend use these devices, and share compiled code in `cache`."""
         variables = {
             "KERAS_BACKEND": self.name,
             # by UUID, which does not depend on CUDA's order

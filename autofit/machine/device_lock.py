@@ -1,9 +1,8 @@
-"""Locks on devices: one autofit process at a time measures on a device, and the others wait.
+"""Locks on devices: one autofit process at a time measures on a device, and the others wait."""
 
-Two tunes on one device would distort each other's rates and compete for memory. The lock of a device is a file that the
-kernel unlocks when its holder ends, for whatever reason (flock(2)). The lock covers all programs on this machine that share
-a folder for temporary files; each container has its own folder and locks.
-"""
+# Two tunes on one device would distort each other's rates and compete for memory. The lock of a device is a file that the
+# kernel unlocks when its holder ends, for whatever reason (flock(2)). The lock covers all programs on this machine that
+# share a folder for temporary files; each container has its own folder and locks.
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Results as JSON, in files and in the attributes of a study, and whether a stored one is still valid.
+"""Results as JSON, in files and in the attributes of a study, and whether a stored one is still valid."""
 
-There is one rule of validity: an OOM, or a search that came near a limit, no longer counts once that limit has grown. What
-else must be the same for a result to be found is in its key (`tuning/request.py`).
-"""
+# There is one rule of validity: an OOM, or a search that came near a limit, no longer counts once that limit has grown.
+# What else must be the same for a result to be found is in its key (`tuning/request.py`).
 
 from __future__ import annotations
 
