@@ -13,11 +13,11 @@ ROWS = 96
 class Pictures:
     """Pictures of ones; from the twenty-fifth on it misbehaves as it is told. WITNESS gets the process of each."""
 
-    def __init__(self, case=None):
-        self.case = case
+    def __init__(self, case=None, count=ROWS, shape=(PIXELS, PIXELS, 3)):
+        self.case, self.count, self.shape = case, count, shape
 
     def __len__(self):
-        return ROWS
+        return self.count
 
     def __getitem__(self, index):
         if index >= ROWS // 4 and self.case is not None:
@@ -25,20 +25,26 @@ class Pictures:
         if path := os.environ.get("WITNESS"):
             with pathlib.Path(path).open("a") as file:
                 file.write(f"{os.getpid()}\n")
-        return np.ones((PIXELS, PIXELS, 3), "float32"), np.ones(1, "float32")
+        return np.ones(self.shape, "float32"), np.ones(1, "float32")
 
 
-def loader(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, start_method=None):
+def loader(
+    batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, start_method=None, pictures=None
+):
     from torch.utils.data import DataLoader
 
     return DataLoader(
-        Pictures(case),
+        pictures or Pictures(case),
         batch_size=batch_size,
         num_workers=num_workers,
         prefetch_factor=prefetch_factor,
         persistent_workers=persistent_workers,
         multiprocessing_context=start_method if num_workers else None,
     )
+
+
+def rows(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False):
+    return loader(batch_size, num_workers, prefetch_factor, persistent_workers, pictures=Pictures(None, 4000, (4,)))
 
 
 def of_one_size(batch_size=8, num_workers=0, prefetch_factor=None):

@@ -15,7 +15,7 @@ BACKEND = "jax"
 CASES = {
     "arrays": (witness.build_model, witness.make_arrays, FitConfig(24)),
     "threads": (witness.build_model, witness.Dataset, FitConfig(24, 3, 4, False)),
-    "loader": (workloads.build_model, loaders.loader, FitConfig(24, 2, None, True, 2)),
+    "loader": (workloads.build_rows, loaders.rows, FitConfig(24, 2, None, True, 2)),
 }
 
 
