@@ -32,7 +32,7 @@ class Torch(Backend):
     shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
-    no_switches = frozenset({_CACHE})
+    no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})  # the latter is set by scripts for any machine
     alternates_on_cpu = True  # a step occupies the training thread there
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
