@@ -81,7 +81,6 @@ class Backend(ABC):
     limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
     steps_are_async = True  # whether `fit` dispatches steps asynchronously when no batch callback is set
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
-    packages: tuple[str, ...] = ("keras", "numpy")  # others whose versions affect a step's speed and memory
     alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
@@ -134,16 +133,13 @@ class Backend(ABC):
         """Return the free device memory that a program without a limit takes, in bytes; None if unknown."""
         return None
 
-    @abstractmethod
-    def has_started(self) -> bool:
-        """Return whether an operation has run; reading memory earlier would keep user code from configuring the backend."""
-
     def start(self) -> None:  # noqa: B027  # nothing to start by default
         """Run an operation, so that the process starts the threads that training uses."""
 
     @abstractmethod
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if it is not counted."""
+        # does not start the backend, which user code may configure until the first operation
 
     def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
         """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
@@ -170,7 +166,7 @@ class Backend(ABC):
     def settings(self) -> dict[str, str]:
         """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
         return {
-            **{name: version(name) for name in (self.name, *self.packages)},
+            **{name: version(name) for name in (self.name, "keras", "numpy")},
             **self.switched(),
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",

@@ -40,7 +40,6 @@ class Jax(Backend):
         "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
         "(keras-team/keras issue 20619). Use threads"
     )
-    packages = (*Backend.packages, "jaxlib")
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
@@ -98,10 +97,6 @@ class Jax(Backend):
         except ValueError:
             return None
         return min(device.free_bytes, round(fraction * device.total_bytes))
-
-    def has_started(self) -> bool:
-        bridge = sys.modules.get("jax._src.xla_bridge")  # the first operation creates JAX's clients
-        return bool(getattr(bridge, "_backends", None))
 
     def start(self) -> None:
         jax = self._library

@@ -105,6 +105,8 @@ class TensorFlow(Backend):
         return getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is not None
 
     def peak_bytes(self, placement: Placement) -> int | None:
+        if not self.has_started():
+            return None
         read = self._library.config.experimental.get_memory_info
         try:
             return max(int(read(name)["peak"]) for name in _with_allocators(placement))

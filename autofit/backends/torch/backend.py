@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,10 +61,6 @@ class Torch(Backend):
                 f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "
                 "this variable, or set device: cpu"
             )
-
-    def has_started(self) -> bool:
-        torch = sys.modules.get("torch")  # on a CPU, it has nothing to start
-        return torch is not None and bool(torch.cuda.is_initialized())
 
     def start(self) -> None:
         torch = self._library

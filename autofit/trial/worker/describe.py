@@ -206,7 +206,7 @@ def _tensors_of(context: TrialContext, data: FitInput | None, pipeline_bytes: Ca
 def _begin_peak() -> int:
     """Reset the peak of the CPU's allocator; return the bytes in use, or 0 if the allocator does not count them."""
     backend = backends.current()
-    if not backend.has_started() or backend.peak_bytes(ON_CPU) is None:
+    if backend.peak_bytes(ON_CPU) is None:
         return 0
     backend.reset_peak(ON_CPU)
     return backend.peak_bytes(ON_CPU) or 0
