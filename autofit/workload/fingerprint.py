@@ -13,11 +13,13 @@ from typing import Any
 import cloudpickle
 
 from autofit.workload.fit_options import CALLBACKS, TrialCallbacks
-from autofit.workload.own_modules import NOT_MEMBERS, OwnModules, read_code
+from autofit.workload.own_modules import OwnModules, names_in
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
 
 _VALUES_BYTES = 4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
+# attributes of a class that do not count: positions in the file, and what no pickle can hold
+_NOT_MEMBERS = {"__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
 
 
 def identify(workload: Workload) -> str:
@@ -56,8 +58,9 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
 
     # Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of `__main__` or a
     # notebook, and those made by another function. For these, the byte code of a function or the members of a class, the
-    # globals that they use, and the modules that they import are hashed as well. An object without a stable pickle, such as
-    # a set of objects, has another hash in each process.
+    # globals that they use, and the modules that they import are hashed as well. What changes nothing may count, such as a
+    # docstring: a new tune costs less than an answer for other code. An object without a stable pickle, such as a set of
+    # objects, has another hash in each process.
 
     def __init__(self, modules: OwnModules) -> None:
         self.digest = hashlib.sha256()
@@ -77,9 +80,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
     def reducer_override(self, obj: Any) -> Any:
         parts: list[Any]
         if isinstance(obj, CodeType):
-            code = read_code(obj)
-            parts = code.parts
-            self._modules.follow(code.imports, Path(obj.co_filename))
+            parts = [repr(_parts_of(obj))]
+            self._modules.follow(names_in(obj)[1], Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
             if self._modules.add_module(obj.__name__):  # code can reach loaded submodules as attributes
@@ -105,11 +107,20 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         imported = functools.reduce(lambda outer, part: getattr(outer, part, None), name.split("."), loaded)
         is_imported = imported is value and hasattr(loaded, "__file__")
         if is_class:
-            members = {key: member for key, member in vars(value).items() if key not in NOT_MEMBERS}
+            members = {key: member for key, member in vars(value).items() if key not in _NOT_MEMBERS}
             return [module, name, *([type(value), value.__bases__, members] if is_own and not is_imported else ())]
         parts = [module, name, *(getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__"))]
         code = getattr(value, "__code__", None)
         if is_imported or not is_own or code is None:
             return parts
-        used = {key: scope[key] for key in sorted(read_code(code).names & scope.keys())}
+        used = {key: scope[key] for key in sorted(names_in(code)[0] & scope.keys())}
         return [*parts, code, value.__defaults__, value.__kwdefaults__, vars(value), used]
+
+
+def _parts_of(code: CodeType) -> tuple[Any, ...]:
+    """Return what code does, without its positions; its text is the same in every process."""
+    inner = [_parts_of(part) if isinstance(part, CodeType) else part for part in code.co_consts]
+    constants = [sorted(part, key=repr) if isinstance(part, frozenset) else part for part in inner]
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    exceptions = getattr(code, "co_exceptiontable", None)  # Python 3.10 has none
+    return code.co_code, constants, counts, code.co_names, code.co_varnames, code.co_freevars, exceptions

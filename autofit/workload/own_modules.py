@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dis
 import functools
 import hashlib
 import importlib.metadata
+import inspect
 import re
 import sys
 import sysconfig
@@ -15,56 +17,38 @@ from collections.abc import Iterator
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import CodeType
-from typing import Any, NamedTuple
 
 _LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-# attributes of a class that do not count: documentation, positions in the file, and an ABC's cache of other classes
-NOT_MEMBERS = {"__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
 
 
-class Code(NamedTuple):
-    """What code does, without positions, layout and documentation."""
-
-    parts: list[Any]  # whose text is the same in every process
-    imports: set[str]  # dotted names; leading dots make one relative
-    names: set[str]  # of globals
-
-
-def read_code(code: CodeType) -> Code:
-    """Read a function, a module or the body of a class, and the code that it contains."""
-    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
-    # Python 3.10 has no table of exceptions
-    found = Code([arguments, code.co_freevars, getattr(code, "co_exceptiontable", None)], set(), set())
+def names_in(code: CodeType) -> tuple[set[str], set[str]]:
+    """Return the globals that code reads, and the dotted names that it imports; leading dots make one relative."""
+    names, imports = set[str](), set[str]()
     used = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
     for index, (op, value) in enumerate(used):
-        if any(name == "STORE_NAME" and stored in NOT_MEMBERS for name, stored in used[index : index + 2]):
-            continue  # a documentation or a position, which is loaded and stored
-        part = sorted(value, key=repr) if isinstance(value, frozenset) else value  # their order differs between processes
-        if isinstance(value, CodeType):
-            inner = read_code(value)
-            part = inner.parts
-            found.imports.update(inner.imports)
-            found.names.update(inner.names)
-        elif op == "IMPORT_NAME":  # after the level and the names that are imported
+        if op == "IMPORT_NAME":  # after the level and the names that are imported
             module = "." * used[index - 2][1] + value
-            names = used[index - 1][1] or ()
-            found.imports.update([f"{module}{'.' * bool(value)}{name}" for name in names] or [module])
+            imports |= {f"{module}{'.' * bool(value)}{name}" for name in used[index - 1][1] or ()} or {module}
         elif op in _GLOBALS:
-            found.names.add(value)
-        found.parts.append((op, part))
-    return found
+            names.add(value)
+    for inner in filter(inspect.iscode, code.co_consts):
+        inner_names, inner_imports = names_in(inner)
+        names |= inner_names
+        imports |= inner_imports
+    return names, imports
 
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
-def read(content: bytes) -> tuple[str, Code]:
-    """Return a digest of a file and its code; the digest is that of the bytes if they are not Python code."""
-    code = Code([content], set(), set())
+def read(content: bytes) -> tuple[str, set[str]]:
+    """Return a digest of a file, which comments and layout do not change if it is Python code, and what it imports."""
+    text, imports = repr(content), set[str]()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        code = read_code(compile(content, "", "exec", dont_inherit=True))
-    return hashlib.sha256(repr(code.parts).encode(errors="surrogatepass")).hexdigest(), code
+        _, imports = names_in(compile(content, "", "exec", dont_inherit=True))
+        text = ast.dump(ast.parse(content))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(), imports
 
 
 class OwnModules:
@@ -80,8 +64,8 @@ class OwnModules:
         while pending:
             file = pending.pop()
             if file not in self.digests and file.is_file():  # the trial reports a missing file
-                self.digests[file], code = read(file.read_bytes())
-                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(code.imports, file)]
+                self.digests[file], imports = read(file.read_bytes())
+                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(imports, file)]
 
     def follow(self, imports: set[str], file: Path) -> None:
         """Add the own modules that the code of a function in a file imports; without a file, in a notebook."""
