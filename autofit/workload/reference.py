@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import functools
 import importlib
-import importlib.util
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -73,10 +71,6 @@ class Reference:
         path = self.path
         if path is not None and str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
-        if path is None and importlib.util.find_spec(self.module.partition(".")[0]) is None:
-            raise UsageError(
-                f"{self.text!r}: there is no module {self.module} on the search path. Install it, or name its file instead"
-            )
         with importing([str(path or self.module)]):
             module = importlib.import_module(self.module)
         if path is not None and Path(module.__file__ or "").resolve() != path:
@@ -95,9 +89,13 @@ class Reference:
 @contextlib.contextmanager
 def importing(argv: Sequence[str]) -> Iterator[None]:
     """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
+    from unittest.mock import patch  # loads asyncio
+
+    import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
+
     own_argv, sys.argv = sys.argv, list(argv)
     try:
-        with _refusing():
+        with patch.multiple(keras.Model, **{name: staticmethod(partial(_refuse, name)) for name in _REFUSED}):
             yield
     except SystemExit as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -105,32 +103,6 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
         raise _error(where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})") from None
     finally:
         sys.argv = own_argv
-
-
-@contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """Replace the refused methods of `keras.Model`, at once or, if Keras is not loaded yet, after it is imported."""
-    original = builtins.__import__
-    with contextlib.ExitStack() as restored:
-
-        def replace() -> None:
-            model = getattr(sys.modules.get("keras"), "Model", None)
-            if model is None or isinstance(vars(model).get(_REFUSED[0]), staticmethod):
-                return
-            for name in _REFUSED:
-                own = vars(model).get(name)  # None for a method that the class inherits
-                restored.callback(*([delattr, model, name] if own is None else [setattr, model, name, own]))
-                setattr(model, name, staticmethod(functools.partial(_refuse, name)))
-
-        def import_and_replace(*arguments: Any, **named: Any) -> Any:
-            module = original(*arguments, **named)
-            replace()
-            return module
-
-        restored.callback(setattr, builtins, "__import__", original)
-        builtins.__import__ = import_and_replace
-        replace()
-        yield
 
 
 def _refuse(name: str, *_: Any, **__: Any) -> None:

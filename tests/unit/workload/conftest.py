@@ -1,0 +1,27 @@
+"""A stand-in for Keras, which these tests do not load."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+
+class Trainer:
+    def fit(self, *args):
+        return "trained"
+
+
+class Model(Trainer):
+    def save(self, path):
+        return path
+
+
+@pytest.fixture(autouse=True)
+def keras(monkeypatch):
+    """As much of Keras as the code under test reads, on TensorFlow in single precision."""
+    backend, config = SimpleNamespace(backend=lambda: "tensorflow"), SimpleNamespace(floatx=lambda: "float32")
+    methods = dict.fromkeys(("evaluate", "predict", "save_weights", "export"))
+    model = type("Model", (Model,), methods)
+    stand_in = SimpleNamespace(Model=model, backend=backend, config=config)
+    monkeypatch.setitem(sys.modules, "keras", stand_in)
+    return stand_in
