@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
@@ -21,18 +20,12 @@ _SYNONYMS = {
     "build_model": "model model_fn create_model make_model get_model",
     "data": "dataset train_data training_data train_dataset train generator",
     "validation": "validation_data val_data val_dataset val",
-    "batch_size": "batch batches batchsize batch_sizes",
-    "space": "search_space hyperparameters params ranges",
-    "baseline": "current present defaults",
     "device_memory": "gpu_memory vram memory_limit memory",
     "host_memory": "ram cpu_memory",
     "max_seconds": "timeout time_limit time_budget budget max_time",
     "max_trials": "trials n_trials num_trials",
     "effective_batch_size": "gradient_accumulation_steps accumulate global_batch_size",
-    "device": "devices gpu gpus",
-    "distribution": "strategy",
     "dtype_policy": "mixed_precision dtype",
-    "jit_compile": "xla",
 }
 _MEANT = {name: key for key, names in _SYNONYMS.items() for name in names.split()}
 
@@ -60,19 +53,6 @@ def written_as(form: str) -> WrapValidator:
             raise ValueError(reasons[0] if reasons else form) from None
 
     return WrapValidator(validate)
-
-
-def collected(validate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a validator whose UsageError pydantic collects with what else is wrong, as it does only with ValueErrors."""
-
-    @functools.wraps(validate)
-    def call(*arguments: Any) -> Any:
-        try:
-            return validate(*arguments)
-        except UsageError as error:
-            raise ValueError(error) from None
-
-    return call
 
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)  # replaces None by an empty mapping
@@ -112,16 +92,10 @@ def no_such(name: str, allowed: Collection[str]) -> str:
     """Say that an argument does not exist; name the place where it belongs, what is meant, or all that are allowed."""
     if name in _PLACED and "workers" not in allowed:  # among knobs, the knob is meant
         return _PLACED[name]
-    hint = did_you_mean(name, allowed)
-    return f"unknown key{hint}" + ("" if hint.endswith("?") else f" Allowed here: {', '.join(allowed)}")
-
-
-def did_you_mean(name: Any, allowed: Iterable[str]) -> str:
-    """Return the end of a sentence: "; did you mean …?" with what is meant or most similar, or "." if nothing is."""
-    allowed, lower = list(allowed), str(name).lower()
+    lower = name.lower()
     meant = [knob for knob, row in KNOBS.items() if lower in row.parameters] + [_MEANT.get(lower, "")]
     similar = [key for key in meant if key in allowed] or difflib.get_close_matches(lower, allowed, 1)
-    return f"; did you mean {similar[0]}?" if similar else "."
+    return "unknown key" + (f"; did you mean {similar[0]}?" if similar else f". Allowed here: {', '.join(allowed)}")
 
 
 def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:

@@ -16,7 +16,6 @@ from autofit.workload.inputs.knobs import is_pydataset, knobs_of
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
-_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _CODE_CHARACTERS = 200  # longest value to write in code
 _Imports = dict[str, set[str]]  # the beginning of each import line, and the names that complete it
 
@@ -110,12 +109,8 @@ def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Replace a `functools.partial` by its function and merge its keywords into `kwargs`; return others unchanged."""
-    if isinstance(part, functools.partial):
-        signature = inspect.signature(part.func)
-        given = signature.bind_partial(*part.args).arguments
-        if not any(signature.parameters[name].kind in _UNNAMED for name in given):
-            return part.func, {**given, **part.keywords, **kwargs}
-    return part, dict(kwargs)
+    is_named = isinstance(part, functools.partial) and not part.args
+    return (part.func, {**part.keywords, **kwargs}) if is_named else (part, dict(kwargs))
 
 
 def _name(function: Any, imports: _Imports) -> str | None:

@@ -38,7 +38,7 @@ def identify(workload: Workload) -> str:
     settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, workload.call, program.lines]
     parts = [workload.build_model, workload.data, workload.validation, settings, dict(program.custom_objects)]
     hasher = _Hasher(modules)
-    with explained_pickling_errors([*parts, *kwargs]):
+    with explained_pickling_errors(vars(workload)):
         hasher.dump([*parts, *(sorted(expanded(dict(each)).items()) for each in kwargs)])
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
     text = "\n".join([hasher.digest.hexdigest(), *files])
@@ -48,7 +48,7 @@ def identify(workload: Workload) -> str:
 def identity_of(value: Any) -> str:
     """Return a hash of an object's class and state; it is the same in every process."""
     hasher = _Hasher(OwnModules())
-    with explained_pickling_errors(value):
+    with explained_pickling_errors({"sampler": value}):
         hasher.dump(value)
     return hasher.digest.hexdigest()[:16]
 

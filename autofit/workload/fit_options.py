@@ -27,7 +27,7 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.workload.accumulation import is_argument_of
-from autofit.workload.arguments import collecting, no_such, raise_joined
+from autofit.workload.arguments import collecting, no_such
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.reference import Reference
 
@@ -42,7 +42,6 @@ _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _OF_INFERENCE = (CALLBACKS, "verbose")
-_OF_TUNE = {"batch_size": "batch_size", "validation_data": "validation"}
 _WITH_TARGETS = 2  # parts in (x, y)
 # Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
 # is the user's own, and a LearningRateScheduler calls the user's function.
@@ -119,22 +118,21 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in fit_kwargs.items():
         with collecting(errors, f"fit_kwargs.{name}"):
             options[name] = _validated(name, value)
-    raise_joined(errors)
+    if errors:  # pydantic collects only ValueErrors with what else is wrong
+        raise ValueError(UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]))
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _validated(name: str, value: Any) -> Any:
     form = ""
-    if name in _OF_TUNE:
-        raise UsageError(f"is an argument of tune; give it as {_OF_TUNE[name]}")
+    if name in ("batch_size", "validation_data"):
+        raise UsageError(f"is an argument of tune; give it as {name.removesuffix('_data')}")
     if name not in _TAKEN:
         raise UsageError(no_such(name, _TAKEN))
     if value is None or isinstance(value, TrialCallbacks) or (name == CALLBACKS and is_made(value)):
         return value
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         form = "a whole number of at least 1"
-    elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
-        form = "a share of the samples: at least 0 and less than 1"
     elif name == CALLBACKS:
         if is_callback(value) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
             return TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow

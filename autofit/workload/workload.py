@@ -13,7 +13,7 @@ import itertools
 import mmap
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 
 from autofit.errors import UsageError
 from autofit.workload import fit_options
-from autofit.workload.arguments import EXPLAINED, Keywords, collected
+from autofit.workload.arguments import EXPLAINED, Keywords
 from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded, importing
@@ -46,7 +46,7 @@ class Workload:
     model_kwargs: Keywords = Field(default={})
     data_kwargs: Keywords = Field(default={})
     validation_kwargs: Keywords = Field(default={})
-    fit_kwargs: Annotated[Keywords, AfterValidator(collected(fit_options.validated))] = Field(default={})
+    fit_kwargs: Annotated[Keywords, AfterValidator(fit_options.validated)] = Field(default={})
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     call: Literal["fit", "predict", "evaluate"] = "fit"
@@ -73,8 +73,7 @@ class Workload:
         build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
         kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
-        sent = [self.build_model, self.data, self.validation, dict(self.fit_kwargs), *kwargs.values()]
-        with explained_pickling_errors(sent), open(folder / _PICKLE_FILE, "wb") as file:
+        with explained_pickling_errors({**vars(self), **kwargs}), open(folder / _PICKLE_FILE, "wb") as file:
             pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
@@ -109,7 +108,7 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
             "Set TMPDIR to a folder with more free space"
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
-        culprit = _culprit(value, "") or "the model, the data or the sampler"
+        culprit = _culprit(value) or "the model, the data or the sampler"
         raise UsageError(
             f"{culprit} cannot be sent to another process: {str(error) or type(error).__name__}. "
             "Create such objects, and open files, inside the functions that use them"
@@ -117,28 +116,22 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
 
 
 def _culprit(value: Any, name: str = "", above: tuple[Any, ...] = ()) -> str:
-    """Name the variable of a function, or the argument, that cannot be pickled; "" if all can, or if it has no name."""
+    """Name the argument, or the variable of a function, that cannot be pickled, with its type; "" if all can."""
     with contextlib.suppress(Exception):
         cloudpickle.Pickler(SimpleNamespace(write=len)).dump(value)
         return ""
-    place, parts = "the argument {}", dict[Any, Any]()
+    parts: Mapping[str, Any] = value if isinstance(value, dict) else {}
     if isinstance(value, FunctionType):
-        place, name = f"the variable {{}} of {value.__name__}", name or value.__name__
         with contextlib.suppress(ValueError):  # of a variable without a value
             used = inspect.getclosurevars(value)
             parts = {**used.globals, **used.nonlocals}
     elif isinstance(value, functools.partial):
-        parts = {**value.keywords, 0: value.func}
-    elif isinstance(value, list | dict) and not name:
-        parts = value if isinstance(value, dict) else dict(enumerate(value))
+        parts = {**value.keywords, getattr(value.func, "__name__", "func"): value.func}
+    of = f" of {name}" if name else ""
     for key, part in sorted(parts.items(), key=lambda item: callable(item[1])):  # an object before a function that uses it
-        if not any(part is each for each in above):  # functions that call each other
-            part_name = name or ("" if isinstance(part, list | dict | functools.partial) else f"the {type(part).__name__}")
-            if isinstance(key, str):
-                part_name = f"{place.format(key)}, of type {type(part).__name__},"
-            if found := _culprit(part, part_name, (*above, value)):
-                return found
-    return name
+        if not any(part is each for each in above) and (found := _culprit(part, f"{key}{of}", (*above, value))):
+            return found
+    return f"{name} ({type(value).__name__})" if name else ""
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
