@@ -63,21 +63,19 @@ def call_source_of(workload: Workload) -> CallSource:
     fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
     names = [line.partition(".")[0] for line in workload.program.lines]
     imports: _Imports = {"import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names}
-    build, given = _unwrapped(workload.build_model, workload.model_kwargs)
-    name, written = _name(build, imports), _written(given)
-    left_out = ["..."] if len(written) < len(given) else []
-    model = f"{name or 'build_model'}({', '.join([*left_out, *(f'{key}={value!r}' for key, value in written.items())])})"
-    elided = ["model"] if name is None or left_out else []
+    name, written, is_whole = _call(workload.build_model, workload.model_kwargs, imports)
+    arguments = [*([] if is_whole else ["..."]), *(f"{key}={value!r}" for key, value in written.items())]
+    model = f"{name or 'build_model'}({', '.join(arguments)})"
+    elided = [] if name and is_whole else ["model"]
     for key in ("data", "validation"):
         data = getattr(workload, key)
-        named, given = _unwrapped(data, getattr(workload, f"{key}_kwargs"))
-        written = _written(given)
         # arrays, and objects with knobs as attributes, have no name in code
-        form, name, unnamed = "object" if is_pydataset(data) else "arrays", None, key
+        form, unnamed, (name, written, is_whole) = "object" if is_pydataset(data) else "arrays", key, (None, {}, True)
         if callable(data) or isinstance(data, Reference):
-            form, name, unnamed = "factory", _name(named, imports), f"make_{key}"
+            form, unnamed = "factory", f"make_{key}"
+            name, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"), imports)
         fields |= {key: None if data is None else name or unnamed, f"{key}_kwargs": written, f"{key}_form": form}
-        elided += [] if data is None or (name is not None and written == given) else [key]
+        elided += [] if data is None or (name and is_whole) else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
     expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)
     if callbacks is not None:
@@ -97,20 +95,16 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
-def _written(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments whose `repr` is short code for the same value, unlike that of arrays and most objects."""
-    written = {}
-    for name, value in kwargs.items():
+def _call(part: Any, kwargs: Mapping[str, Any], imports: _Imports) -> tuple[str | None, dict[str, Any], bool]:
+    """Return a function's name, its arguments whose `repr` is short code for the same value, and whether these are all."""
+    function, given, written = part, {**kwargs}, dict[str, Any]()
+    if isinstance(part, functools.partial) and not part.args:
+        function, given = part.func, {**part.keywords, **kwargs}
+    for name, value in given.items():
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
             if len(code := repr(value)) <= _CODE_CHARACTERS and ast.literal_eval(code) == value:
                 written[name] = value
-    return written
-
-
-def _unwrapped(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Replace a `functools.partial` by its function and merge its keywords into `kwargs`; return others unchanged."""
-    is_named = isinstance(part, functools.partial) and not part.args
-    return (part.func, {**part.keywords, **kwargs}) if is_named else (part, dict(kwargs))
+    return _name(function, imports), written, len(written) == len(given)
 
 
 def _name(function: Any, imports: _Imports) -> str | None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import cloudpickle
 
-from autofit.workload.fit_options import CALLBACKS, TrialCallbacks
 from autofit.workload.own_modules import OwnModules, names_in
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
@@ -31,10 +30,8 @@ def identify(workload: Workload) -> str:
     that they import by a computed name.
     """
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
-    modules, program, fit_kwargs = OwnModules(), workload.program, dict(workload.fit_kwargs)
-    if isinstance(callbacks := fit_kwargs.get(CALLBACKS), TrialCallbacks):  # by type: their values change between runs
-        fit_kwargs[CALLBACKS] = [[type(each) for each in callbacks.run], callbacks.left_out, callbacks.of_batches]
-    kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, fit_kwargs)
+    modules, program = OwnModules(), workload.program
+    kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, workload.fit_kwargs)
     settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, workload.call, program.lines]
     parts = [workload.build_model, workload.data, workload.validation, settings, dict(program.custom_objects)]
     hasher = _Hasher(modules)

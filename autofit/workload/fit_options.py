@@ -4,7 +4,7 @@
 #
 # Of callbacks:
 #
-#     a list ──────────────────> those of Keras in `_RUN_IN_TRIALS` run, the names of the others are kept for the notice
+#     a list ──────────────────> not run; their names are kept for the notice
 #     def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
 #     def callbacks() ─────────> not called
 #
@@ -43,9 +43,7 @@ _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 _OF_INFERENCE = (CALLBACKS, "verbose")
 _WITH_TARGETS = 2  # parts in (x, y)
-# Keras's callbacks that write no file, send nothing, end no training and call none of the user's functions. A subclass
-# is the user's own, and a LearningRateScheduler calls the user's function.
-_RUN_IN_TRIALS = ("History", "SwapEMAWeights")
+_HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
 
 
@@ -59,10 +57,9 @@ class TrialCallbacks:
 
     @classmethod
     def of_objects(cls, given: Any) -> TrialCallbacks:
-        """Divide a list of callbacks, or a single one, by their classes; none of them runs here."""
+        """Leave out a list of callbacks, or a single one."""
         callbacks = given if isinstance(given, list | tuple) else [given]
-        run = tuple(one for one in callbacks if _is_of_keras(type(one)) and type(one).__name__ in _RUN_IN_TRIALS)
-        return cls(run, _names(one for one in callbacks if one not in run), _of_batches(callbacks))
+        return cls((), _names(callbacks), _of_batches(callbacks))
 
     @classmethod
     def of_function(cls, function: Callable[..., Any], folder: Path) -> TrialCallbacks:
@@ -85,11 +82,6 @@ class TrialCallbacks:
         )
 
 
-def is_callback(value: Any) -> bool:
-    """Return whether a value is a callback, and not a function that makes callbacks."""
-    return hasattr(value, "on_epoch_end")
-
-
 def takes_folder(function: Any) -> bool:
     """Return whether a function for callbacks takes a folder; of one that a YAML file names, read the source."""
     if not isinstance(function, Reference):
@@ -101,15 +93,12 @@ def takes_folder(function: Any) -> bool:
 
 def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
     found = [(one, vars(one).get(hook) or getattr(type(one), hook, None)) for one in callbacks for hook in _HOOKS]
-    return _names(one for one, function in found if function is not None and not _is_of_keras(function))
+    modules = [(one, str(getattr(function, "__module__", ""))) for one, function in found if function is not None]
+    return _names(one for one, module in modules if module.partition(".")[0] != "keras")
 
 
 def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(type(callback).__name__ for callback in callbacks))
-
-
-def _is_of_keras(part: Any) -> bool:
-    return (getattr(part, "__module__", None) or "").partition(".")[0] == "keras"
 
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +123,7 @@ def _validated(name: str, value: Any) -> Any:
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         form = "a whole number of at least 1"
     elif name == CALLBACKS:
-        if is_callback(value) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
+        if hasattr(value, _HOOK) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
             return TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
         form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
     elif name == CLASS_WEIGHT:
@@ -156,7 +145,7 @@ def of_inference(call: str, options: Mapping[str, Any]) -> None:
 
 def is_made(value: Any) -> bool:
     """Return whether callbacks are given as a function that returns them."""
-    return isinstance(value, Reference) or (callable(value) and not is_callback(value))
+    return isinstance(value, Reference) or (callable(value) and not hasattr(value, _HOOK))
 
 
 def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
 
     own_argv, sys.argv = sys.argv, list(argv)
     try:
-        with patch.multiple(keras.Model, **{name: staticmethod(partial(_refuse, name)) for name in _REFUSED}):
+        refused: Any = {name: staticmethod(partial(_refuse, name)) for name in _REFUSED}
+        with patch.multiple(keras.Model, **refused):
             yield
     except SystemExit as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -48,7 +48,7 @@ class Arrays(FitInput):
     def recognises(data: Any) -> bool:
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         arrays = leaves(parts)
-        has_samples = all(is_array(leaf) and len(leaf.shape) > 0 for leaf in arrays)
+        has_samples = all(is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape") for leaf in arrays)
         return 1 <= len(parts) <= _MOST_PARTS and has_samples and bool(leaves(parts[0]))
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Arrays(FitInput):
     def _rows(self, first: int, end: int) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts
-        return tuple(_each(part, lambda array: _rows_of(array, first, end)) for part in self._parts)
+        return tuple(_each(part, lambda array: array[first:end]) for part in self._parts)
 
 
 def _each(part: Any, function: Any) -> Any:  # a list stays a list, because `fit` takes several inputs as a list
@@ -148,15 +148,6 @@ def _without_index(array: Any) -> Any:
 
     table = convert_to_sliceable(array)
     return table.convert_to_numpy(table.array)
-
-
-def _rows_of(array: Any, first: int, end: int) -> Any:
-    if not hasattr(array, "dense_shape"):
-        return array[first:end]
-    import tensorflow as tf  # already loaded, since the array is a TensorFlow tensor
-
-    sizes = [int(size) for size in array.dense_shape]
-    return tf.sparse.slice(array, [first, *([0] * (len(sizes) - 1))], [end - first, *sizes[1:]])
 
 
 def _converted(array: Any) -> Any:  # as a train step sees the rows; ragged and sparse tensors stay as they are

@@ -137,14 +137,12 @@ def _require_complete(path: str) -> None:
     import tensorflow as tf  # heavy: must stay out of the parent
 
     # tf.data only reads a cache that has an index and no locks
-    locks = tf.io.gfile.glob(f"{path}_*.lockfile")
-    if tf.io.gfile.exists(f"{path}.index") and not locks:
-        return
-    todo = f"is not complete (there is {locks[0]}): delete the files {path}_* and fill" if locks else "is empty: fill"
-    raise UsageError(
-        f"the data caches to {path}, and that cache {todo} it once, for example with `for _ in data(): pass`, and tune "
-        "again. A trial ends before the cache is full and would leave a lock there, on which your own fit would fail"
-    )
+    if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(f"{path}.index"):
+        raise UsageError(
+            f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* if there are any, fill "
+            "it once, for example with `for _ in data(): pass`, and tune again. A trial ends before the cache is full and "
+            "would leave a lock there, on which your own fit would fail"
+        )
 
 
 def _in_part(elements: Any, cached: Callable[[Any], Any]) -> Any:

@@ -22,6 +22,6 @@ def keras(monkeypatch):
     backend, config = SimpleNamespace(backend=lambda: "tensorflow"), SimpleNamespace(floatx=lambda: "float32")
     methods = dict.fromkeys(("evaluate", "predict", "save_weights", "export"))
     model = type("Model", (Model,), methods)
-    stand_in = SimpleNamespace(Model=model, backend=backend, config=config)
+    stand_in = SimpleNamespace(Model=model, backend=backend, config=config, saving=SimpleNamespace(get_custom_objects=dict))
     monkeypatch.setitem(sys.modules, "keras", stand_in)
     return stand_in
