@@ -108,10 +108,6 @@ def make_tfdata(batch_size, num_parallel_calls, prefetch, batches=BATCHES):
     return dataset.map(load, num_parallel_calls=num_parallel_calls).prefetch(prefetch)
 
 
-def make_tfdata_by_keras_names(batch_size, workers=1, max_queue_size=10):
-    return make_tfdata(batch_size, workers, max_queue_size)
-
-
 def make_batches(batch_size, batches=BATCHES):
     number = 0
     while batches is None or number < batches:
@@ -126,11 +122,3 @@ def make_endless(batch_size):
 def make_arrays():
     x = np.ones((512, WIDTH), "float32")
     return x, np.ones((512, 1), "float32"), np.ones(512, "float32")
-
-
-def build_two_inputs():
-    left, right = keras.Input((WIDTH,), name="left"), keras.Input((WIDTH,), name="right")
-    output = keras.layers.Dense(1)(keras.layers.Concatenate()([left, right]))
-    model = keras.Model({"left": left, "right": right}, output)
-    model.compile("sgd", "mse")
-    return model

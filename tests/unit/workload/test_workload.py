@@ -109,6 +109,14 @@ def tfdata(batch_size=64, num_parallel_calls=None, prefetch=AUTOTUNE):
     pass
 
 
+PROCESSES = {"batch_size": 8, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}
+NO_PROCESSES = {"batch_size": 8, "num_workers": 0, "persistent_workers": False, "prefetch_factor": None}
+
+
+def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=False):
+    pass
+
+
 @pytest.mark.parametrize(
     ("data", "fixed", "knobs", "own"),
     [
@@ -125,6 +133,13 @@ def tfdata(batch_size=64, num_parallel_calls=None, prefetch=AUTOTUNE):
         (tfdata, {}, "batch_size num_parallel_calls prefetch", {"batch_size": 64, "max_queue_size": AUTOTUNE}),
         (tfdata, {"prefetch": 2}, "batch_size num_parallel_calls", {"batch_size": 64}),
         (lambda batch_size=0, workers=True, prefetch="many": None, {}, "batch_size workers prefetch", {}),
+        (
+            loader,
+            {},
+            "batch_size num_workers persistent_workers prefetch_factor",
+            {"workers": 0, "use_multiprocessing": False},
+        ),
+        (lambda **kwargs: None, {}, "batch_size workers max_queue_size use_multiprocessing", {}),
         (build, {}, "", {}),
         ((np.zeros(3), np.zeros(3)), {}, "", {}),
     ],
@@ -137,15 +152,18 @@ def test_the_knobs_of_data_and_its_own_values_are_found(data, fixed, knobs, own)
     assert defaults_of(data, names, autotunes=False) == numbers
 
 
-def test_tf_datas_names_stand_for_the_knobs():
-    def make(batch_size, num_parallel_calls, prefetch=2):
-        pass
-
-    names = knobs_of(make, {})
-    assert names == {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
-    assert required_of(make, names.values()) == ("batch_size", "num_parallel_calls")
-    assert arguments_of(names, FitConfig(8, 4, 10)) == {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}
-    assert arguments_of(names, FitConfig(8, 1, 10)) == {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}
+@pytest.mark.parametrize(
+    ("data", "config", "arguments"),
+    [
+        (tfdata, FitConfig(8, 4, 10), {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}),
+        (tfdata, FitConfig(8, 1, 10), {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}),
+        (loader, FitConfig(8, 2, None, True, 4), PROCESSES),
+        (loader, FitConfig(8, 0, None, True, 4), NO_PROCESSES),
+    ],
+)
+def test_a_config_is_written_as_the_arguments_of_a_factory(data, config, arguments):
+    assert arguments_of(knobs_of(data, {}), config) == arguments
+    assert required_of(lambda batch_size, num_workers=2: None, arguments) == ("batch_size",)
 
 
 def test_data_is_described_as_it_is_written():
