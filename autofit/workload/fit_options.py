@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ _IN_TRIALS = (CLASS_WEIGHT, "shuffle")
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
-_OF_INFERENCE = (CALLBACKS, "verbose")
+OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
 _WITH_TARGETS = 2  # parts in (x, y)
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
@@ -54,22 +54,6 @@ class TrialCallbacks:
     run: tuple[Any, ...] = ()
     left_out: tuple[str, ...] = ()  # descriptions of those that do not run
     of_batches: tuple[str, ...] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
-
-    @classmethod
-    def of_objects(cls, given: Any) -> TrialCallbacks:
-        """Leave out a list of callbacks, or a single one."""
-        callbacks = given if isinstance(given, list | tuple) else [given]
-        return cls((), _names(callbacks), _of_batches(callbacks))
-
-    @classmethod
-    def of_function(cls, function: Callable[..., Any], folder: Path) -> TrialCallbacks:
-        """Call a function that takes a folder, and run all that it returns; leave out any other function."""
-        if not takes_folder(function):
-            call = f"{getattr(function, '__name__', 'the function')}()"
-            return cls(left_out=(f"the callbacks of {call}",), of_batches=(f"those of {call}",))
-        made = function(**{FOLDER: str(folder)})
-        callbacks = tuple(made) if isinstance(made, list | tuple) else (made,)
-        return cls(callbacks, of_batches=_of_batches(callbacks))
 
     def notice(self) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all run."""
@@ -124,7 +108,8 @@ def _validated(name: str, value: Any) -> Any:
         form = "a whole number of at least 1"
     elif name == CALLBACKS:
         if hasattr(value, _HOOK) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
-            return TrialCallbacks.of_objects(value)  # before they are pickled, which some of them do not allow
+            callbacks = value if isinstance(value, list | tuple) else [value]  # no object crosses: some cannot be pickled
+            return TrialCallbacks((), _names(callbacks), _of_batches(callbacks))
         form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
     elif name == CLASS_WEIGHT:
         with contextlib.suppress(TypeError, ValueError):  # plain numbers, because NumPy's cannot be saved as JSON
@@ -135,26 +120,23 @@ def _validated(name: str, value: Any) -> Any:
     return value
 
 
-def of_inference(call: str, options: Mapping[str, Any]) -> None:
-    """Raise UsageError if an argument of `fit` is given that `call`, `predict` or `evaluate`, does not take."""
-    for name in options:
-        if name not in _OF_INFERENCE:
-            problem = f"autofit passes {' and '.join(_OF_INFERENCE)} to {call}, but not {name}; remove it"
-            raise UsageError(problem, key=f"fit_kwargs.{name}")
-
-
 def is_made(value: Any) -> bool:
     """Return whether callbacks are given as a function that returns them."""
     return isinstance(value, Reference) or (callable(value) and not hasattr(value, _HOOK))
 
 
 def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the arguments for a trial, with the callbacks that run in it, which may write to the folder."""
-    callbacks = options.get(CALLBACKS, TrialCallbacks())
-    if not isinstance(callbacks, TrialCallbacks):
-        function = callbacks.resolve() if isinstance(callbacks, Reference) else callbacks
-        callbacks = TrialCallbacks.of_function(function, folder)
-    return {**options, CALLBACKS: callbacks}
+    """Return the arguments for a trial, with its callbacks: those that a function which takes a folder returns for it."""
+    made = options.get(CALLBACKS, TrialCallbacks())
+    function = made.resolve() if isinstance(made, Reference) else made
+    if not isinstance(made, TrialCallbacks) and takes_folder(function):
+        returned = function(**{FOLDER: str(folder)})
+        callbacks = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+        made = TrialCallbacks(callbacks, of_batches=_of_batches(callbacks))
+    elif not isinstance(made, TrialCallbacks):
+        call = f"{getattr(function, '__name__', 'the function')}()"
+        made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))
+    return {**options, CALLBACKS: made}
 
 
 def of_training(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def _loaded() -> dict[str, Any]:
 # a YAML file set is in force once a trial imports them.
 _SETTINGS = (
     ("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
+    ("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
     ("keras.config.image_data_format()", "'channels_last'", "keras.config.set_image_data_format({!r})"),
     ("keras.config.dtype_policy().name", "keras.config.floatx()", "keras.config.set_dtype_policy({!r})"),
     ("keras.config.is_flash_attention_enabled() is False", "False", "keras.config.disable_flash_attention()"),

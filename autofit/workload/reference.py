@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from autofit.errors import UsageError
@@ -62,9 +61,7 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
         # of a name that is assigned or imported, only importing the file shows whether it is a function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
-            defined = sorted(part.co_name for part in code.co_consts if isinstance(part, CodeType))
-            near = f"; it defines {', '.join(defined)}" if defined else ""
-            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
+            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}")
 
     def resolve(self) -> Callable[..., Any]:
         """Import the module, which may raise any error, and return the function."""

@@ -63,10 +63,10 @@ class Workload:
             raise UsageError(
                 "pass either validation or validation_split, not both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
             )
-        if self.call != fit_options.FIT:
-            fit_options.of_inference(self.call, self.fit_kwargs)
-            if self.validation is not None:
-                raise UsageError(f"{self.call} does not validate; remove validation", key="validation")
+        given = {f"fit_kwargs.{name}" for name in self.fit_kwargs if name not in fit_options.OF_INFERENCE}
+        given |= set() if self.validation is None else {"validation"}
+        if given and self.call != fit_options.FIT:
+            raise UsageError(f"{self.call} does not take it; remove it", key=min(given))
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""

@@ -10,6 +10,7 @@ BACKEND = "jax"
 ROOT = Path(__file__).parents[2]
 OF_KERAS = [  # what a program sets, the public getter, and the value
     ("keras.config.set_floatx('float64')", "keras.config.floatx()", "float64"),
+    ("keras.config.set_epsilon(1e-4)", "keras.config.epsilon()", 1e-4),
     ("keras.config.set_image_data_format('channels_first')", "keras.config.image_data_format()", "channels_first"),
     ("keras.config.set_dtype_policy('mixed_bfloat16')", "keras.config.dtype_policy().name", "mixed_bfloat16"),
     ("keras.saving.get_custom_objects()['d'] = Doubled", "keras.saving.get_registered_object('d').__name__", "Doubled"),

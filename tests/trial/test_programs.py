@@ -85,7 +85,7 @@ def _callbacks(diary, folder):
 
 def test_callbacks_in_a_list_do_not_run_in_trials(turn, play, tmp_path):
     diary, checkpoint = tmp_path / "diary", tmp_path / "model.keras"
-    callbacks = [programs.Diary(diary), keras.callbacks.ModelCheckpoint(checkpoint)]
+    callbacks = [programs.Diary(diary), keras.callbacks.ModelCheckpoint(checkpoint), keras.callbacks.SwapEMAWeights()]
     launcher = turn(programs.build_dense, programs.with_labels, fit_kwargs={"callbacks": callbacks})
     described = play(launcher, FitConfig(programs.BATCH), role="describe")
     assert described.left_out_callbacks == ("Diary", "ModelCheckpoint")

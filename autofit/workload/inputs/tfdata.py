@@ -7,7 +7,7 @@ The factory passes `batch_size` to the dataset's `batch`, `num_parallel_calls` (
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,12 @@ class TfData(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         full = self._data
         if not self._all_full:
-            full = full.filter(self._is_full_tensor) if self._length is None else full.take(self.epoch_batches)
+            import tensorflow as tf  # heavy: must stay out of the parent
+
+            def is_full(*batch: Any) -> Any:
+                return tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples)
+
+            full = full.filter(is_full) if self._length is None else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
@@ -64,11 +69,6 @@ class TfData(FitInput):
     @property
     def _all_full(self) -> bool:
         return self.of_fixed_size or not self._counts_samples
-
-    def _is_full_tensor(self, *batch: Any) -> Any:
-        import tensorflow as tf  # heavy: must stay out of the parent
-
-        return tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples)
 
 
 # A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock there, on which the user's
@@ -93,20 +93,18 @@ def with_controlled_caches(make: Callable[[], Any]) -> Any:
     return make() if _control() else made
 
 
-def cache_notices() -> list[str]:
-    """Return what the user should know about the caches in memory."""
-    texts = []
+def cache_notices() -> Iterator[str]:
+    """Yield what the user should know about the caches in memory."""
     if reserved.bytes:
-        texts.append(
+        yield (
             f"trials fill a part of the data's cache in memory; the other {format_bytes(reserved.bytes)} count as used "
             "host memory, and rates are those of epochs that read from the full cache"
         )
     if reserved.unknown:
-        texts.append(
+        yield (
             "the data has a cache in memory of an unknown number of elements, whose memory is not in the figures. To count "
             "it, name the number before .cache(), with tf.data.experimental.assert_cardinality"
         )
-    return texts
 
 
 def _control() -> bool:

@@ -13,14 +13,15 @@ from tests.unit.workload.functions import build, make
 
 CONTEXT = "tensorflow.python.eager.context"
 CORES = psutil.cpu_count(logical=False)
+FLASH = "is_flash_attention_enabled"
 DEFAULTS = {
-    "keras": {"floatx": "float32", "image_data_format": "channels_last", "is_flash_attention_enabled": None},
+    "keras": {"floatx": "float32", "epsilon": 1e-07, "image_data_format": "channels_last", FLASH: None},
     "torch": {"get_float32_matmul_precision": "highest", "get_num_threads": CORES},
     "jax": {"jax_enable_x64": False, "jax_default_matmul_precision": None},
     "policy": "float32", "tf32": True, "threads": None,
 }  # fmt: skip  # one item a line would be longer, not clearer
 SET = {
-    "keras": {"floatx": "float16", "image_data_format": "channels_first", "is_flash_attention_enabled": False},
+    "keras": {"floatx": "float16", "epsilon": 1e-3, "image_data_format": "channels_first", FLASH: False},
     "torch": {"get_float32_matmul_precision": "high", "get_num_threads": 99},
     "jax": {"jax_enable_x64": True, "jax_default_matmul_precision": "high"},
     "policy": "float32", "tf32": False, "threads": 1,
@@ -65,5 +66,5 @@ def test_what_is_set_is_a_line_that_sets_it_again(load):
     lines = read_program().lines
     assert lines[0] == "keras.config.set_floatx('float16')"
     assert "tf.config.threading.set_intra_op_parallelism_threads(1)" in lines
-    assert len(lines) == 11
+    assert len(lines) == 12
     assert call_source_of(Workload(build, make)).imports[:2] == ("import keras", "import tensorflow as tf")
