@@ -106,6 +106,8 @@ def _validated(name: str, value: Any) -> Any:
         return value
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         form = "a whole number of at least 1"
+    elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
+        form = "a share of the samples: at least 0 and less than 1"
     elif name == CALLBACKS:
         if hasattr(value, _HOOK) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
             callbacks = value if isinstance(value, list | tuple) else [value]  # no object crosses: some cannot be pickled

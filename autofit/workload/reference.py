@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from autofit.errors import UsageError
@@ -61,7 +62,9 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
         # of a name that is assigned or imported, only importing the file shows whether it is a function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
-            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}")
+            defined = sorted(part.co_name for part in code.co_consts if isinstance(part, CodeType))
+            near = f"; it defines {', '.join(defined)}" if defined else ""
+            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
 
     def resolve(self) -> Callable[..., Any]:
         """Import the module, which may raise any error, and return the function."""
@@ -86,7 +89,7 @@ class Reference:
 @contextlib.contextmanager
 def importing(argv: Sequence[str]) -> Iterator[None]:
     """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
-    from unittest.mock import patch  # loads asyncio
+    from unittest.mock import patch  # which Keras loads, too
 
     import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
 

@@ -92,11 +92,6 @@ def tuned(fresh, launcher, tmp_path):
     return tuned
 
 
-class NoWorkers(w.Dataset):
-    def __init__(self, batch_size, max_queue_size=10):
-        super().__init__(batch_size, max_queue_size=max_queue_size)
-
-
 IMPORT = "from tests.workload import witness"
 KNOBS = {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
 OF_15_STEPS = {"fit_kwargs": {"steps_per_epoch": 15}}  # of the default batch size 32: 20 steps of 24
@@ -105,7 +100,6 @@ CASES = {
     # two workers, and the first batch is made where `fit` runs
     "processes": (w.Dataset, FitConfig(24, 2, 4, True), KNOBS, {"samples": {24}, "processes": 3}),
     "an object": (w.Dataset(16), FitConfig(24, 3, 4, False), KNOBS, {"samples": {24}, "at_once": 3, "ahead": 7}),
-    "without workers": (NoWorkers, FitConfig(24), {"batch_size"}, {"samples": {24}, "at_once": 1}),
     "tf.data": (w.make_tfdata, FitConfig(24, 2, 4), KNOBS - {"use_multiprocessing"}, {"samples": {24}, "at_once": 2}),
     "generator": (w.make_batches, FitConfig(24), {"batch_size"}, {"samples": {24}, "at_once": 1, "made": w.BATCHES}),
     "endless generator": (w.make_endless, FitConfig(24), {"batch_size"}, {"samples": {24}, "updates": 20}),

@@ -37,11 +37,6 @@ class PyDatasetInput(FitInput):
         self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
 
-    def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        # no worker can fill a queue then
-        is_dead = "workers" not in named and "use_multiprocessing" not in named and self.applied.workers in (0, 1)
-        return {knob: name for knob, name in named.items() if not (is_dead and knob == "max_queue_size")}
-
     def as_step_data(self, batch: Any) -> Any:
         batch = super().as_step_data(batch)
         return batch if isinstance(batch, dict | tuple) else (batch,)

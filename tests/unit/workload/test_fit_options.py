@@ -13,7 +13,7 @@ from tests.unit.workload.functions import build, make
     ("name", "value"),
     [
         ("batch_size", 32), ("workers", 1), ("class_weigth", {}), ("steps_per_epoch", 0), ("class_weight", {"cat": 2}),
-        ("callbacks", "early"),
+        ("callbacks", "early"), ("validation_split", 1.0),
     ],
 )  # fmt: skip  # one item a line would be longer, not clearer
 def test_what_fit_does_not_take_here_is_refused(name, value):
