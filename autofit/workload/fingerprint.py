@@ -30,13 +30,11 @@ def identify(workload: Workload) -> str:
     that they import by a computed name.
     """
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
-    modules, program = OwnModules(), workload.program
-    kwargs = (workload.model_kwargs, workload.data_kwargs, workload.validation_kwargs, workload.fit_kwargs)
-    settings = [workload.dtype_policy, workload.jit_compile, workload.distribution, workload.call, program.lines]
-    parts = [workload.build_model, workload.data, workload.validation, settings, dict(program.custom_objects)]
-    hasher = _Hasher(modules)
-    with explained_pickling_errors(vars(workload)):
-        hasher.dump([*parts, *(sorted(expanded(dict(each)).items()) for each in kwargs)])
+    modules = OwnModules()
+    hasher, parts = _Hasher(modules), vars(workload)
+    with explained_pickling_errors(parts):
+        kwargs = {name: sorted(expanded({**part}).items()) for name, part in parts.items() if name.endswith("_kwargs")}
+        hasher.dump({**parts, **kwargs})
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
     text = "\n".join([hasher.digest.hexdigest(), *files])
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

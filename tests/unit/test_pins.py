@@ -43,7 +43,7 @@ def test_the_fingerprint_of_a_workload():
     found = fingerprint_of(
         DATA / "pinned", "model.py:build", "model.py:Photos", model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"}
     )
-    assert found == "cfc5210766f7d561"
+    assert found == "80fe0f68e0ae6f3d"
 
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):
