@@ -204,7 +204,6 @@ class Measurement:
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
-    queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
@@ -269,7 +268,7 @@ class TrialSpec:
     config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
     limits: Limits
     deadline_seconds: float
-    measure_seconds: float = 3.0  # longest for the end-to-end rate (a tune sets it: see budget.py)
+    measure_seconds: float = 0.0  # longest for the end-to-end rate; a describing trial measures none
     # whose memory a describing trial estimates, or the first two if XLA compiles the step
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from autofit.errors import TrialProcessError
 
-# The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
-# were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
-# holder ends, and systemd-tmpfiles does not touch a locked folder.
+# The launcher removes the folder on close. If the driver was killed, the trial server removes it; if the server was also
+# killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its holder ends,
+# and systemd-tmpfiles does not touch a locked folder.
 
 _PREFIX = "autofit-tune-"
 
@@ -26,7 +26,10 @@ class TuneFolder:
         self.path = Path(tempfile.gettempdir())
         with self.explained_errors():
             _remove_left(self.path)
-            self.path, self._lock = _locked_folder()
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.server_log = self.path / "server.log"
             self.temporary = self.path / "tmp"  # files of the user's code, and those that TensorFlow and XLA leave behind
             self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
@@ -56,17 +59,6 @@ class TuneFolder:
                 f"the folder for temporary files, {self.path}, {problem}. Free some space there, or set TMPDIR to another "
                 "folder, and run this again; finished trials are kept"
             ) from None
-
-
-def _locked_folder() -> tuple[Path, int]:
-    while True:  # another launcher may remove a folder before it is locked
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if folder.is_dir():
-            return folder, descriptor
-        os.close(descriptor)
 
 
 def _remove_left(parent: Path) -> None:

@@ -41,14 +41,6 @@ _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself because it is
-# importing or suspended. If the command of this pid does not name the folder, the pid belongs to another program.
-_GUARD = """
-read -r line
-sleep 1
-if grep -qsF "$2" "/proc/$1/cmdline" || ps -o args= -p "$1" | grep -qF "$2"; then kill -9 "$1"; fi
-rm -rf "$2"
-"""
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -82,30 +74,17 @@ class ServerConnection:
             except OSError as error:
                 raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
         self.pid = self._process.pid
-        self._guard: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):  # without a shell, only the server itself notices that the driver died
-            self._guard = subprocess.Popen(
-                ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
 
     def wait_until_ready(self) -> None:
         """Wait until the server has imported the backend; raise `TrialProcessError` if that fails."""
-        message, silence = dict[str, Any](), "did not answer"
         try:
-            message = self.receive(_START_SECONDS)
+            message = self.receive(_START_SECONDS) or {"failed": "its process did not answer"}
         except ServerLostError:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                silence = how_it_ended(self._process.wait(_STOP_SECONDS))
+            message = {"failed": f"its process {how_it_ended(self._process.wait())}\n\n{read_log(self._folder.server_log)}"}
         self.is_ready = "ready" in message
         if not self.is_ready:
-            problem = message.get("failed") or f"its process {silence}\n\n{read_log(self._folder.server_log)}"
-            raise TrialProcessError(
-                f"the Keras backend could not be started (autofit doctor checks it):\n\n{problem.strip()}"
-            )
+            problem = message["failed"].strip()
+            raise TrialProcessError(f"the Keras backend could not be started (autofit doctor checks it):\n\n{problem}")
 
     def start(self, task: Task, log_path: Path) -> TrialPipe:
         """Save a task next to its log, and request a process for it; raise `ServerLostError` if none is started."""
@@ -141,9 +120,6 @@ class ServerConnection:
 
     def stop(self) -> None:
         """End the server and all its descendants; keep the folder."""
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.communicate()
         with contextlib.suppress(OSError):  # the server is gone
             self.connection.send(None)
         self.connection.close()
@@ -157,7 +133,7 @@ class ServerConnection:
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     """Serve requests until the driver ends; `descriptor` is the number of the inherited end of the connection."""
-    driver, parent, is_stopped = Connection(int(descriptor)), os.getppid(), False
+    driver, parent, name = Connection(int(descriptor)), os.getppid(), ""
     try:
         if mode == "fork":
             main.preload()
@@ -169,17 +145,14 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     with contextlib.suppress(EOFError, ConnectionError):  # the driver has ended
         driver.send({"ready": True})
         # the connection of a driver that has ended stays open while a process that the driver forked holds it
-        while os.getppid() == parent and not is_stopped:
-            if driver.poll(_POLL_SECONDS):
-                name = driver.recv()
-                is_stopped = name is None
-                if not is_stopped:
-                    driver.send({"pid": _start_trial(mode, Path(folder), name, driver)})
+        while os.getppid() == parent and name is not None:
+            if driver.poll(_POLL_SECONDS) and (name := driver.recv()) is not None:
+                driver.send({"pid": _start_trial(mode, Path(folder), name, driver)})
             with contextlib.suppress(ChildProcessError):  # no child is left
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     driver.send({"exited": ended[0], "exit_code": os.waitstatus_to_exitcode(ended[1])})
     end_below(psutil.Process())
-    if not is_stopped:
+    if name is not None:
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 

@@ -61,12 +61,10 @@ class Message:
         """Return the description with the part of the estimate that arrived; None if no description arrived."""
         if self.description is None:
             return None
-        by_method: dict[str, dict[int, Footprint]] = {}
-        for footprint in self.footprints:
-            by_method.setdefault(footprint.method, {})[footprint.batch_size] = footprint
         # the latest method that has footprints of at least two batch sizes counts, because a line needs two points
-        latest_first = [tuple(by_size[size] for size in sorted(by_size)) for by_size in reversed(by_method.values())]
-        footprints = max(latest_first, key=lambda line: min(len(line), 2), default=())
+        methods = [footprint.method for footprint in reversed(self.footprints)]
+        method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
+        footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)
         problem = self.estimate_problem
         if problem is None and not footprints:  # the process ended before it sent either
             problem = end_reason

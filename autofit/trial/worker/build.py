@@ -98,40 +98,28 @@ def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str,
     return BATCH_SIZE not in model_kwargs and accumulation.is_argument_of(build_model, BATCH_SIZE)
 
 
-def open_validation(context: TrialContext, loaded: Workload) -> FitInput | None:
-    """Open the validation data with its own batch size, or else the trial's; return None without validation data."""
-    size = loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or context.spec.config.batch_size
-    config = replace(context.spec.config, batch_size=size)
-    if loaded.fit_kwargs.get(VALIDATION_SPLIT):
-        return _open_data(context, loaded, config)[1]
-    if loaded.validation is None:
-        return None
-    validation = resolve_reference("validation", loaded.validation)
-    if is_pydataset(validation):
-        config = replace(config, batch_size=None)
-    return _opened(context, validation, loaded.validation_kwargs, config)
-
-
-def open_training(context: TrialContext, loaded: Workload) -> FitInput:
-    """Open the training data with the trial's config, without the samples that are held out for validation."""
+def open_data(context: TrialContext, loaded: Workload) -> tuple[FitInput, FitInput | None]:
+    """Open the training data with the trial's config, and the validation data, if any, with a batch size of its own."""
     context.enter(Phase.OPENING)
-    return _open_data(context, loaded, context.spec.config)[0]
-
-
-def _open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
-    data = resolve_reference("data", loaded.data)
+    config, data = context.spec.config, resolve_reference("data", loaded.data)
+    of_validation = replace(config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size)
     opened = _opened(context, data, loaded.data_kwargs, config)
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()
-    share = loaded.fit_kwargs.get(VALIDATION_SPLIT)
-    if not share:
+    if share := loaded.fit_kwargs.get(VALIDATION_SPLIT):
+        held_out = opened if of_validation == config else _opened(context, data, loaded.data_kwargs, of_validation)
+        if not isinstance(opened, Arrays) or not isinstance(held_out, Arrays):
+            raise UsageError(
+                f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
+                key=f"fit_kwargs.{VALIDATION_SPLIT}",
+            )
+        return opened.split(share)[0], held_out.split(share)[1]
+    if loaded.validation is None:
         return opened, None
-    if not isinstance(opened, Arrays):
-        raise UsageError(
-            f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
-            key=f"fit_kwargs.{VALIDATION_SPLIT}",
-        )
-    return opened.split(share)
+    validation = resolve_reference("validation", loaded.validation)
+    if is_pydataset(validation):
+        of_validation = replace(of_validation, batch_size=None)
+    return opened, _opened(context, validation, loaded.validation_kwargs, of_validation)
 
 
 def _opened(context: TrialContext, data: Any, kwargs: Mapping[str, Any], config: FitConfig) -> FitInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import multiprocessing
 import os
@@ -39,35 +40,27 @@ FAILS = (
 def problem_of(make: Callable[[], Any]) -> str | None:
     """Return why forked workers cannot be used (`SAME_NUMBERS` or `FAILS`); None if they make the first batch correctly."""
     # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The first batch is made
-    # twice in this process and once in each of two forks. If the batches of this process differ and those of the forks do
-    # not, all workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not
+    # twice in this process and, if the two differ, once in each of two forks. If those of the forks are the same, all
+    # workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not
     # survive a fork, such as TensorFlow operations.
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
-    digests = {_digest(make()), _digest(make())}
+    here, forked = {_digest(make()), _digest(make())}, set[bytes]()
     patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
-    try:
-        first = _digest_in_fork(make, patience_seconds)
-        return SAME_NUMBERS if len(digests) > 1 and first == _digest_in_fork(make, patience_seconds) else None
-    except (EOFError, TimeoutError):
-        return FAILS
-
-
-def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes:
-    context = multiprocessing.get_context("fork")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: sending.send(_digest(make())), daemon=False)
-    process.start()
-    sending.close()
-    try:
-        if not receiving.poll(patience_seconds):
-            raise TimeoutError
-        return bytes(receiving.recv())
-    finally:
+    for _ in range(len(here)):
+        receiving, sending = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.Process(target=lambda pipe: pipe.send(_digest(make())), args=(sending,))
+        process.start()
+        sending.close()
+        with receiving, contextlib.suppress(EOFError):
+            if receiving.poll(patience_seconds):
+                forked.add(receiving.recv())
         process.kill()
         process.join()
-        receiving.close()
+        if not forked:
+            return FAILS
+    return SAME_NUMBERS if len(here) > len(forked) else None
 
 
 def _digest(batch: Any) -> bytes:

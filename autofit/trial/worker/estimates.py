@@ -10,7 +10,7 @@ from typing import Any
 
 from autofit import backends
 from autofit.backends import absent_gpu
-from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimizers
+from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
@@ -19,8 +19,6 @@ from autofit.trial.worker.build import Bench, distribution_of
 from autofit.trial.worker.fit_call import Run
 from autofit.trial.worker.job import first_line
 from autofit.trial.worker.step_clock import StepClock
-from autofit.workload import accumulation
-from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 
 _CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
@@ -54,18 +52,6 @@ class TracedWorkload:
         except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
             problem = first_line(error)
         yield Message(estimate_problem=problem)
-
-    def optimizer_bytes(self) -> int:
-        """Return the bytes of the variables that the step uses in addition to the model's own."""
-        return bytes_of_optimizers(self.bench.model) if self.step is None else self.step.optimizer_bytes
-
-    def accumulates_by(self) -> str:
-        """Return `Description.accumulates_by`; empty if the step does not use the optimizer passed to `compile`."""
-        if not self.bench.call.method.trains:
-            return ""
-        place = accumulation.place_of(self.bench.model, resolve_reference("build_model", self.bench.loaded.build_model))
-        used = self.step is None or self.step.uses_model_optimizer
-        return place if used or place == accumulation.BUILD_MODEL else ""
 
 
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedWorkload:
@@ -102,32 +88,23 @@ def on_gpu(
     # a backend that takes what it needs gets all but a context
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}
+    if multiple_of is not None:
+        sizes = sorted({math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)})
     try:
-        for size in _sizes(footprints, usable, sizes, multiple_of, most or _LARGEST_BATCH):
+        for size in sizes:
+            footprints[size] = step.on_gpu(gpu, size)
+            if footprints[size].upper_bytes > usable:
+                break  # what is larger does not fit either
+        for _ in range(_MOST_ROUNDS if multiple_of else 0):
+            size = _nearer(footprints, usable, multiple_of or 1, most or _LARGEST_BATCH)
+            if size in footprints:
+                break
             footprints[size] = step.on_gpu(gpu, size)
     except Exception as error:  # a limitation of the compiler for this GPU
         problem = first_line(error)
     largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
     by_size, seconds = tuple(footprints[size] for size in sorted(footprints)), time.monotonic() - began
     return GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem)
-
-
-def _sizes(
-    footprints: Mapping[int, Footprint], usable: int, given: Sequence[int], multiple_of: int | None, most: int
-) -> Iterator[int]:
-    # those given, then nearer to `usable` bytes; each is in `footprints` before the next is drawn
-    if multiple_of is None:
-        yield from given
-        return
-    for size in sorted({math.ceil(size / multiple_of) * multiple_of for size in (*given, *_FIRST_SIZES)}):
-        yield size
-        if footprints[size].upper_bytes > usable:
-            break  # what is larger does not fit either
-    for _ in range(_MOST_ROUNDS):
-        size = _nearer(footprints, usable, multiple_of, most)
-        if size in footprints:
-            return
-        yield size
 
 
 def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:

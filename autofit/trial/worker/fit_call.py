@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +83,10 @@ class FitCall:
 
     def __init__(self, context: TrialContext, loaded: Workload) -> None:
         self._context, self.method = context, CALLS[loaded.call]
-        self.options = fit_options.resolved(loaded.fit_kwargs, context.scratch_folder())
+        folder = context.folder / "callbacks"  # for what the user's callbacks write
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self.options = fit_options.resolved(loaded.fit_kwargs, folder)
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
         self.validation_batch_seconds: float | None = None  # of the last validation, without its first call
 

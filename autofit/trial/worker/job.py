@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 import traceback
@@ -15,11 +14,10 @@ from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import TrialSpec
+from autofit.records.trial import FitConfig, TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 USER_ERROR_FILE = "user-error.json"
-_SCRATCH = "callbacks"
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -67,15 +65,8 @@ class TrialContext:
     pipe: int
     peaks: DevicePeaks
 
-    def scratch_folder(self) -> Path:
-        """Return an empty folder for what the user's callbacks write."""
-        folder = self.folder / _SCRATCH
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        return folder
-
-    def sized(self, batch_size: int) -> TrialContext:
-        return replace(self, spec=replace(self.spec, config=replace(self.spec.config, batch_size=batch_size)))
+    def with_config(self, config: FitConfig) -> TrialContext:
+        return replace(self, spec=replace(self.spec, config=config))
 
     def enter(self, phase: Phase) -> None:
         self.peaks.enter(phase)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import os
 import signal
@@ -27,7 +26,6 @@ from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
 
 
 def preload() -> None:
@@ -43,8 +41,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     peaks = DevicePeaks(backend, task.placement)
-    pipe = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE)
-    context = TrialContext(folder, task.spec, task.placement, pipe, peaks)
+    context = TrialContext(folder, task.spec, task.placement, channel, peaks)
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
@@ -53,14 +50,16 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         switched = backend.switched()
         try:
             loaded = workload.load(folder)
-            bind_all(loaded, resolve_reference)  # imports the user's modules
+            named = bind_all(loaded, resolve_reference)  # imports the user's modules
         finally:
             _refuse_late_switches(backend, switched)
         from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
         from autofit.trial.worker.measure import confirm, measure
 
-        does = {Role.DESCRIBE: describe, Role.MEASURE: measure, Role.CONFIRM: confirm}
-        does[task.spec.role](context, loaded)
+        if task.spec.role is Role.DESCRIBE:
+            describe(context, loaded, named)
+        else:
+            (confirm if task.spec.role is Role.CONFIRM else measure)(context, loaded)
     except BaseException as error:
         with contextlib.suppress(RuntimeError):  # torch's handler of this signal raises for each worker that ends
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -106,6 +105,7 @@ def die_with_parent() -> None:
 def run_plain(folder: str, task_name: str, channel: str) -> NoReturn:
     """Run one trial as a plain subprocess; `channel` is the number of the pipe's descriptor."""
     die_with_parent()
+    os.set_inheritable(int(channel), False)
     leave(play(Path(folder), task_name, int(channel)))
 
 

@@ -20,7 +20,7 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, step_clock
-from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_training, open_validation
+from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_data
 from autofit.trial.worker.fit_call import FitCall, Run, idle, is_own
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock, ceiling
@@ -80,11 +80,10 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
 
 
 def _opened(context: TrialContext, loaded: Workload) -> Bench:
-    model, data = build_model(context, loaded), open_training(context, loaded)
-    call = FitCall(context, loaded)
+    model, call = build_model(context, loaded), FitCall(context, loaded)
+    data, held_out = open_data(context, loaded)
     if call.method.trains:
         build_variables(model, data.batch())
-    held_out = open_validation(context, loaded)  # the user's run holds it as well
     bench = Bench(context, loaded, model, data, held_out, call)
     shapes = batch_shapes.load(context.folder)
     if shapes is not None:
@@ -94,10 +93,6 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
         arguments = _repeating(bench, shapes.resized(samples), steps)
         call.run(model, arguments, [run], first=Phase.FIRST_LONGEST, with_callbacks=False)
     return bench
-
-
-def _step_samples(bench: Bench) -> int:  # in one call of the train function
-    return bench.data.batch_samples * int(bench.model.steps_per_execution)
 
 
 def _train(
@@ -117,7 +112,7 @@ def _train(
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
     is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
-    short_clock = StepClock(_step_samples(bench), math.inf, warm_up=0, steps=math.ceil(steps / execution))
+    short_clock = StepClock(data.batch_samples * execution, math.inf, warm_up=0, steps=math.ceil(steps / execution))
     short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
     separate, together = [] if timed is None else [Run(timed, Phase.EPOCHS)], short
     if not at_once:
@@ -156,7 +151,6 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
             step_clock.wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
-            clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
@@ -166,7 +160,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
     steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
-        _step_samples(bench),
+        data.batch_samples * execution,
         min(_BRIEF_SECONDS, context.spec.measure_seconds) if is_brief else context.spec.measure_seconds,
         warm_up=max(fewest_calls, math.ceil(steps / execution)),
         warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
@@ -193,10 +187,13 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
 
 
 def _compute_rate(bench: Bench) -> SteadyRate:
-    context, data = bench.context, bench.data
-    ahead = math.ceil(_STEPS_AHEAD / bench.model.steps_per_execution)
-    warm_up_seconds = _GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0
-    clock = StepClock(_step_samples(bench), _COMPUTE_SECONDS, warm_up_seconds=warm_up_seconds, most_ahead=ahead)
+    context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
+    clock = StepClock(
+        data.batch_samples * execution,
+        _COMPUTE_SECONDS,
+        warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
+        most_ahead=math.ceil(_STEPS_AHEAD / execution),
+    )
     shapes = batch_shapes.load(context.folder)
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
@@ -260,6 +257,12 @@ def _send(
     context, rate = bench.context, clock.rate()
     step_rate, step_is_read = ceiling(step, rate)
     input_rate, input_is_read = ceiling(inputs, rate)
+    validation_seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
+    samples = None if held_out is None else held_out.sample_count()
+    if held_out is None or samples is None or fit_options.VALIDATION_STEPS in bench.call.options:
+        validation_seconds = None
+    elif validation_seconds is not None:
+        validation_seconds *= math.ceil(samples / held_out.batch_samples)
     readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.finite_spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
     measured = Measurement(
@@ -278,15 +281,6 @@ def _send(
         input_spread=None if inputs is None else inputs.finite_spread,
         compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
         input_is_read=input_is_read and context.spec.input_samples_per_second is None,
-        queued_batches=clock.queued,
-        validation_seconds=_validation_seconds(bench),
+        validation_seconds=validation_seconds,
     )
     context.send(Message(measurement=measured))
-
-
-def _validation_seconds(bench: Bench) -> float | None:
-    seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
-    samples = None if held_out is None else held_out.sample_count()
-    if held_out is None or samples is None or seconds is None or fit_options.VALIDATION_STEPS in bench.call.options:
-        return None
-    return seconds * math.ceil(samples / held_out.batch_samples)
