@@ -17,24 +17,18 @@ _FIRST_BAD_BATCH = 4  # the fifth
 _held = []
 
 
-def build_model(filters=8, fail=False, steps_per_execution=1, apart=False, xla=False):
-    """A small network; `apart` makes its activations separate layers."""
+def build_model(filters=8, fail=False, steps_per_execution=1, xla=False):
+    """A small network."""
     if fail:
         raise RuntimeError("the model cannot be built")
-    layers = keras.layers
-    activation, alone = (None, [layers.Activation("relu")]) if apart else ("relu", [])
-    model = keras.Sequential(
-        [
-            layers.Input((PIXELS, PIXELS, 3)),
-            layers.Conv2D(filters, 3, activation=activation),
-            *alone,
-            layers.Conv2D(filters, 3, activation="relu"),
-            layers.GlobalAveragePooling2D(),
-            layers.Dense(1),
-        ]
-    )
+    layers = [keras.layers.Conv2D(filters, 3, activation="relu") for _ in range(2)]
+    model = keras.Sequential([keras.Input((PIXELS, PIXELS, 3)), *layers, *_head()])
     model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla)
     return model
+
+
+def _head():
+    return keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)
 
 
 def build_slow_to_compile(seconds=60):
@@ -49,20 +43,11 @@ def build_slow_to_compile(seconds=60):
                 time.sleep(seconds)
             return super().train_step(data)
 
+    pooling, dense = _head()
     inputs = keras.Input((PIXELS, PIXELS, 3))
-    model = Slow(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(inputs)))
+    model = Slow(inputs, dense(pooling(inputs)))
     model.compile(optimizer="adam", loss="mse", jit_compile=True)
     return model
-
-
-def build_after_closing(file):
-    """The network, built by code that closes all files, as daemons do, and opens as many of its own."""
-    os.closerange(3, 200)
-    _held.append([open(file, "a") for _ in range(100)])  # noqa: SIM115  # to be kept open
-    for one in _held[-1]:
-        one.write("theirs")
-        one.flush()
-    return build_model()
 
 
 def build_beside_a_daemon(marker):
@@ -113,20 +98,6 @@ class Cases(keras.utils.PyDataset):
         return np.ones((self.batch_size, PIXELS, PIXELS, 3), "float32"), np.ones((self.batch_size, 1), "float32")
 
 
-class DiesOfSharedMemory(Cases):
-    """Dies as a process does that writes to a full /dev/shm, right after it has written `marker`."""
-
-    def __init__(self, batch_size, marker, **kwargs):
-        super().__init__(batch_size, **kwargs)
-        self.marker = marker
-
-    def __getitem__(self, index):
-        if index >= _FIRST_BAD_BATCH:
-            with open(self.marker, "w"):
-                os.kill(os.getpid(), signal.SIGBUS)
-        return super().__getitem__(index)
-
-
 def misbehave(case):
     if case == RAISES:
         raise ValueError("the fifth picture is broken")
@@ -155,22 +126,7 @@ def opens_nothing(batch_size):
     raise FileNotFoundError("there is no folder of pictures")
 
 
-def returns_a_list(batch_size):
-    return [1, 2, 3]
-
-
-class ForgetsItsKwargs(keras.utils.PyDataset):
-    def __init__(self, batch_size, workers=1):
-        super().__init__()
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return np.zeros((2, PIXELS, PIXELS, 3), "float32"), np.zeros((2, 1), "float32")
-
-
-SHORT_TEXT, LONG_TEXT, TEXTS = 8, 512, 640
+LONG_TEXT, TEXTS = 512, 640
 
 
 class Texts(keras.utils.PyDataset):
@@ -179,7 +135,7 @@ class Texts(keras.utils.PyDataset):
     def __init__(self, batch_size, **kwargs):
         super().__init__(**kwargs)
         self.batch_size = batch_size
-        self.lengths = np.full(TEXTS, SHORT_TEXT)
+        self.lengths = np.full(TEXTS, 8)
         self.lengths[1::5] += 4
         self.lengths[-30] = LONG_TEXT
 

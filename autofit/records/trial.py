@@ -12,8 +12,7 @@ from autofit.records.units import Count, Knob, Positive, Rate, Ratio, Seconds, c
 
 AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
 # The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
-# was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured; see
-# tests/trial/test_autotune.py).
+# was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured).
 AUTOTUNE_BATCHES = 8
 
 FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
@@ -204,6 +203,7 @@ class Measurement:
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
+    queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from multiprocessing.connection import Connection
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from autofit.errors import TrialProcessError
 from autofit.records.description import Description, Footprint, GpuEstimate
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
@@ -99,11 +98,6 @@ class TrialPipe:
                 self._rest += data
             self.is_open = False
         *lines, self._rest = self._rest.split(b"\n")
-        try:
-            arrived = [MESSAGES.validate_json(line) for line in lines]
-        except ValidationError as error:
-            first = error.errors()[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise TrialProcessError(f"a trial's process sent a message that cannot be read: {problem}") from None
+        arrived = [MESSAGES.validate_json(line) for line in lines]
         self.messages = reduce(Message.then, arrived, self.messages)
         return [message.phase for message in arrived if message.phase is not None]

@@ -7,35 +7,12 @@ from autofit.workload.workload import Workload
 from tests import workloads
 from tests.fakes import drain
 
-GIB = 2**30
-
 
 @pytest.fixture(scope="session")
-def start():
-    """Start a launcher for a workload; all are ended at the end."""
-    launchers = []
-
-    def start(build_model=workloads.build_model, data=workloads.Cases, launch="auto", **kwargs):
-        launchers.append(ProcessLauncher(Workload(build_model, data, **kwargs), None, launch))
-        return launchers[-1]
-
-    yield start
-    for launcher in launchers:
-        launcher.close()
-
-
-@pytest.fixture(scope="session")
-def warm(start):
-    """One warm server for all tests that can share it."""
-    launcher = start()
-    launcher.warm()
-    return launcher
-
-
-@pytest.fixture(scope="session")
-def shared(start):
+def shared():
     """A warm server for tests that bring their own workload."""
-    return start()
+    with ProcessLauncher(Workload(workloads.build_model, workloads.Cases)) as launcher:
+        yield launcher
 
 
 @pytest.fixture
@@ -50,13 +27,17 @@ def turn(shared):
 
 
 @pytest.fixture(scope="session")
-def play():
+def trial():
+    """Run one trial to its end; returns its phases, and its measurement or description."""
+
+    def trial(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * 2**30, seconds=600, **spec):
+        config, limits = config or FitConfig(8, 1, 10, False), Limits(device_bytes, host_bytes)
+        return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **{"measure_seconds": 0.5, **spec})))
+
+    return trial
+
+
+@pytest.fixture(scope="session")
+def play(trial):
     """Run one trial to its end; returns its measurement or description."""
-
-    def play(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * GIB, seconds=600, **spec):
-        config = config or FitConfig(8, 1, 10, False)
-        limits = Limits(device_bytes, host_bytes)
-        spec = {"measure_seconds": 0.5, **spec}
-        return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **spec)))[1]
-
-    return play
+    return lambda *arguments, **spec: trial(*arguments, **spec)[1]

@@ -1,32 +1,51 @@
-"""Texts whose usual batch fits while the one with the longest does not."""
+"""Batches that differ in shape: each trial trains on the longest and the shortest of them."""
 
+import numpy as np
 import pytest
 
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
+from autofit.trial.worker import batch_shapes
 from tests import workloads as w
 
-MIB = 2**20
-LIMIT = 48 * MIB
+LIMIT = 48 * 2**20
 
 
-@pytest.fixture(scope="module")
-def texts(start, play):
-    launcher = start(build_model=w.build_for_texts, data=w.Texts)
+def batch(length, samples=4):
+    return {"tokens": np.ones((samples, length), "int32")}, np.ones((samples, 1), "float32")
+
+
+def test_the_longest_and_the_shortest_of_all_batches_are_found_saved_and_resized(tmp_path):
+    assert batch_shapes.load(tmp_path) is None
+    batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30])).save(tmp_path)
+    shapes = batch_shapes.load(tmp_path)
+    assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [(4, 70), (2, 5)]
+    longest = shapes.resized(9)[0]
+    assert (longest[0]["tokens"].shape, longest[1].shape) == ((9, 70), (9, 1))
+    assert batch_shapes.sample_bytes(longest) == 70 * 4 + 4
+
+
+def test_the_scan_of_batches_of_one_shape_ends_early(monkeypatch):
+    monkeypatch.setattr(batch_shapes, "_FEWEST_SECONDS", 0.0)
+    drawn = iter([batch(10)] * 100)
+    assert batch_shapes.scan(drawn) is None
+    assert len([*drawn]) >= 80
+    assert batch_shapes.scan(iter([batch(3), batch(3, samples=2)])) is None
+
+
+@pytest.fixture
+def texts(turn, play):
+    launcher = turn(w.build_for_texts, w.Texts)
     described = play(launcher, FitConfig(32, 1, 10, False), role="describe", batch_sizes=(32, 64))
     assert described.footprints[0].device_bytes > 2 * 32 * w.LONG_TEXT * 64 * 4  # of the longest
     return launcher
 
 
-def test_a_batch_whose_usual_texts_fit_is_out_of_memory_on_the_longest(texts, play):
+def test_the_peak_is_that_of_the_longest_texts_where_they_fit_and_where_they_do_not(texts, play):
     measurement = play(texts, FitConfig(256, 1, 10, False), device_bytes=LIMIT)
-    assert measurement.outcome is Outcome.DEVICE_OOM
-    assert measurement.evidence.phase == "first_longest"
-
-
-@pytest.mark.parametrize("role", ["measure", "confirm"])
-def test_the_peak_is_that_of_the_longest_and_the_rate_that_of_all(texts, play, role):
-    measurement = play(texts, FitConfig(32, 1, 10, False), role=role, device_bytes=LIMIT)
-    assert measurement.outcome is Outcome.OK
-    by_phase = measurement.device_peak_bytes_by_phase
-    assert measurement.device_peak_bytes >= by_phase["longest_batch"] > 2 * by_phase["training"]
+    assert (measurement.outcome, measurement.evidence.phase) == (Outcome.DEVICE_OOM, "first_longest")
+    for role in ("measure", "confirm"):
+        measurement = play(texts, FitConfig(32, 1, 10, False), role=role, device_bytes=LIMIT)
+        assert measurement.outcome is Outcome.OK
+        by_phase = measurement.device_peak_bytes_by_phase
+        assert measurement.device_peak_bytes >= by_phase["longest_batch"] > 2 * by_phase["training"]

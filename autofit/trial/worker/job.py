@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,18 +76,16 @@ class TrialContext:
 
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
-        written = self.folder / f"{USER_ERROR_FILE}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
-        written.write_bytes(encode(Message(failure=user_failure(error))))
-        # a new name each time: the link below refers to this file
-        with contextlib.suppress(FileExistsError):
-            os.link(written, self.folder / USER_ERROR_FILE)
-        written.unlink()
+        line = encode(Message(failure=user_failure(error)))
+        with contextlib.suppress(FileExistsError), (self.folder / USER_ERROR_FILE).open("xb", buffering=0) as file:
+            file.write(line)
 
 
 def saved_user_error(folder: Path) -> Failure | None:
     """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
     file = folder / USER_ERROR_FILE
-    return MESSAGES.validate_json(file.read_bytes()).failure if file.exists() else None
+    line = file.read_bytes() if file.exists() else b""  # it is empty if its process died before it had written
+    return MESSAGES.validate_json(line).failure if line else None
 
 
 def user_failure(error: BaseException) -> Failure:

@@ -151,6 +151,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
             step_clock.wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
@@ -281,6 +282,7 @@ def _send(
         input_spread=None if inputs is None else inputs.finite_spread,
         compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
         input_is_read=input_is_read and context.spec.input_samples_per_second is None,
+        queued_batches=clock.queued,
         validation_seconds=validation_seconds,
     )
     context.send(Message(measurement=measured))

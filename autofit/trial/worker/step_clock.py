@@ -128,6 +128,7 @@ class StepClock:
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
+        self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf

@@ -1,5 +1,7 @@
 """The peaks of a trial, phase by phase."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from autofit.records.machine import ON_CPU, Device, Placement
@@ -11,25 +13,14 @@ from autofit.trial.worker.job import DevicePeaks
 GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
 
 
-class Allocator:
-    """A backend that counts what the test sets."""
-
-    def __init__(self):
-        self.peak = 0
-
-    def peak_bytes(self, placement):
-        return self.peak
-
-    def reset_peak(self, placement):
-        self.peak = 0
-
-
 def peaks_of(placement, phases):
-    allocator = Allocator()
-    peaks = DevicePeaks(allocator, placement)
-    for phase, peak in phases:
+    """The peaks of a backend that counts what the test says."""
+    peak = [0]
+    backend = SimpleNamespace(peak_bytes=lambda placement: peak[0], reset_peak=lambda placement: peak.__setitem__(0, 0))
+    peaks = DevicePeaks(backend, placement)
+    for phase, counted in phases:
         peaks.enter(phase)
-        allocator.peak = peak
+        peak[0] = counted
     return peaks
 
 
@@ -51,10 +42,7 @@ def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cp
     phases = [(Phase.BUILDING, 10), *phases]
     assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [on_gpu, on_cpu]
     assert peaks_of(GPU, phases).by_phase == dict(phases[:-1])  # the last phase goes on
-
-
-def test_an_allocator_that_counted_nothing_has_no_peak():
-    assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
+    assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None  # it counted nothing
 
 
 def test_an_error_whose_text_has_a_lone_surrogate_can_be_sent():

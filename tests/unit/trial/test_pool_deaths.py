@@ -1,4 +1,4 @@
-"""Workers that a pool ends itself are no deaths; the real ones are in tests/trial/test_lifetime.py."""
+"""Workers that a pool ends itself are no deaths; those that die are in tests/trial/test_outcomes.py."""
 
 import os
 import signal
@@ -11,11 +11,25 @@ import pytest
 from autofit.records.states import FailureKind
 from autofit.trial.worker import data_workers
 
-ENDED = SimpleNamespace(exitcode=-signal.SIGTERM, pid=7, join=lambda: None)
-
 
 class Ended(BaseException):
     """The process would have ended."""
+
+
+class Worker:
+    """Gives the statuses in turn, and from then on the last."""
+
+    pid = 7
+
+    def __init__(self, *statuses):
+        self.statuses = [*statuses]
+
+    def join(self):
+        pass
+
+    @property
+    def exitcode(self):
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
 
 
 @pytest.fixture
@@ -32,38 +46,19 @@ def sent(monkeypatch):
     return reported
 
 
-def test_a_worker_that_died_is_reported(sent):
+def test_a_worker_that_died_is_reported_even_if_it_dies_while_its_pool_asks(sent):
+    workers = [Worker(None, -signal.SIGSEGV)]
+    pool.Pool._join_exited_workers(workers)
+    assert (len(workers), sent) == (1, [])
     with pytest.raises(Ended):
-        pool.Pool._join_exited_workers([ENDED])
-    assert [failure.kind for failure in sent] == [FailureKind.WORKER_DIED]
-    assert "died by SIGTERM" in sent[0].reason
+        pool.Pool._join_exited_workers(workers)
+    assert [(failure.kind, "SIGSEGV" in failure.reason) for failure in sent] == [(FailureKind.WORKER_DIED, True)]
 
 
 def test_one_that_its_pool_ended_is_not(sent):
-    workers = [ENDED]
-    handler = threading.Thread(target=lambda: pool.Pool._join_exited_workers(workers))
-    handler._state = pool.TERMINATE
-    handler.start()
-    handler.join()
+    workers = [Worker(-signal.SIGTERM)]
+    thread = threading.Thread(target=lambda: pool.Pool._join_exited_workers(workers))
+    thread._state = pool.TERMINATE
+    thread.start()
+    thread.join()
     assert (sent, workers) == ([], [])
-
-
-def test_a_worker_that_dies_while_its_pool_asks_is_reported(sent):
-    class Dying:
-        """Still runs when it is first asked."""
-
-        pid, statuses = 7, [None]
-
-        def join(self):
-            pass
-
-        @property
-        def exitcode(self):
-            return self.statuses.pop() if self.statuses else -signal.SIGSEGV
-
-    workers = [Dying()]
-    pool.Pool._join_exited_workers(workers)
-    assert workers
-    with pytest.raises(Ended):
-        pool.Pool._join_exited_workers(workers)
-    assert "died by SIGSEGV" in sent[0].reason

@@ -5,58 +5,39 @@ import os
 
 import pytest
 
-from autofit.errors import TrialProcessError
 from autofit.records.description import Footprint
 from autofit.records.machine import ON_CPU
 from autofit.records.states import FailureKind, Outcome, Phase, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
-from autofit.trial.wire import MESSAGES, TASKS, Failure, Message, Task, TrialPipe, encode
+from autofit.trial.wire import TASKS, Failure, Message, Task, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
-WALK = [Footprint(size, {"activations": 10 * size}, "walk", 0.35) for size in (1, 8)]
-XLA = [Footprint(size, {"activations": 7 * size}, "XLA", 0.13) for size in (1, 8)]
+WALK, XLA = ([Footprint(size, {"activations": 7 * size}, method, 0.35) for size in (1, 8)] for method in ("walk", "XLA"))
 MEASURED = Measurement(
     Outcome.OK, Evidence("finished"), samples_per_second=1000.0, device_peak_bytes_by_phase={Phase.TRAINING: 5}
 )
-MESSAGES_SENT = [
-    Message(phase=Phase.TRAINING),
-    Message(description=DESCRIPTION),
-    Message(measurement=MEASURED),
-    Message(failure=Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")),
-    Message(footprints=(WALK[0],)),
-    Message(footprints=(WALK[1],)),
-    Message(estimate_problem="no"),
-]
+FAILURE = Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")
 
 
-@pytest.mark.parametrize("message", MESSAGES_SENT)
-def test_a_message_comes_out_as_it_went_in(message):
-    assert MESSAGES.validate_json(encode(message)) == message
+def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    phases = [Phase.BUILDING, Phase.ESTIMATING, Phase.ESTIMATING, Phase.VALIDATION]
+    others = [Message(description=DESCRIPTION), Message(measurement=MEASURED), Message(failure=FAILURE)]
+    others += [*(Message(footprints=(footprint,)) for footprint in WALK), Message(estimate_problem="no")]
+    with receiving, sending:
+        trial = TrialPipe(1, receiving)
+        for message in [*others, *(Message(phase=phase) for phase in phases)]:
+            os.write(sending.fileno(), encode(message))
+        os.write(sending.fileno(), encode(Message(phase=Phase.BUILDING))[:10])  # the rest of the line has not arrived
+        assert trial.read() == phases
+        assert trial.messages == Message(Phase.VALIDATION, DESCRIPTION, tuple(WALK), "no", MEASURED, FAILURE)
+        assert trial.is_open
+        assert trial.read() == []
 
 
 def test_a_task_comes_out_as_it_went_in():
     task = Task(TrialSpec(Role.CONFIRM, FitConfig(8, 1), Limits(None, 2**30), 60.0, batch_sizes=(1, 8)), ON_CPU)
     assert TASKS.validate_json(TASKS.dump_json(task)) == task
-
-
-@pytest.fixture
-def pipe():
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    with receiving, sending:
-        yield TrialPipe(1, receiving), sending.fileno()
-
-
-def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came(pipe):
-    trial, sending = pipe
-    phases = [Phase.BUILDING, Phase.ESTIMATING, Phase.ESTIMATING, Phase.VALIDATION]
-    for message in [*MESSAGES_SENT, *(Message(phase=phase) for phase in phases)]:
-        os.write(sending, encode(message))
-    os.write(sending, encode(Message(phase=Phase.BUILDING))[:10])  # the rest of the line has not arrived
-    assert trial.read() == [Phase.TRAINING, *phases]
-    failure = MESSAGES_SENT[3].failure
-    assert trial.messages == Message(Phase.VALIDATION, DESCRIPTION, tuple(WALK), "no", MEASURED, failure)
-    assert trial.is_open
-    assert trial.read() == []
 
 
 @pytest.mark.parametrize(
@@ -75,11 +56,3 @@ def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estima
     described = messages.described("ended at its deadline")
     assert described is not None
     assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
-
-
-@pytest.mark.parametrize("line", [b"hello\n", b'{"phase": "dancing"}\n', b'{"measurement": {"steps": 1}}\n'])
-def test_a_line_that_is_no_message_is_an_error_of_its_own(pipe, line):
-    trial, sending = pipe
-    os.write(sending, line)
-    with pytest.raises(TrialProcessError):
-        trial.read()
