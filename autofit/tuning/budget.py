@@ -102,6 +102,13 @@ class Budget:
         """The reason for stopping if no time is left, or only the time for confirming."""
         return f"max_seconds ({self._max_seconds or 0.0:g}) is used up"
 
+    def too_short(self, trials: Sequence[Trial], before: str) -> str:
+        """Say what did not end in time, and name twice the `max_seconds` that a trial and its confirming runs need."""
+        seconds = [trial.measurement.seconds for trial in trials]
+        needed = self.seconds() - sum(seconds) + (1 + LOOKS[0]) * max(seconds, default=0.0)
+        most = _whole_tens(2 * max(needed, self._max_seconds or 0.0))
+        return f"{self.out_of_time} before {before}. Raise max_seconds to {most:.0f}"
+
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool
     ) -> tuple[bool, float | None]:
@@ -111,7 +118,7 @@ class Budget:
         """
         seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
         if seconds > self.seconds_left():
-            return False, 10.0 * math.ceil((self.seconds() + seconds) / 10)
+            return False, _whole_tens(self.seconds() + seconds)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
         return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched), None
@@ -134,6 +141,10 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     measured = [trial.measurement for trial in finished if trial.config == nearest]
     longer = (m.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (m.step_seconds or 0.0) for m in measured)
     return _MARGIN_RATIO * max(longer)
+
+
+def _whole_tens(seconds: float) -> float:
+    return 10.0 * math.ceil(seconds / 10)
 
 
 def _trial_seconds(trials: Sequence[Trial]) -> float:  # expected of the next one

@@ -39,8 +39,9 @@ class Confirmation:
     def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]) -> None:
         self._problem, self._runner, self._study, self._runs = problem, runner, study, runs
         self._baseline, self._tolerance = problem.baseline, problem.settings.options.tolerance
-        may_win = problem.baseline_may_win
-        self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
+        self._answers = Answers(
+            self._baseline, self._tolerance, problem.own_batch, baseline_may_win=self._baseline in problem.space
+        )
         try:  # the runs that a tune stored after its search, before it was killed without a result
             stored = result_files.TRIALS.validate_python(study.attributes.get(result_files.RUNS, []))
         except ValidationError:
@@ -60,10 +61,15 @@ class Confirmation:
                 self._compare()
                 continue
             alone = next((c.answer for c in answers.both if c.answer is not None and not self._runs_of(c.answer)), None)
-            if alone is None or not budget.rounds_fit((alone,), 1, self._ran(), is_first=True)[0]:
+            if alone is None:
                 break
-            if self._run(alone) is None and alone in (answers.same_batch.answer, answers.fastest.answer):
-                break  # it was cut short; had it failed, another config might be the answer
+            has_time, _ = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
+            if has_time and (self._run(alone) is not None or all(c.answer != alone for c in answers.both)):
+                continue  # it has run, or another config may be the answer because it failed
+            _, needed_seconds = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
+            for contest in (c for c in answers.both if c.answer == alone):
+                contest.needed_seconds = contest.needed_seconds or needed_seconds
+            break
         fastest = self._answer(answers.fastest)
         if fastest is None:
             return None

@@ -138,7 +138,7 @@ class _Engine:
         self.study.set_labels(request.labels())
         similar = self.study.similar_trials(request.warm_start_key(described))
         problem = build_problem(request, described, () if request.fresh else similar)
-        self.study.is_allowed = problem.allows
+        self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
         self._emit(
             Described(
                 described,

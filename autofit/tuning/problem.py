@@ -61,15 +61,6 @@ class Problem:
         return self.baseline.batch_size if has_two and len(self.space.batch_size or ()) > 1 else None
 
     @property
-    def baseline_may_win(self) -> bool:
-        """Whether the baseline can be an answer; it cannot if the user's space does not contain it."""
-        return self.baseline in self.space
-
-    def allows(self, config: FitConfig) -> bool:
-        """Return whether trials of a config count."""
-        return config in self.space or config == self.baseline
-
-    @property
     def context(self) -> SearchContext:
         """What the models of the search need to know."""
         cores, on_cpu = self.request.machine.cores, self.request.placement.device is None

@@ -121,7 +121,7 @@ def no_result_error(
     ended = [trial.measurement for trial in trials]
     last = f"; the last trial: {ended[-1].evidence.reason}" if ended else ""
     if not budget.seconds_left():
-        return NoTrialFinishedError(f"{budget.out_of_time} before a trial finished{last}. Raise max_seconds")
+        return NoTrialFinishedError(budget.too_short(trials, f"a trial finished{last}"))
     if ooms := [trial for trial in trials if trial.measurement.outcome.is_oom]:
         smallest = min(ooms, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0

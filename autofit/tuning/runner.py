@@ -178,7 +178,7 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     raise_user_error(measurement)
     if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
-        return NoTrialFinishedError(f"{budget.out_of_time} before the model and the data were built. Raise max_seconds")
+        return NoTrialFinishedError(budget.too_short((), "the model and the data were built"))
     slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
     remedy = slow if measurement.ran_out_of_time else ""
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")
