@@ -8,6 +8,7 @@ from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.search import rates
 from autofit.search.context import ConfigArrays
 from autofit.tuning import engine
 from autofit.tuning.request import TuneRequest, reuse
@@ -39,23 +40,26 @@ class FakeLauncher:
     Args:
         special: forced outcomes, by config or by (role, config); "describe" forces the description.
         cliff: batch size above which both memories jump by a GiB.
+        changed: changes the measurement of a trial, by its spec.
     """
 
-    def __init__(self, special=None, cliff=None):
-        self.special, self.cliff = special or {}, cliff
+    def __init__(self, special=None, cliff=None, changed=lambda spec, measured: measured):
+        self.special, self.cliff, self.changed = special or {}, cliff, changed
         self.specs = []
-        self.closed = False
+
+    def configs(self, role):
+        """The configs that ran in this role."""
+        return [spec.config for spec in self.specs if spec.role == role]
 
     def run(self, spec):
         self.specs.append(spec)
         yield Phase.TRAINING
         if spec.role == "describe":
-            forced = self.special.get("describe")
-            return forced or DESCRIPTION
+            return self.special.get("describe", DESCRIPTION)
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
         if forced is not None:
             return Measurement(forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom")
-        return self.measure(spec)
+        return self.changed(spec, self.measure(spec))
 
     def measure(self, spec):
         config, limits = spec.config, spec.limits
@@ -65,13 +69,8 @@ class FakeLauncher:
         queued_mib = (config.max_queue_size + 1) * batch / 4 if config.has_queue else batch / 4
         host = int((100 + queued_mib + jump_mib + (200 * workers if processes else 0)) * MIB)
         if limits.device_bytes is not None and device > limits.device_bytes:
-            return Measurement(
-                Outcome.DEVICE_OOM,
-                Evidence("device full"),
-                20.0,
-                device_peak_bytes=limits.device_bytes,
-                host_peak_bytes=host,
-            )
+            peaks = {"device_peak_bytes": limits.device_bytes, "host_peak_bytes": host}
+            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks)
         if host > limits.host_bytes:
             evidence = Evidence("host full", last_host_bytes=limits.host_bytes + MIB)
             return Measurement(Outcome.HOST_OOM, evidence, 3.0, host_peak_bytes=limits.host_bytes + MIB)
@@ -91,13 +90,15 @@ class FakeLauncher:
             host_peak_bytes=host,
         )
 
-    def close(self):
-        self.closed = True
-
 
 def tune(request, launcher, emit):
     """Return the stored result of a request, or tune."""
     return reuse(request, emit) or engine.tune(request, launcher, emit)
+
+
+def tuned(tmp_path, launcher=None, **changes):
+    """The record of a tune."""
+    return tune(make_request(tmp_path, **changes), launcher or FakeLauncher(), lambda event: None)
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
@@ -128,15 +129,20 @@ def with_fields(record, **changes):
     return replace(record, **{"fastest": fastest, **changes})
 
 
+def use_quick_models(monkeypatch):
+    """Let the models fit one scale of their errors instead of several: a search takes a quarter of the time."""
+    monkeypatch.setattr(rates, "_RUN_FACTORS", (1.0,))
+    monkeypatch.setattr(rates, "_SCALES", (1.0,))
+
+
 def drain(running):
     """The values that a generator yields, and the one that it returns."""
-    returned = []
-
-    def collect():
-        returned.append((yield from running))
-
-    yielded = list(collect())
-    return yielded, returned[0]
+    yielded = []
+    try:
+        while True:
+            yielded.append(next(running))
+    except StopIteration as end:
+        return yielded, end.value
 
 
 def most_steps(measured, workers, batch_seconds, queue):
@@ -145,10 +151,10 @@ def most_steps(measured, workers, batch_seconds, queue):
     return ahead + workers * measured.steps * measured.step_seconds / batch_seconds
 
 
-def collect(engine, *args, **kwargs):
+def collect(engine, *args):
     """The events that a part of the engine emits, and the value that it returns."""
     events = []
-    return events, engine(*args, emit=events.append, **kwargs)
+    return events, engine(*args, emit=events.append)
 
 
 def arrays(*configs, cores=8):

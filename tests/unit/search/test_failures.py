@@ -1,11 +1,14 @@
-"""What an error of the user's code rules out."""
+"""What a failure rules out, and what may be chosen."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.search.context import ConfigArrays
-from autofit.search.failures import ruled_out
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.search.failures import dominated_by, eligible, like_a_hang, ruled_out
+from autofit.search.space import cost
+from tests.fakes import arrays
 
 BATCHES = (8, 24, 30, 32, 48, 64, 96, 160)
 BASELINE = FitConfig(30, 1, 10, False, steps_per_execution=1)
@@ -14,7 +17,7 @@ BASELINE = FitConfig(30, 1, 10, False, steps_per_execution=1)
 def out(failures, ran, configs):
     outcomes = [*((config, Outcome.ERROR) for config in failures), *((config, Outcome.OK) for config in ran)]
     trials = [Trial(config, Measurement(outcome, Evidence("it ran, or not"))) for config, outcome in outcomes]
-    mask = ruled_out(ConfigArrays(configs, 2), trials, 2, [BASELINE])
+    mask = ruled_out(arrays(*configs), trials, 8, [BASELINE])
     return [config for config, is_out in zip(configs, mask, strict=True) if is_out]
 
 
@@ -42,8 +45,37 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
     assert out([both], [], [threads, steps, both]) == [both]
     assert out([both], [steps], [threads, steps, both]) == [threads, both]
     assert out([both], [threads], [threads, steps, both]) == [steps, both]
-
-
-def test_sizes_that_failed_with_several_steps_in_a_call_accuse_no_size_with_one():
-    one, several = ([FitConfig(size, 1, 10, False, steps_per_execution=steps) for size in BATCHES] for steps in (1, 8))
+    one, several = ([FitConfig(size, 1, 10, False, steps_per_execution=number) for size in BATCHES] for number in (1, 8))
     assert out(several[:5], [], one) == []
+
+
+configs = st.builds(FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans())
+
+
+@given(configs, configs)
+def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
+    for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
+        if dominated_by(arrays(config), arrays(oom), outcome)[0]:
+            assert config.batch_size >= oom.batch_size
+        assert dominated_by(arrays(oom), arrays(oom), outcome)[0]
+    if dominated_by(arrays(config), arrays(oom), Outcome.HOST_OOM)[0]:
+        assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
+
+
+def test_a_hang_rules_out_as_many_workers_of_its_kind():
+    threads, processes, inline = FitConfig(32, 4, 10, False), FitConfig(32, 4, 10, True), FitConfig(32, 1, 10, False)
+    smaller = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, True), FitConfig(8, 1, 10, False)
+    alike = {threads: FitConfig(8, 8, 2, False), processes: FitConfig(8, 8, 2, True), inline: FitConfig(64, 1, 10, False)}
+    for hung, other in alike.items():
+        among = [threads, processes, inline, *smaller, other]
+        assert [c for c in among if like_a_hang(arrays(c), arrays(hung))[0]] == [hung, other]
+
+
+def test_a_config_over_a_limit_or_that_failed_once_may_not_be_chosen():
+    def trial(batch, rate=None, outcome=Outcome.OK, device=50, host=500):
+        peaks = {"device_peak_bytes": device, "host_peak_bytes": host}
+        return Trial(FitConfig(batch, 2, 10, False), Measurement(outcome, Evidence("x"), samples_per_second=rate, **peaks))
+
+    good, failed = trial(32, 90), trial(48, outcome=Outcome.DEVICE_OOM)
+    others = [trial(40, 200, device=101), trial(40, 200, host=1001), trial(48, 200)]
+    assert eligible([good, *others, failed], Limits(100, 1000)) == [good]

@@ -12,29 +12,21 @@ from autofit.records.trial import FitConfig
 from autofit.tuning.answers import MOST_CANDIDATES, Answers
 
 BASELINE, OWN, OTHER = FitConfig(32, 1, 10, False), FitConfig(32, 4, 10, False), FitConfig(128, 4, 10, False)
-TOLERANCE = 0.02
 
 
-def one_answer(chosen, baseline):
-    """The answers after rounds of OTHER and the baseline with these rates."""
-    answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
-    assert answers.propose({OTHER: 2.0, BASELINE: 1.0})
-    for pair in zip(chosen, baseline, strict=True):
-        answers.add_round(dict(zip((OTHER, BASELINE), pair, strict=True)))
+def answers_of(own_batch=32, *, baseline_may_win=True, rates=(1.0, 2.0, 3.0)):
+    """The answers with the candidates that these rates of the baseline, OWN and OTHER propose."""
+    answers = Answers(BASELINE, 0.02, own_batch, baseline_may_win=baseline_may_win)
+    assert answers.propose(dict(zip((BASELINE, OWN, OTHER), rates, strict=True)))
     return answers
 
 
-def two_answers(**kwargs):
-    answers = Answers(BASELINE, TOLERANCE, 32, **{"baseline_may_win": True, **kwargs})
-    assert answers.propose({OTHER: 3.0, OWN: 2.0, BASELINE: 1.0})
-    return answers
-
-
-def rounds(answers, count, **rates):
-    """Add rounds in which the configs run at about these rates."""
+def add(answers, noise=(1.0, 1.01, 1.02), **rates):
+    """Add a round for each factor of `noise`, in which the configs run at about these rates; return both answers."""
     configs = {"baseline": BASELINE, "own": OWN, "other": OTHER}
-    for number in range(count):
-        answers.add_round({configs[name]: rate * (1 + 0.01 * (number % 3)) for name, rate in rates.items()})
+    for factor in noise:
+        answers.add_round({configs[name]: rate * factor for name, rate in rates.items()})
+    return answers.same_batch.answer, answers.fastest.answer
 
 
 def test_the_interval_of_two_series_is_welchs():
@@ -43,7 +35,6 @@ def test_the_interval_of_two_series_is_welchs():
     assert half_width == pytest.approx(5.6428 / math.sqrt(3), rel=1e-4)  # t of two degrees of freedom, 98.5 %
     alike = sequential_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0], 0.985)
     assert alike == (-10.0, pytest.approx(3.2978 * math.sqrt(2 / 3), rel=1e-4))  # of four
-
     assert sequential_interval([1.0], [2.0], 0.98) == (-1.0, math.inf)
     assert sequential_interval([2.0, 2.0], [1.0, 1.0], 0.98) == (1.0, 0.0)
 
@@ -76,7 +67,9 @@ def test_the_scatter_of_two_readings_is_that_of_all_runs(series, half_width):
     ],
 )
 def test_rounds_run_until_they_answer_whether_the_config_is_faster(chosen, baseline, answer):
-    answers = one_answer(chosen, baseline)
+    answers = answers_of(None)
+    for pair in zip(chosen, baseline, strict=True):
+        answers.add_round(dict(zip((OTHER, BASELINE), pair, strict=True)))
     assert answers.is_open is (answer is None)
     assert answers.fastest.answer == (answer or BASELINE)
 
@@ -86,8 +79,7 @@ def test_at_three_looks_few_equal_configs_are_called_faster(scatter):
     draws = np.random.default_rng(0).normal(size=(400, 2, 8)) * np.array([[0.1], [0.1 * scatter]])
     wrong = 0
     for chosen, baseline in np.exp(draws).tolist():
-        answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
-        answers.propose({OTHER: 2.0, BASELINE: 1.0})
+        answers = answers_of(None)
         for pair in zip(chosen, baseline, strict=True):
             if answers.is_open:
                 answers.add_round(dict(zip((OTHER, BASELINE), pair, strict=True)))
@@ -95,26 +87,21 @@ def test_at_three_looks_few_equal_configs_are_called_faster(scatter):
     assert wrong <= 0.06 * len(draws)
 
 
-def test_both_answers_are_found_in_the_same_rounds():
-    answers = two_answers()
+@pytest.mark.parametrize(
+    ("other", "fastest"),
+    [(3.0, OTHER), (2.0, OWN)],  # the second is twice as fast as the baseline, but not faster than OWN
+)
+def test_both_answers_are_found_in_the_same_rounds(other, fastest):
+    answers = answers_of()
     assert set(answers.next_round()) == {BASELINE, OWN, OTHER}
-    assert answers.next_round() != answers.next_round()[::-1]
     assert answers.rounds_to_look() == (3, True)
-    rounds(answers, 3, baseline=1.0, own=2.0, other=3.0)
-    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OTHER)
-    assert answers.speedup(OTHER).ratio == pytest.approx(3.0, rel=0.02)
-    assert not answers.propose({OTHER: 3.0, OWN: 2.0, BASELINE: 1.0})
-
-
-def test_another_batch_size_is_compared_with_the_answer_at_the_own_one():
-    answers = two_answers()
-    rounds(answers, 3, baseline=1.0, own=3.0, other=3.0)  # three times as fast as the baseline, but not as OWN
-    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
+    assert add(answers, baseline=1.0, own=2.0, other=other) == (OWN, fastest)
+    assert answers.speedup(OTHER).ratio == pytest.approx(other, rel=0.02)
 
 
 @pytest.mark.parametrize(("other", "fastest"), [(6.0, OTHER), (2.0, OWN), (1.5, OWN)])
 def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_own_batch_size(other, fastest):
-    answers = two_answers()
+    answers = answers_of()
     for noise in (1.0, 1.6, 0.9, 1.0, 1.0):
         if len(answers.log_rates(OTHER)) == LOOKS[0]:
             assert (answers.same_batch.answer, answers.fastest.answer) == (BASELINE, OTHER)
@@ -124,59 +111,50 @@ def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_
 
 
 def test_what_is_not_shown_leaves_the_rounds_that_go_on():
-    answers = two_answers()
+    answers = answers_of()
     for noise in (1.0, 1.3, 0.8):
         answers.add_round({BASELINE: 1.0, OWN: 0.9, OTHER: 1.4 * noise})
-    assert not answers.same_batch.is_open
-    assert answers.fastest.is_open
+    assert (answers.same_batch.is_open, answers.fastest.is_open) == (False, True)
     assert set(answers.next_round()) == {BASELINE, OTHER}
     assert answers.rounds_to_look() == (2, False)
 
 
 def test_an_answer_has_few_candidates_and_later_ones_need_more_evidence():
-    answers = Answers(BASELINE, TOLERANCE, None, baseline_may_win=True)
-    others = [FitConfig(128, workers, 10, False) for workers in range(2, 7)]
-    halves = []
-    for other in others[:MOST_CANDIDATES]:
+    answers = Answers(BASELINE, 0.02, None, baseline_may_win=True)
+    *others, further = [FitConfig(128, workers, 10, False) for workers in range(MOST_CANDIDATES + 1)]
+    widths = []
+    for other in others:
         assert answers.propose({BASELINE: 1.0, other: 2.0})
         for noise in (1.0, 1.1, 0.9):
             answers.add_round({BASELINE: 1.0, other: 0.95 * noise})
-        speedup = answers.speedup(other)
-        halves.append(speedup.high / speedup.low)
-    assert halves == sorted(set(halves))
-    assert not answers.propose({BASELINE: 1.0, others[-1]: 2.0})
+        widths.append(answers.speedup(other).high / answers.speedup(other).low)
+    assert widths == sorted(set(widths))
+    assert not answers.propose({BASELINE: 1.0, further: 2.0})
 
 
 def test_what_was_beaten_or_is_not_likely_to_be_faster_is_no_candidate():
-    answers = two_answers()
-    rounds(answers, 3, baseline=1.0, own=2.0, other=3.0)
-    assert not answers.propose({BASELINE: 9.0, OWN: 2.0})
-    assert not answers.propose({BASELINE: 9.0, OWN: 8.0, OTHER: 3.0})
-    answers = Answers(BASELINE, TOLERANCE, 32, baseline_may_win=True)
-    assert not answers.propose({BASELINE: 1.0, OWN: 1.01, OTHER: 1.01})
-    assert not answers.propose({})
+    answers = answers_of()
+    add(answers, baseline=1.0, own=2.0, other=3.0)
+    for rates in ({BASELINE: 9.0, OWN: 8.0, OTHER: 3.0}, {BASELINE: 1.0, OWN: 2.0, OTHER: 3.0}, {}):
+        assert not answers.propose(rates)
+    assert not Answers(BASELINE, 0.02, 32, baseline_may_win=True).propose({BASELINE: 1.0, OWN: 1.01, OTHER: 1.01})
 
 
 def test_without_a_baseline_the_candidate_is_the_answer_once_it_has_run():
-    answers = two_answers(baseline_may_win=False)
+    answers, failing = answers_of(baseline_may_win=False), answers_of()
     assert answers.fastest.answer is None
-    rounds(answers, 3, baseline=2.0, own=1.0, other=1.0)
-    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
+    assert add(answers, baseline=2.0, own=1.0, other=1.0) == (OWN, OWN)
     assert answers.speedup(OWN).is_loss
-    failing = two_answers()
     failing.drop(BASELINE, Outcome.DEVICE_OOM)
     assert set(failing.next_round()) == {OWN, OTHER}
-    rounds(failing, 3, own=1.0, other=3.0)
-    assert (failing.same_batch.answer, failing.fastest.answer) == (OWN, OTHER)
+    assert add(failing, own=1.0, other=3.0) == (OWN, OTHER)
     assert failing.speedup(OWN).baseline_outcome is Outcome.DEVICE_OOM
 
 
 def test_a_candidate_that_fails_is_out_and_another_follows():
-    answers = two_answers()
+    answers, smaller = answers_of(), FitConfig(64, 4, 10, False)
     answers.drop(OTHER, Outcome.DEVICE_OOM)
-    rounds(answers, 3, baseline=1.0, own=2.0)
-    assert (answers.same_batch.answer, answers.fastest.answer) == (OWN, OWN)
-    smaller = FitConfig(64, 4, 10, False)
+    assert add(answers, baseline=1.0, own=2.0) == (OWN, OWN)
     assert answers.propose({OWN: 2.0, BASELINE: 1.0, smaller: 4.0})
     assert answers.fastest.candidate == smaller
     answers.give_up()

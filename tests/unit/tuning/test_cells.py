@@ -1,56 +1,69 @@
-"""The cells of a sweep, and the files and tables made from them."""
+"""The cells of a sweep, the files and tables made from them, and the Ray task of a cell with a stand-in for Ray."""
 
 import csv
 import io
+import os
+from types import SimpleNamespace
 
+import cloudpickle
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from autofit.cli import app
 from autofit.errors import StorageError, UsageError, UserCodeError
-from autofit.records.result import SweepRecord, TuneRecord
+from autofit.records.result import SweepRecord
 from autofit.report import columns
-from autofit.report.console.tables import sweep_table
 from autofit.storage import result_files
+from autofit.tuning import cells as ray_cells
 from autofit.tuning.cells import CellRequest, tuned
-from autofit.tuning.engine import tune
 from autofit.tuning.settings import TuneSettings
+from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, FakeLauncher, collect, make_request
+from tests import fakes
+from tests.fakes import MIB
+
+FEW = {"batch_size": [8, 32], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
 
 
-def cell(**model_kwargs):
-    values = {f"model_kwargs.{name}": value for name, value in model_kwargs.items()}
-    return CellRequest(values, Workload(len, len, model_kwargs=model_kwargs), TuneSettings())
+def cell(workload=None, labels=None, width=8, **settings):
+    values = {"model_kwargs.width": width}
+    return CellRequest(values, workload or Workload(len, len), TuneSettings(**settings), host_labels=labels or {})
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    return collect(tune, make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB), FakeLauncher())[1]
-
-
-@pytest.fixture(scope="module")
-def swept(record, tmp_path_factory):
+@pytest.fixture
+def swept(tmp_path):
     """A sweep with a cell of each kind."""
 
     def tune_cell(cell):
-        if cell.workload.model_kwargs["width"] == 16:
+        width = cell.values["model_kwargs.width"]
+        if width == 16:
             raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
-        if cell.workload.model_kwargs["width"] == 32:
-            collect(tune, make_request(tmp_path_factory.mktemp("no"), device_bytes=5 * MIB), FakeLauncher())
-        return record
+        return fakes.tuned(tmp_path / str(width), device_bytes=(5 if width == 32 else 150) * MIB, space=FEW)
 
     cells = tuple(tuned(tune_cell, cell(width=width)) for width in (8, 16, 32))
-    return SweepRecord(title="sweep.yaml", cells=cells, machine=record.machine, seconds=9.0, started_at=record.started_at)
+    return SweepRecord(title="sweep.yaml", cells=cells, machine=fakes.MACHINE, seconds=9.0, started_at=1e9)
 
 
-def test_a_cell_that_fails_or_does_not_fit_is_a_row(swept, record):
-    cells = swept.cells
-    assert [cell.outcome for cell in cells] == ["ok", "failed", "does not fit"]
-    assert cells[0].tune == record
-    assert "too wide" in cells[1].problem
-    assert cells[2].tune.needed_bytes == 5 * MIB
+def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, tmp_path):
+    assert [cell.outcome for cell in swept.cells] == ["ok", "failed", "does not fit"]
+    assert "too wide" in swept.cells[1].problem
+    assert swept.cells[2].tune.needed_bytes == 5 * MIB
+    path, result = tmp_path / "sweep.json", swept.cells[0].tune
+    result_files.save_sweep(swept, path, columns.as_csv(swept))
+    assert result_files.load(path) == swept
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
+    shown = [(row["model_kwargs.width"], row["outcome"], row["batch_size"], row["problem"][:14]) for row in rows]
+    assert shown == [
+        ("8", "ok", str(result.config.batch_size), ""),
+        ("16", "failed", "", swept.cells[1].problem[:14]),
+        ("32", "does not fit", "", "nothing fits: "),
+    ]
+    with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
+        result_files.answered(swept, path)
+    table = CliRunner().invoke(app, ["show", str(path)]).stdout
+    assert all(len(line) <= 80 for line in table.splitlines())
+    for part in ("width", str(result.config), "too wide", "3 cells: 1 ok, 1 does not fit, 1 failed"):
+        assert part in table
 
 
 def test_an_error_that_every_cell_would_have_is_raised():
@@ -58,67 +71,88 @@ def test_an_error_that_every_cell_would_have_is_raised():
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError):
-        tuned(tune_cell, cell(width=8))
+        tuned(tune_cell, cell())
 
 
-def test_a_sweep_is_saved_read_and_put_into_a_table(swept, tmp_path):
-    result_files.save_sweep(swept, tmp_path / "sweep.json", columns.as_csv(swept))
-    assert result_files.load(tmp_path / "sweep.json") == swept
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
-    assert [(row["model_kwargs.width"], row["outcome"]) for row in rows] == [
-        ("8", "ok"), ("16", "failed"), ("32", "does not fit")
-    ]  # fmt: skip  # one item a line would be longer, not clearer
-    assert int(rows[0]["batch_size"]) == swept.cells[0].tune.config.batch_size
-    assert float(rows[0]["samples_per_second"]) == swept.cells[0].tune.samples_per_second
-    assert rows[2]["problem"].startswith("nothing fits: ")
-    console = Console(width=80, file=io.StringIO(), highlight=False)
-    console.print(sweep_table(swept))
-    text = console.file.getvalue()
-    assert all(len(line) <= 80 for line in text.splitlines())
-    for part in (
-        "width",
-        str(swept.cells[0].tune.config),
-        "does not fit",
-        "too wide",
-        "3 cells: 1 ok, 1 does not fit, 1 failed",
-    ):
-        assert part in text
-    with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
-        result_files.answered(swept, tmp_path / "sweep.json")
-
-
-def test_a_saved_sweep_is_shown_as_its_table_and_a_result_as_itself(swept, record, tmp_path):
-    result_files.save_sweep(swept, tmp_path / "sweep.json", columns.as_csv(swept))
-    done = CliRunner().invoke(app, ["show", str(tmp_path / "sweep.json")])
-    assert done.exit_code == 0, done.output
-    console = Console(width=80, file=io.StringIO(), highlight=False)
-    console.print(sweep_table(swept))
-    assert done.stdout == console.file.getvalue()
-    result_files.save(record, tmp_path / "result.json")
-    assert "To train with" in CliRunner().invoke(app, ["show", str(tmp_path / "result.json")]).stdout
-    result_files.save(swept.cells[2].tune, tmp_path / "none.json")
-    refused = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
-    assert refused.exit_code == 2
-    assert "none.json: " in refused.stderr
-    assert "5.00 MiB" in refused.stderr
-
-
-def test_a_result_is_read_as_one_and_damage_is_said(record, tmp_path):
-    result_files.save(record, tmp_path / "result.json")
-    assert isinstance(result_files.load(tmp_path / "result.json"), TuneRecord)
-    (tmp_path / "broken.json").write_text('{"version": 2, "cells": [{}]}')
-    with pytest.raises(UsageError, match=r"broken\.json: "):
-        result_files.load(tmp_path / "broken.json")
+def node(name="a", labels=None, **resources):
+    return {"NodeID": name, "Alive": True, "Resources": {"measuring": 1.0, **resources}, "Labels": labels or {}}
 
 
 @pytest.mark.parametrize(
-    ("axes", "names"),
+    ("gpus", "cores", "memory"),
+    [(["1"], [2, 3], "20%"), (["2", "3"], [4, 5, 6, 7], "40%"), (["5"], [2, 3], "20%"),
+     (["GPU-77"], None, "20%"), (["0", "1", "2", "3"], None, "80%"), ([], None, "80%")],
+)  # fmt: skip  # one item a line would be longer, not clearer
+def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, cores, memory):
+    pinned = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
+    context = SimpleNamespace(get_node_id=lambda: "a", get_accelerator_ids=lambda: {"GPU": gpus})
+    ray = SimpleNamespace(nodes=lambda: [node(GPU=4.0)], get_runtime_context=lambda: context)
+    for asked, shared in (("80%", memory), ("6GiB", "6GiB")):
+        assert ray_cells._on_own_share(ray, cell(host_memory=asked)).settings.host_memory == shared
+    assert pinned == ([] if cores is None else [cores] * 2)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels", "lacking"),
     [
-        (("model_kwargs.width", "device_memory"), ["width", "device_memory"]),
-        (("model_kwargs.size", "data_kwargs.size"), ["model_kwargs.size", "data_kwargs.size"]),
-        (("model_kwargs.pixels, data_kwargs.pixels",), ["pixels"]),
-        (("model_kwargs.width, data_kwargs.size",), ["width = size"]),
+        (0, {}, None),
+        (1, {"region": "eu"}, None),
+        (2, {"region": "eu"}, "2 GPUs, region=eu"),
+        (0, {"region": "us"}, "region=us"),
+        (0, {"region": "!in(eu, us)"}, None),  # Ray knows
     ],
 )
-def test_axes_are_called_by_their_last_part_where_that_tells_them_apart(axes, names):
-    assert list(columns.short_names(axes).values()) == names
+def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
+    notices, nodes = [], [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
+    ray_cells._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
+    waiting = f"no host has {lacking}: cells that need it wait until such a host joins the cluster"
+    assert notices == ["2 cells on 2 hosts of a Ray cluster", *([waiting] if lacking else [])]
+    with pytest.raises(UsageError, match="--resources="):
+        ray_cells._check_hosts([{**node(), "Alive": False}], [cell()], [0], print)
+
+
+def test_cells_take_a_gpu_where_the_cluster_has_some():
+    devices = [(device, has_gpus) for device in ("auto", "2x gpu", "2x cpu") for has_gpus in (True, False)]
+    counts = [ray_cells._gpu_count(TuneSettings(device=device), has_gpus=has_gpus) for device, has_gpus in devices]
+    assert counts == [1, 0, 2, 2, 0, 0]
+
+
+def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(tmp_path):
+    (tmp_path / "job.py").touch()
+    named, module = (
+        Reference("../job.py:build_model", str(tmp_path / "configs")),
+        Reference("package.module:data", str(tmp_path)),
+    )
+    data, stored, submitted = [1, 2], [], []
+    task = SimpleNamespace(
+        options=lambda **options: SimpleNamespace(remote=lambda *told: submitted.append((options, told)))
+    )
+    ray = SimpleNamespace(
+        put=lambda part: stored.append(part) or len(stored), remote=lambda **options: lambda function: task
+    )
+    first, second = (
+        Workload(named, data, fit_kwargs={"callbacks": named, "epochs": 2}),
+        Workload(named, data, validation=module),
+    )
+    list(ray_cells._submitted(ray, [cell(first, {"region": "eu"}), cell(second)], [0, 3], len, tmp_path))
+    assert stored == [data, None, module]
+    (options, (_, pickled, parts, folder)), (on_gpus, (_, _, others, _)) = submitted
+    assert (parts, others, folder) == ([1, 2], [1, 3], None)
+    assert options["label_selector"] == {"region": "eu"}
+    assert (options["num_gpus"], options["resources"]) == (0, {"measuring": 1})
+    assert (on_gpus["num_gpus"], on_gpus["resources"]) == (3, {"measuring": 0.001})
+    sent, copy = cloudpickle.loads(pickled).workload, Reference("job.py:build_model")
+    assert (sent.build_model, sent.data, sent.fit_kwargs["callbacks"]) == (copy, None, copy)
+
+
+def test_a_file_that_a_host_lacks_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(UsageError, match=r"job\.py .*--ship"):
+        ray_cells._check_files(Workload(len, Reference("job.py:data", str(tmp_path))))
+    ray_cells._check_files(Workload(len, Reference("package.module:data", str(tmp_path))))
+
+
+def test_axes_are_called_by_their_last_part_where_that_tells_them_apart():
+    axes = ["model_kwargs.width", "model_kwargs.size", "data_kwargs.size", "model_kwargs.pixels, data_kwargs.pixels"]
+    assert list(columns.short_names(axes).values()) == ["width", *axes[1:3], "pixels"]

@@ -10,35 +10,35 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.report.choice import advice
 from autofit.tuning.runner import TrialRunner
-from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune
+from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune, tuned
+
+FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
 
 
-def test_limits_reach_every_trial(tmp_path):
-    launcher = FakeLauncher()
-    collect(tune, make_request(tmp_path, device_bytes=300 * MIB), launcher)
-    assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
-    assert FitConfig(32, 1, 10, False) in {spec.config for spec in launcher.specs}
+def said(events):
+    return [event.text for event in events if isinstance(event, Notice)]
 
 
 @pytest.mark.parametrize(
     ("backend", "jit", "most"), [("torch", True, 480.0), ("torch", False, 180.0), ("jax", True, 180.0)]
 )
-def test_a_step_that_torch_compiles_has_more_time_but_none_beyond_max_seconds(tmp_path, backend, jit, most):
+def test_limits_reach_every_trial_and_a_step_that_torch_compiles_has_more_time_within_max_seconds(
+    tmp_path, backend, jit, most
+):
     compiled = replace(DESCRIPTION, jit_compile=jit, versions={"backend": backend})
-    launcher = FakeLauncher({"describe": compiled})
-    collect(tune, make_request(tmp_path), launcher)
-    described, *later = launcher.specs
-    assert described.deadline_seconds == 180.0
-    assert {spec.deadline_seconds for spec in later} == {most}
-    short = FakeLauncher({"describe": compiled})
-    collect(tune, make_request(tmp_path / "short", max_seconds=100.0), short)
+    launcher, short = FakeLauncher({"describe": compiled}), FakeLauncher({"describe": compiled})
+    tuned(tmp_path, launcher, device_bytes=300 * MIB, space=FEW)
+    assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
+    assert launcher.specs[0].deadline_seconds == 180.0
+    assert {spec.deadline_seconds for spec in launcher.specs[1:]} == {most}
+    tuned(tmp_path / "short", short, max_seconds=100.0, space=FEW)
     assert max(spec.deadline_seconds for spec in short.specs) <= 100.0
 
 
 @pytest.mark.parametrize(("tolerance", "longest"), [(0.02, 500.0), (0.5, 20.0)])
 def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_tolerance(tmp_path, tolerance, longest):
     launcher = FakeLauncher()
-    collect(tune, make_request(tmp_path, tolerance=tolerance), launcher)
+    tuned(tmp_path, launcher, tolerance=tolerance, space=FEW)
     read = {spec.role: (spec.longest_epoch_seconds, spec.epoch_samples) for spec in launcher.specs[1:]}
     assert read == {"measure": (15.0, DESCRIPTION.sample_count), "confirm": (longest, DESCRIPTION.sample_count)}
 
@@ -59,36 +59,29 @@ def test_a_rate_that_a_trial_takes_over_keeps_its_spread_and_comes_from_the_tria
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
 
 
-class BesideOtherWork(FakeLauncher):
-    """Other work runs beside the trials of these numbers, and slows them down."""
+def beside_other_work(disturbed):
+    """A launcher whose trials of these numbers other work slows down."""
 
-    def __init__(self, disturbed):
-        super().__init__()
-        self.disturbed = disturbed
+    def changed(spec, measured):
+        if len(launcher.specs) - 2 not in disturbed:
+            return replace(measured, conditions=QUIET)
+        return replace(measured, samples_per_second=0.6 * measured.samples_per_second, conditions=BUSY)
 
-    def measure(self, spec):
-        number = sum(spec.role != "describe" for spec in self.specs) - 1
-        result = super().measure(spec)
-        if number not in self.disturbed:
-            return replace(result, conditions=QUIET)
-        return replace(result, samples_per_second=0.6 * result.samples_per_second, conditions=BUSY)
+    launcher = FakeLauncher(changed=changed)
+    return launcher
 
 
 def test_what_other_work_disturbed_is_measured_again(tmp_path):
-    events, record = collect(tune, make_request(tmp_path), BesideOtherWork({1, 7}))
-    _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
-    said = [event.text for event in events if isinstance(event, Notice)]
-    assert ["1.1 of 2 cores" in text for text in said] == [True, True]
-    assert record.config == undisturbed.config
+    events, record = collect(tune, make_request(tmp_path, space=FEW), beside_other_work({1, 5}))
+    assert ["1.1 of 2 cores" in text for text in said(events)] == [True, True]
+    assert record.config == tuned(tmp_path / "b", space=FEW).config
     assert all(trial.measurement.conditions == QUIET for trial in (*record.searched, *record.runs))
 
 
 def test_other_work_that_does_not_pass_is_said_once(tmp_path):
-    launcher = BesideOtherWork(range(100))
-    events, record = collect(tune, make_request(tmp_path), launcher)
-    said = [event.text for event in events if isinstance(event, Notice)]
-    assert len(said) == 2
-    assert "1.1 of 2 cores" in said[1]
+    launcher = beside_other_work(range(100))
+    events, record = collect(tune, make_request(tmp_path, space=FEW), launcher)
+    assert ["1.1 of 2 cores" in text for text in said(events)] == [True, True]  # once that a trial is repeated
     assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
     assert "1.1 of 2 cores" in advice(record)["other work"]
 
@@ -96,40 +89,40 @@ def test_other_work_that_does_not_pass_is_said_once(tmp_path):
 @pytest.mark.parametrize("role", ["describe", "measure", "confirm"])
 @pytest.mark.parametrize("times", [1, 99])
 def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
+    lost = []
+
     class Killed(FakeLauncher):
         """The server is killed from outside in the first trials of a role."""
 
-        lost = 0
-
         def run(self, spec):
             result = yield from super().run(spec)
-            if spec.role == role and self.lost < times:
-                self.lost += 1
-                return Measurement(Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0)
-            return result
+            if spec.role != role or len(lost) == times:
+                return result
+            lost.append(spec.config)
+            return Measurement(Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0)
 
-    request, launcher = make_request(tmp_path), Killed()
+    request = make_request(tmp_path, space=FEW)
     if times == 1:
-        events, record = collect(tune, request, launcher)
-        _, undisturbed = collect(tune, make_request(tmp_path / "b"), FakeLauncher())
+        events, record = collect(tune, request, Killed())
+        undisturbed = tuned(tmp_path / "b", space=FEW)
         assert (record.config, record.runs) == (undisturbed.config, undisturbed.runs)
-        (notice,) = [event.text for event in events if isinstance(event, Notice)]
+        (notice,) = said(events)
         assert "lost together with the server" in notice
     else:
         with pytest.raises(NoTrialFinishedError, match="lost together with the server"):
-            collect(tune, request, launcher)
-        assert launcher.lost == 2 * len({spec.config for spec in launcher.specs if spec.role == role})
+            tune(request, Killed(), lambda event: None)
+        assert len(lost) == 2 * len(set(lost))
 
 
 def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(tmp_path):
-    class Crowded(FakeLauncher):
-        def measure(self, spec):
-            if spec.limits.device_bytes == 4096 * MIB and spec.config.batch_size > 32:
-                return Measurement(Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0)
-            return super().measure(spec)
+    def changed(spec, measured):
+        if spec.limits.device_bytes == 4096 * MIB and spec.config.batch_size > 32:
+            return Measurement(Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0)
+        return measured
 
-    events, record = collect(tune, make_request(tmp_path, device_bytes=4096 * MIB), Crowded())
+    events, record = collect(
+        tune, make_request(tmp_path, device_bytes=4096 * MIB, space=FEW), FakeLauncher(changed=changed)
+    )
     assert record.config.batch_size > 32
     assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
-    said = [event.text for event in events if isinstance(event, Notice)]
-    assert any("4.00 GiB" in text and "3.50 GiB" in text for text in said)
+    assert any("4.00 GiB" in text and "3.50 GiB" in text for text in said(events))
