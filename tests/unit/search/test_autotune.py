@@ -12,7 +12,6 @@ from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by, ruled_out
-from autofit.search.frontier import FrontierSearch
 from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.rates import Rates
 from autofit.search.sampler import BoundedSampler, FrontierSampler
@@ -83,11 +82,6 @@ def test_a_reading_of_autotune_is_learned_for_autotune_and_hardly_for_the_number
     assert before[1] == pytest.approx(before[0], rel=0.15)  # unknown: as many threads as cores
     assert after[0] == pytest.approx(before[0], rel=0.15)
     assert after[1] == pytest.approx(1000.0, rel=0.2)
-
-
-def test_the_present_config_is_the_first_probe_where_it_leaves_the_workers_to_autotune():
-    context = SearchContext(replace(DESCRIPTION, footprints=()), NO_LIMIT, CORES, False)
-    assert FrontierSearch(space(), AUTO, context).propose(()).proposal.config == replace(AUTO, batch_size=8)
 
 
 ASKED = {"batch_size": [8, 64], "workers": [-1, 1], "max_queue_size": [-1, 4]}

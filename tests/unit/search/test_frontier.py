@@ -96,14 +96,6 @@ def test_the_best_is_found_in_a_few_trials(formula, most, share):
     assert max(trial.samples_per_second for trial in trials) > share * best
 
 
-def test_where_nothing_that_ran_fits_any_more_what_is_likely_to_fit_is_tried():
-    limits = Limits(120 * MIB, 2**40)  # for a batch of 20
-    decision = proposer(limits).propose([run(config) for config in (BASELINE, FitConfig(256, 4, 4, False))])
-    assert decision.stop_reason is None
-    assert run(decision.proposal.config, limits).measurement.outcome is Outcome.OK
-    assert decision.proposal.config.batch_size > 1
-
-
 def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
     full = [failed(b, Outcome.DEVICE_OOM) for b in (2048, 1024)]

@@ -62,13 +62,6 @@ def test_one_trial_is_enough_to_begin_and_the_model_is_surer_near_it_than_far_fr
     assert np.isfinite([without_ceilings.mean, without_ceilings.deviation]).all()
 
 
-def test_more_threads_are_expected_to_bring_something_where_a_second_one_brought_less_than_all():
-    """As reading from a disk: one thread 2,400 samples/s, two 3,500."""
-    trials = [of_rates(threads(64, workers), made, 5e4, made) for workers, made in ((1, 2400.0), (2, 3500.0))]
-    two, four = predicted(trials, threads(64, 2), threads(64, 4)).mean
-    assert four > two + 0.05
-
-
 def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
     dip, others = threads(128, 4), [ran(c) for c in (*SEEN, threads(512, 4))]
     at = dip, FitConfig(128, 4, 20, False), threads(8, 1)

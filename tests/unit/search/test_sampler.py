@@ -68,11 +68,6 @@ def test_a_space_that_is_exhausted_is_said_and_other_parameters_may_be_searched_
         study.ask(sampler.distributions)
 
 
-def test_only_divisors_of_an_effective_batch_are_searched():
-    sampler = FrontierSampler({"batch_size": {"min": 8, "max": 512}}, cores=2, effective_batch_size=960)
-    assert {c.batch_size for c in sampler.search.configs} == {b for b in range(8, 513) if 960 % b == 0}
-
-
 @pytest.mark.parametrize(
     ("asked", "key", "named"),
     [

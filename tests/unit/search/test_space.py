@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.search.space import SearchSpace, build_space, distance, nearest
+from autofit.search.space import build_space, distance, nearest
 from autofit.storage import codec
 from tests.fakes import KNOBS
 
@@ -36,12 +36,6 @@ def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point(
     asked = {"batch_size": [8], "workers": [1, 4, 8, 16], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
     points = build_space(asked, KNOBS, cores=16).configs()
     assert {(c.workers, c.max_queue_size) for c in points if c.has_queue} == {(4, 2), (4, 10), (8, 10), (16, 10)}
-
-
-def test_a_call_trains_on_an_epoch_at_most():
-    space = SearchSpace(batch_size=(16, 64), steps_per_execution=(1, 8), most_samples_executed=300)
-    points = {(point.batch_size, point.steps_per_execution) for point in space.configs()}
-    assert points == {(16, 1), (16, 8), (64, 1)}
 
 
 def test_the_values_are_those_asked_for_and_survive_as_optunas_parameters():

@@ -68,14 +68,6 @@ def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
     assert tuned(tmp_path, launcher, baseline={"batch_size": 64}).config == FitConfig(64, 1, 10, False)
 
 
-def test_a_baseline_that_is_best_is_compared_with_nothing(tmp_path):
-    launcher = FakeLauncher()
-    record = tuned(tmp_path, launcher, space={"batch_size": [16], **PLAIN}, baseline={"batch_size": 16})
-    assert (record.config.batch_size, record.speedup.ratio) == (16, 1.0)
-    assert "tried" in record.stop_reason
-    assert {*launcher.configs("confirm")} == {record.config}
-
-
 def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
     record = tuned(tmp_path, space={"batch_size": [8, 16], **PLAIN}, baseline={"workers": 4})
     assert (record.config.workers, record.speedup.baseline.workers) == (1, 4)

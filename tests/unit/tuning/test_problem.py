@@ -146,23 +146,25 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
         tuned(tmp_path, launcher, **STEPS)
 
 
-def test_a_similar_question_begins_with_what_is_known_and_another_model_or_machine_is_none(tmp_path):
+def test_a_similar_question_begins_with_what_is_known(tmp_path):
     asked = {"device_bytes": 200 * MIB, "max_trials": 8}
     before = tuned(tmp_path, device_bytes=300 * MIB, max_trials=8)
     warm, record = collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert record.device_peak_bytes <= 200 * MIB
     assert [run.config for run in record.runs].count(record.config) == 3
-    cold = [{"workload_fingerprint": "y"}, {"machine": replace(MACHINE, cores=2)}]
-    trials = [searched(warm), *(tuned(tmp_path, **asked, **changes).trials for changes in cold)]
-    assert [each[0].why.startswith(LABELS[Reason.WARM_START]) for each in trials] == [True, False, False]
-    assert len(trials[0]) < len(trials[1])
+    trials, cold = searched(warm), tuned(tmp_path, **asked, workload_fingerprint="another").trials
+    assert [each[0].why.startswith(LABELS[Reason.WARM_START]) for each in (trials, cold)] == [True, False]
+    assert len(trials) < len(cold)
 
 
-@pytest.mark.parametrize(("backend", "same"), [("tensorflow", True), ("jax", False), ("torch", False)])
-def test_a_tune_on_another_backend_is_no_similar_one(tmp_path, backend, same):
-    request, described = make_request(tmp_path), replace(DESCRIPTION, versions={"backend": backend})
-    assert (request.warm_start_key(described) == request.warm_start_key(DESCRIPTION)) is same
+def test_another_backend_model_or_machine_is_not_similar(tmp_path):
+    def key(backend="tensorflow", **changes):
+        return make_request(tmp_path, **changes).warm_start_key(replace(DESCRIPTION, versions={"backend": backend}))
+
+    others = [{"backend": "jax"}, {"workload_fingerprint": "another"}, {"machine": replace(MACHINE, cores=2)}]
+    assert len({key(), *(key(**other) for other in others)}) == 4
+    assert key() == key(device_bytes=MIB) == make_request(tmp_path).warm_start_key(DESCRIPTION)
 
 
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (3, 33), (5, 35)])
