@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
+from autofit.search.space import TOLERANCE
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -29,7 +30,7 @@ class SearchContext:
     limits: Limits
     cores: int
     on_cpu: bool
-    tolerance: float = 0.02
+    tolerance: float = TOLERANCE
     warm_start: tuple[Trial, ...] = ()
 
 

@@ -86,7 +86,7 @@ def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays
     """
     out, is_new = np.ones(len(configs), bool), False
     has_run = np.ones(len(errors), bool)  # with the workers and the steps of each error
-    for of in (kinds, _several_steps):
+    for of in (_kinds, _several_steps):
         has_run &= np.isin(of(errors), of(ran))
         if not np.isin(of(failed), of(ran))[0]:
             out, is_new = out & (of(configs) == of(failed)), True
@@ -106,8 +106,8 @@ def _several_steps(configs: ConfigArrays) -> Mask:
     return np.asarray(configs.steps > 1)
 
 
-def kinds(configs: ConfigArrays) -> Mask:
-    """Number what fetches batches: the main thread, threads, or processes."""
+# numbers what fetches batches: the main thread, threads, or processes
+def _kinds(configs: ConfigArrays) -> Mask:
     return np.asarray(np.where(configs.processes, 2, configs.workers > 1))
 
 

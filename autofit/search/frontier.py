@@ -15,7 +15,6 @@ config according to an earlier tune of the same workload.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -133,7 +132,7 @@ class FrontierSearch:
     """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
-        self.configs = _configs(space)
+        self.configs = tuple(sorted(space.configs(), key=cost))
         self._arrays = ConfigArrays(self.configs, context.cores)
         self._index = {config: index for index, config in enumerate(self.configs)}
         self._baseline, self._context = baseline, context
@@ -300,8 +299,3 @@ def _normal_probability(z: Vector) -> Vector:
     from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
 
     return np.asarray(ndtr(z))
-
-
-@functools.lru_cache  # many tunes of a sweep have the same space
-def _configs(space: SearchSpace) -> tuple[FitConfig, ...]:
-    return tuple(sorted(space.configs(), key=cost))

@@ -18,7 +18,7 @@ from autofit.records.description import Description
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
 from autofit.search.context import SearchContext
 from autofit.search.frontier import Decision, FrontierSearch, Proposal
-from autofit.search.space import SearchSpace, Space, build_space
+from autofit.search.space import TOLERANCE, SearchSpace, Space, build_space
 from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
@@ -81,7 +81,7 @@ class FrontierSampler(BaseSampler):
         limits: Limits | None = None,
         cores: int | None = None,
         on_cpu: bool = False,
-        tolerance: float = 0.02,
+        tolerance: float = TOLERANCE,
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,

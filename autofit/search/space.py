@@ -18,6 +18,8 @@ from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
 VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)  # how pydantic validates arguments
 
+TOLERANCE = 0.02  # relative gain below which configs count as equally fast, by default
+
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
 _LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
 _WORKERS = (0, 1, 2, 4, 8, 16)  # numbers that are tried, with that of the cores
