@@ -181,11 +181,9 @@ def _submitted(
     """Submit a task for each cell, and yield it. Data that several cells share crosses the cluster once."""
     # a new worker process for each cell, because a task changes its environment, working folder and cores
     task = ray.remote(max_calls=1, max_retries=_RETRIES, retry_exceptions=[HostError])(_tune_on_host)
-    stored: dict[int, Any] = {}
-    for part in (part for request in requests for part in (request.workload.data, request.workload.validation)):
-        if id(part) not in stored:
-            with explained_pickling_errors():
-                stored[id(part)] = ray.put(_shipped(part, ship))
+    shared = {id(part): part for request in requests for part in (request.workload.data, request.workload.validation)}
+    with explained_pickling_errors():
+        stored = {identity: ray.put(_shipped(part, ship)) for identity, part in shared.items()}
     for index, (request, count) in enumerate(zip(requests, gpus, strict=True)):
         workload = replace(
             request.workload,

@@ -68,8 +68,8 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit, self._started_at = emit, time.time()
-        storage, name = request.settings.storage, request.fingerprint()
-        self.study = TuningStudy(storage, name, request.limits, self._notify, fresh=request.fresh)
+        storage, fresh = request.settings.storage, request.settings.options.fresh
+        self.study = TuningStudy(storage, request.fingerprint(), request.limits, self._notify, fresh=fresh)
         self._request = replace(request, limits=self.study.limits)  # which a result that failed has lowered
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
@@ -137,7 +137,7 @@ class _Engine:
             self._notify("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
         self.study.set_labels(request.labels())
         similar = self.study.similar_trials(request.warm_start_key(described))
-        problem = build_problem(request, described, () if request.fresh else similar)
+        problem = build_problem(request, described, () if request.settings.options.fresh else similar)
         self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
         self._emit(
             Described(

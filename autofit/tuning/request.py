@@ -25,7 +25,6 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
 
-PREFIX = "autofit-"  # prefix of the names of studies
 # settings and options that change the result, but not the trials
 _BUDGET = ("batch_size", "max_trials", "max_seconds")
 _OPTIONS = ("max_trial_seconds", "tolerance", "min_updates")
@@ -50,11 +49,6 @@ class TuneRequest:
         return FitConfig.of(self.settings.baseline.values())
 
     @property
-    def fresh(self) -> bool:
-        """Whether stored trials are deleted first."""
-        return self.settings.options.fresh
-
-    @property
     def changes_learning(self) -> bool:
         """Whether another batch size changes the updates: not in inference, nor if gradients are accumulated."""
         return self.call_source.call == FIT and self.settings.effective_batch_size is None
@@ -77,7 +71,7 @@ class TuneRequest:
             "baseline": self.settings.baseline.values(),
             "effective_batch_size": self.settings.effective_batch_size,
         }
-        return PREFIX + _hash(parts)
+        return f"autofit-{_hash(parts)}"
 
     def warm_start_key(self, description: Description) -> str:
         """Return the key that tunes of the same workload under other limits and versions share."""
@@ -128,7 +122,7 @@ def _hash(parts: Mapping[str, Any]) -> str:
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     """Return a request's stored result, or None if there is none that is valid under the present limits."""
-    attributes = {} if request.fresh else request.stored_attributes() or {}
+    attributes = {} if request.settings.options.fresh else request.stored_attributes() or {}
     limits = result_files.lowered(request.limits, attributes.get(result_files.FAILED))
     try:
         stored = result_files.decode(attributes.get(request.result_key()))

@@ -165,13 +165,12 @@ def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Seque
     return tuple(trials)
 
 
-def raise_user_error(measurement: Measurement) -> Measurement:
-    """Return a measurement; raise `UserCodeError` if the user's code raised in its trial."""
+def raise_user_error(measurement: Measurement) -> None:
+    """Raise `UserCodeError` if the user's code raised in a trial."""
     if measurement.outcome is Outcome.ERROR:
         evidence = measurement.evidence
         doing = (evidence.phase or Phase.STARTING).label
         raise UserCodeError(f"while {doing}", measurement.traceback or evidence.reason)
-    return measurement
 
 
 def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedError:

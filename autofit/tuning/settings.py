@@ -15,7 +15,7 @@ from autofit.errors import UsageError
 from autofit.machine import gpus, limits
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
-from autofit.search.space import VALIDATED, AutotunedValue, Space
+from autofit.search.space import TOLERANCE, VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 
 
@@ -76,7 +76,7 @@ class Options(BaseModel):
 
     model_config = VALIDATED
 
-    tolerance: Share = 0.02
+    tolerance: Share = TOLERANCE
     max_trial_seconds: Seconds = 180.0
     min_updates: Count = FEW_UPDATES
     fresh: bool = False
