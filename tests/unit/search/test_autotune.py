@@ -11,7 +11,7 @@ from autofit.records.knobs import DATA_KNOBS
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
-from autofit.search.failures import dominated_by, ruled_out
+from autofit.search.failures import dominated_by
 from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.rates import Rates
 from autofit.search.sampler import BoundedSampler, FrontierSampler
@@ -42,19 +42,6 @@ def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
     assert dominated_by(arrays(*others), arrays(AUTO), Outcome.HOST_OOM).tolist() == [True, False, False, False]
     assert not dominated_by(arrays(AUTO), arrays(FitConfig(64, 1, 10)), Outcome.HOST_OOM)[0]
     assert dominated_by(arrays(FitConfig(64, 1, 10)), arrays(AUTO), Outcome.DEVICE_OOM)[0]
-
-
-@pytest.mark.parametrize("is_hung", [False, True])
-def test_autotune_that_failed_counts_as_a_thread_a_core(is_hung):
-    others = [FitConfig(b, w, 8) for b in (32, 64, 128) for w in (1, 2, 4, 8, 16)] + [replace(AUTO, batch_size=128)]
-
-    def out(workers):
-        evidence = Evidence("ended at its deadline", hung=is_hung)
-        trial = Trial(FitConfig(64, workers, 8), Measurement(Outcome.TIMEOUT, evidence))
-        return ruled_out(arrays(*others, cores=CORES), [trial], CORES).tolist()
-
-    assert out(AUTOTUNE) == out(CORES)
-    assert [any(out(AUTOTUNE)), all(out(AUTOTUNE)), out(AUTOTUNE)[-1]] == [True, False, True]
 
 
 def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():

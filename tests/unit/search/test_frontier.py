@@ -185,16 +185,3 @@ def test_a_warm_start_that_was_right_needs_no_second_trial():
     assert "expected to gain" in asked.propose([trial]).stop_reason
     full = Trial(first.config, Measurement(Outcome.DEVICE_OOM, Evidence("full")))
     assert asked.propose([full]).proposal.config.batch_size < first.config.batch_size
-
-
-def test_what_another_sampler_wants_is_moved_to_what_is_predicted_to_fit():
-    limits = Limits(400 * MIB, 2**40)
-    asked, trials = proposer(limits), [run(FitConfig(batch, 1, 10, False), limits) for batch in (8, 64)]
-    wanted = FitConfig(96, 4, 10, False)
-    assert asked.near(wanted, trials).proposal.config == wanted
-    tried = asked.near(FitConfig(64, 1, 10, False), trials).proposal
-    assert tried.config in (FitConfig(56, 1, 10, False), FitConfig(72, 1, 10, False))
-    assert "which was tried or may not fit" in str(tried)
-    large = asked.near(asked.snapped(FitConfig(10**6, 4, 9, False)), trials).proposal
-    assert 200 <= large.config.batch_size <= 300
-    assert large.config in left(asked, trials)

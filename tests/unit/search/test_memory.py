@@ -50,15 +50,6 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
     assert beyond.upper_bytes > 1.12 * beyond.expected_bytes
 
 
-def test_after_one_batch_size_the_estimate_may_be_wrong_as_a_whole():
-    def upper(factor, *batches):
-        trials = ran_at(lambda b: factor * (20 + b) * MIB, *batches)
-        return memory_of(ESTIMATED, trials).device(FitConfig(128)).upper_bytes
-
-    assert upper(1.4, 16) >= 1.4 * 148 * MIB
-    assert 1.2 * 148 * MIB <= upper(1.2, 16, 96) < 1.4 * 148 * MIB
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
     """Affine peaks that scatter by half a percent, as XLA's do, and an estimate that is off by up to 30 %."""
