@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,22 +17,16 @@ from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
 
 
-def check_file(
-    path: str | os.PathLike[str], overrides: Mapping[str, Any]
-) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
+def check_file(path: str | os.PathLike[str]) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
     """Check that a YAML file can be tuned, by importing its functions without calling them.
 
     Return a pair for each cell of a sweep, or one pair for a tune: the cell's values by axis (empty for a tune), and the
-    findings by subject (model, data, validation, device, host, stored result). `overrides` take precedence over the file.
+    findings by subject (model, data, validation, device, host).
     """
-    with load.placing_errors(path, overrides):
-        cells = [load.cell_request(*cell) for cell in load.load_cells(path, overrides)]
-        return [(cell.values, _dry_run(cell)) for cell in cells]
+    return [(cell[0], _dry_run(load.cell_request(*cell))) for cell in load.load_cells(path)]
 
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:
-    from autofit.storage.connection import shown  # imported late, because it loads Optuna
-
     workload, settings = cell.workload, cell.settings
     request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
     findings = {"model": request.call_source.model}
@@ -44,34 +37,25 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
         if key == "data" and unknown:
             remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
             raise UsageError(f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}")
-    device, stored, state = request.limits.device_bytes, request.stored_attributes(), "none"
-    if stored is not None:
-        state = "yes" if request.result_key() in stored else "none, but there are trials of an earlier run"
+    device = request.limits.device_bytes
     return {
         **findings,
         "device": f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}",
         "host": f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}",
-        "stored result": f"{state} ({shown(settings.storage)})",
     }
 
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:
-    """Import a function, with GPUs and stderr hidden and the backend selected, because its module may import Keras."""
-    before, stderr = dict(os.environ), os.dup(2)
+    """Import a function, with GPUs hidden and the backend selected, because its module may import Keras."""
+    before = dict(os.environ)
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     os.environ |= {"KERAS_BACKEND": backend} if backend else {}
-    sys.stderr.flush()
     try:
-        with open(os.devnull, "wb") as null:
-            os.dup2(null.fileno(), 2)  # libraries in C++ do not write to sys.stderr
         return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
     finally:
-        sys.stderr.flush()
-        os.dup2(stderr, 2)
-        os.close(stderr)
         os.environ.clear()
         os.environ.update(before)

@@ -10,7 +10,6 @@ from typing import Any
 from autofit import backends
 from autofit.api.result import Estimate
 from autofit.api.session import parse, run
-from autofit.api.signature import explained
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
@@ -23,7 +22,6 @@ from autofit.workload.fit_options import FIT
 BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
 
-@explained
 def measure(
     build_model: Callable[..., Any],
     data: Any,
@@ -56,7 +54,6 @@ def measure(
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
 
 
-@explained
 def estimate(
     build_model: Callable[..., Any],
     data: Any,

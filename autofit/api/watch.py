@@ -18,15 +18,14 @@ from autofit.records.units import format_bytes, format_rate
 from autofit.storage import result_files
 
 _SLOW_RATIO = 0.9  # of the promised rate: rates of fresh processes differ by a few percent on an idle machine
-_RISING_EPOCHS, _GROWTH_BYTES = 3, 64 * 2**20  # caches fill in the first epochs; a leak goes on
 
 
 def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # used like Keras's callbacks, which are classes
     """Return a Keras callback that prints a line after each epoch: its rate and host memory against the promised ones.
 
     Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says when the epoch was slower
-    than promised, and whether other processes used the cores; and when memory grows from epoch to epoch. Rates leave out
-    the validation, and the first call of the first epoch, which compiles the step.
+    than promised, and whether other processes used the cores. Rates leave out the validation, and the first call of the
+    first epoch, which compiles the step.
 
     Args:
         result: the result of the tune whose configuration is trained, or the path of a saved result.
@@ -58,7 +57,7 @@ class EpochWatch:
 
     def __init__(self, result: TuneRecord) -> None:
         super().__init__()
-        self._result, self._readings = result, list[int]()  # of the memory in bytes, one for each epoch
+        self._result, self._is_first = result, True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._calls = self._first_batch = self._last_batch = 0
@@ -68,8 +67,8 @@ class EpochWatch:
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # unlike a hook at the end of a batch, this one does not make fit wait for the step
         self._calls, self._last_batch = self._calls + 1, batch
-        if self._calls == 2 and not self._readings:
-            self._began_at, self._first_batch = time.perf_counter(), batch
+        if self._calls == 2 and self._is_first:
+            self._began_at, self._first_batch, self._is_first = time.perf_counter(), batch, False
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._ended_at = time.perf_counter()
@@ -98,10 +97,6 @@ class EpochWatch:
         for process in (psutil.Process(), *children):
             with contextlib.suppress(psutil.Error, OSError):
                 total += host.ProcessMemory.of(process).held
-        self._readings.append(total)
-        latest, growth, promised = self._readings[-_RISING_EPOCHS:], total - self._readings[0], self._result.host_peak_bytes
-        text = format_bytes(total)
-        if promised:
-            text += f", {total / promised:.2f} of the tune's {format_bytes(promised)}"
-        is_growing = len(latest) == _RISING_EPOCHS and latest == sorted(set(latest)) and growth > _GROWTH_BYTES
-        return text + (f", +{format_bytes(growth)} since the first epoch: it grows" if is_growing else "")
+        promised = self._result.host_peak_bytes
+        share = f", {total / promised:.2f} of the tune's {format_bytes(promised)}" if promised else ""
+        return f"{format_bytes(total)}{share}"

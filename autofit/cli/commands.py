@@ -10,15 +10,17 @@ import typer
 import yaml
 from pydantic import TypeAdapter
 
-from autofit import api
+import autofit
+from autofit.api.check import check_file
 from autofit.api.config import load
+from autofit.api.measure import BATCH_SIZES
 from autofit.api.result import Result
+from autofit.api.sweep import sweep_cells
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord
-from autofit.records.units import counted
 from autofit.report import snippet
 from autofit.report.columns import cell_label
 from autofit.report.console import tables
@@ -27,7 +29,7 @@ from autofit.report.console.terminal import Terminal
 from autofit.report.html import page
 from autofit.storage import result_files
 
-_SIZES, _SWEEP = ",".join(map(str, api.BATCH_SIZES)), Path("sweep.json")
+_SIZES, _SWEEP = ",".join(map(str, BATCH_SIZES)), Path("sweep.json")
 
 
 def tune(
@@ -45,14 +47,12 @@ def tune(
     Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
     """
     console = Terminal()
-    progress = Progress(console, quiet=quiet)
-    with reporting_errors(lambda: f"Kept {counted(progress.trials_kept, 'finished trial')}"):
+    with reporting_errors(resumes=True):
         if output is not None:
             require_writable(output)
         try:
             given = overrides(batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait)
-            with load.placing_errors(file, given):
-                result = api.tune(**load.load(file, given), progress=progress)
+            result = autofit.tune(**load.load(file, given), progress=Progress(console, quiet=quiet))
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
@@ -94,7 +94,7 @@ def sweep(
     Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
     """
     console = Terminal()
-    with reporting_errors(lambda: "Finished trials and cells are kept"):
+    with reporting_errors(resumes=True):
         if only is not None:
             output = output.with_stem(f"{output.stem}-{only.replace('/', '-of-')}")
         table = result_files.csv_path(output)
@@ -102,7 +102,7 @@ def sweep(
             require_writable(path)
         given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
         cells, progress = load.load_cells(file, given, sweep=True), Progress(console, quiet=quiet)
-        swept = api.sweep_cells(str(file), cells, only, on, ship, progress, lambda swept: swept.save(output))
+        swept = sweep_cells(str(file), cells, only, on, ship, progress, lambda swept: swept.save(output))
         console.print()
         console.print(tables.sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
@@ -110,14 +110,14 @@ def sweep(
             raise typer.Exit(1)
 
 
-def check(file: common.File, storage: common.Storage = None) -> None:
+def check(file: common.File) -> None:
     """Check FILE, the functions it names, the limits and the device, without running anything.
 
     Imports your modules, but calls none of their functions. For a sweep, checks every cell.
     """
     console = Terminal()
     with reporting_errors():
-        cells = api.check_file(file, overrides(storage=storage))
+        cells = check_file(file)
         for number, (values, checked) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
@@ -147,9 +147,8 @@ def estimate(
         except ValueError:
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
-        with load.placing_errors(file, () if sizes is None else ("batch_size",)):
-            given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
-            result = api.estimate(**load.load(file) | given)
+        given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
+        result = autofit.estimate(**load.load(file) | given)
         if as_json:
             typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
         else:
@@ -203,7 +202,6 @@ def kwargs(
 
 def show(
     result: common.Result,
-    as_json: common.Json = False,
     failed: Annotated[
         Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
     ] = None,
@@ -211,8 +209,8 @@ def show(
 ) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
 
-    With --json, print the whole record with every reading instead. With --failed, store that the configuration ran out of
-    memory in your own training, so that the next tune of the same file chooses another one; --storage is that of the tune.
+    With --failed, store that the configuration ran out of memory in your own training, so that the next tune of the same
+    file chooses another one; --storage is that of the tune.
     """
     console = Terminal()
     with reporting_errors():
@@ -221,8 +219,6 @@ def show(
             trained = Result.of(result_files.answered(record, result))
             trained.failed(failed, storage)
             typer.echo(f"{trained.config} counts as out of {failed} memory; the next tune chooses another configuration")
-        elif as_json:
-            typer.echo(json.dumps(result_files.encode(record), indent=2))
         elif isinstance(record, SweepRecord):
             console.print(tables.sweep_table(record))
         else:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from autofit import api
-from autofit.api.signature import texts_of
-from autofit.errors import AutofitError, ConfigError, UsageError
+from autofit.api.config import load
+from autofit.errors import AutofitError, UsageError
 from autofit.records.units import printable
 
-_TEXTS = texts_of(api.tune)
+_TEXTS = load.texts()
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits.")]
 Result = Annotated[Path, typer.Argument(metavar="RESULT", help="File written by autofit tune --output or autofit sweep.")]
@@ -25,10 +24,6 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the stored trials o
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help=_TEXTS.get("wait"))]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, without progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-# the options of the command line, by the argument that they give
-_OPTIONS = {"executor": "--on", "options.launch": "--launch", "batch_size": "--batch-size"}
-_OPTIONS |= {name: f"--{name}" for name in ("gpu", "only", "ship", "storage")}
 
 
 def overrides(
@@ -45,22 +40,15 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reporting_errors(kept: Callable[[], str] | None = None) -> Iterator[None]:
-    """Turn an error into its message, which names the option of the command line, and exit code.
-
-    After Ctrl-C, the message has what `kept` returns, a sentence without its full stop on the results that are kept.
-    """
+def reporting_errors(*, resumes: bool = False) -> Iterator[None]:
+    """Turn an error into its message and exit code; after Ctrl-C, the message says whether the same command resumes."""
     try:
         yield
     except AutofitError as error:
-        if isinstance(error, UsageError) and not isinstance(error, ConfigError):  # which is about the file
-            parts = (error, *error.others)
-            first, *others = (UsageError(part.problem, key=_OPTIONS.get(part.key or "", part.key)) for part in parts)
-            error = UsageError(first.problem, key=first.key, others=others)
         typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        resume = f" {kept()}. To resume, run the same command without --fresh." if kept else ""
+        resume = " Finished trials are kept; to resume, run the same command without --fresh." if resumes else ""
         typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
         raise typer.Exit(130) from None  # 128 + SIGINT; `__main__` replaces it after another signal
 

@@ -18,10 +18,10 @@ import psutil
 import typer
 
 from autofit import backends
-from autofit.backends.protocol import TENSORFLOW, Backend
-from autofit.cli.common import Json, Storage, reporting_errors
+from autofit.backends.protocol import Backend
+from autofit.cli.common import Json, reporting_errors
 from autofit.cli.known_workloads import known
-from autofit.errors import AutofitError, StorageError, UsageError
+from autofit.errors import AutofitError, UsageError
 from autofit.machine import gpus, host
 from autofit.records import DISTRIBUTION, __version__, install_command, version_of
 from autofit.records.events import Activity
@@ -42,6 +42,8 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "g
 _DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30  # CUDA may have to compile kernels first; of a GPU: ample for one layer
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
+_IMPORT = 'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
+_MEMORY = "End the processes that hold the memory."
 _STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 
@@ -82,18 +84,18 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
     return tuple(findings)
 
 
-def doctor(as_json: Json = False, storage: Storage = None) -> None:
+def doctor(as_json: Json = False) -> None:
     """Check this machine and its software, and print what is wrong and how to fix it.
 
-    Trains a tiny model in its own process, which takes some seconds. With --storage, also checks that a database answers.
+    Trains a tiny model in its own process, which takes some seconds.
 
     Exit codes: 0 no problems (warnings are possible); 1 at least one problem.
     """
     with reporting_errors():
-        print_findings(diagnose(storage), as_json=as_json)
+        print_findings(diagnose(), as_json=as_json)
 
 
-def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
+def diagnose() -> Iterator[Finding | Activity]:
     """Yield a finding for each fact, and an Activity before the trial, which takes seconds."""
     yield _software()
     backend, placement, machine = None, None, host.detect(gpus.nvidia_devices())
@@ -116,7 +118,7 @@ def diagnose(storage: str | None = None) -> Iterator[Finding | Activity]:
     yield warning("load", work, "End that work before a tune: it lowers rates.") if work else ok("load", "no other work")
     larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
     yield _folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
-    yield _storage(storage)
+    yield _storage()
     if backend is not None and placement is not None:
         yield Activity("training a tiny model in its own process")
         yield _trial(backend, machine, placement)
@@ -181,19 +183,13 @@ def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[s
     return ok(subject, detail) if is_good else warning(subject, detail, remedy)
 
 
-def _storage(storage: str | None) -> Finding:
+def _storage() -> Finding:
     from autofit.storage import connection  # imported late, because it loads Optuna
 
-    file = connection.file_of(storage)
-    if file is not None:
-        remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
-        unsuitable = _NETWORK if connection.url_of(storage).startswith(connection.SQLITE) else ()
-        return _folder("storage", file.parent, _LEAST_STORAGE_BYTES, unsuitable, remedy)
-    try:
-        connection.attributes_of(storage, "")
-    except StorageError as error:
-        return problem("storage", str(error), _AGAIN)
-    return ok("storage", f"{connection.shown(storage)} answers")
+    file = connection.file_of(None)
+    assert file is not None, "the storage of a tune is a file unless another is given"
+    remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
+    return _folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK, remedy)
 
 
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
@@ -210,21 +206,10 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         return problem("trial", str(error), _AGAIN)
     except (AutofitError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        remedy = 'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
-        return problem("trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", remedy)
+        return problem("trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", _IMPORT)
     if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
         detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
-        return problem("trial", detail, _remedy(measured, backend, on_gpu=gpu is not None))
+        remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: _IMPORT}
+        return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
     started, took = format_seconds(ready - began), format_seconds(time.monotonic() - ready)
     return ok("trial", f"server ready in {started}; trained a tiny model on the {placement.name} in {took}")
-
-
-def _remedy(failed: Measurement, backend: Backend, *, on_gpu: bool) -> str:
-    if failed.outcome.is_oom:
-        return "End the processes that hold the memory."
-    if failed.outcome is not Outcome.ERROR and sys.platform == "linux":
-        return _PLAIN
-    if not on_gpu:
-        return f"Run pip install --force-reinstall keras {backend.name}."
-    command = install_command("gpu" if backend.name == TENSORFLOW else f"{backend.name}-gpu")
-    return f"Run {command} in a new environment: CUDA's libraries and {backend.name} must match."

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 import yaml
 
-from autofit import api
-from autofit.api.signature import texts_of
+from autofit.api.config import load
+from autofit.api.tune import tune
 from autofit.cli.common import reporting_errors, require_writable
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
@@ -77,29 +77,16 @@ def _role(node: _Node) -> tuple[str, int]:
     if "compile" in methods:
         return "build_model", 2
     is_named = any(word in name for word in _DATA_WORDS)
-    if not _KNOBS.isdisjoint(_parameters(node)):
+    if not _KNOBS.isdisjoint(one.arg for one in (*node.args.args, *node.args.kwonlyargs)):
         return data, 2 + is_named
     return ("build_model" if any(word in name for word in _MODEL_WORDS) else data if is_named else "", 1)
 
 
-def _parameters(node: _Node) -> dict[str, bool]:
-    if isinstance(node, ast.ClassDef):
-        makers = [inner for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"]
-        return dict(list(_parameters(makers[0]).items())[1:]) if makers else {}
-    positional, only = [*node.args.posonlyargs, *node.args.args], node.args.kwonlyargs
-    defaults = [*[None] * (len(positional) - len(node.args.defaults)), *node.args.defaults, *node.args.kw_defaults]
-    return {one.arg: default is None for one, default in zip([*positional, *only], defaults, strict=True)}
-
-
 def _commented(chosen: Mapping[str, _Node], path: str) -> str:
-    lines, texts = [_HEAD], texts_of(api.tune)
+    lines, texts = [_HEAD], load.texts()
     for key, node in chosen.items():
         lines.append(yaml.safe_dump({key: f"{path}:{node.name}"}, width=10_000).rstrip())
-        required = [name for name, is_required in _parameters(node).items() if is_required and name not in _KNOBS]
-        if required:
-            lines.append(f"{'model' if key == 'build_model' else key}_kwargs:  # {node.name} needs them")
-            lines += [f"  {name}: null" for name in required]
-    for name, parameter in list(inspect.signature(api.tune).parameters.items())[:_EVERYDAY]:
+    for name, parameter in list(inspect.signature(tune).parameters.items())[:_EVERYDAY]:
         if name not in chosen:
             default = parameter.default
             lines += ["", *textwrap.wrap(texts.get(name, ""), 80, initial_indent="# ", subsequent_indent="# ")]

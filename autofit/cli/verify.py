@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,7 +14,6 @@ from autofit.backends.protocol import Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.doctor import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import BATCH, known
-from autofit.errors import UsageError
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity
@@ -24,7 +23,6 @@ from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes, format_seconds
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.arguments import no_such
 from autofit.workload.workload import Workload
 
 _MIB = 2**20
@@ -67,10 +65,7 @@ class Bench:
         return measured
 
 
-def verify(
-    as_json: Json = False,
-    only: Annotated[list[str] | None, typer.Option(help="Measure only this. May be repeated.", metavar="FIGURE")] = None,
-) -> None:
+def verify(as_json: Json = False) -> None:
     """Measure what is known on this machine, and print by how much the figures of autofit differ from it.
 
     Takes a minute: a pipeline of known rate, known allocations, forced out-of-memory errors, and a hang.
@@ -78,16 +73,12 @@ def verify(
     Exit codes: 0 no figure is wrong; 1 at least one is wrong; 3 nothing can be said, because other work uses the cores.
     """
     with reporting_errors():
-        for figure in only or ():
-            if figure not in CHECKS:
-                raise UsageError(no_such(figure, tuple(CHECKS)), key="--only")
-        findings = print_findings(run(only or tuple(CHECKS)), as_json=as_json)
-        if any(finding.remedy == _END_IT for finding in findings):
+        if any(finding.remedy == _END_IT for finding in print_findings(run(), as_json=as_json)):
             raise typer.Exit(3)  # neither 0 nor 1, which say something of the figures
 
 
-def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
-    """Measure these figures; yield an Activity before each."""
+def run() -> Iterator[Finding | Activity]:
+    """Measure each figure; yield an Activity before it."""
     machine, placement = session.detect(TuneSettings())
     with DeviceLock(placement, "autofit verify") as lock:
         if not lock.acquire():
@@ -99,7 +90,7 @@ def run(figures: Sequence[str]) -> Iterator[Finding | Activity]:
         limits = Limits(placement.device.free_bytes // 2 if placement.device else None, machine.available_bytes)
         with ProcessLauncher(known(), placement) as launcher:
             bench = Bench(launcher, limits, placement.device, backends.current())
-            for figure in figures:
+            for figure in CHECKS:
                 yield Activity(f"measuring: {figure}")
                 yield measured(figure, bench)
 

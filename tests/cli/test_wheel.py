@@ -76,7 +76,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert {name.partition("/")[0] for name in names} == {"autofit"}
     tracked = {str(file.relative_to(ROOT)) for file in (ROOT / "autofit").rglob("*") if file.is_file()}
     assert names == {name for name in tracked if "__pycache__" not in name}
-    templates = {"compact.html", "page.css", "page.html", "page.js", "parts.html"}
+    templates = {"page.css", "page.html", "page.js", "plot.json"}
     assert {f"autofit/report/html/templates/{name}" for name in templates} <= names
     assert {"autofit/py.typed", "autofit/__init__.pyi"} <= names
 

@@ -9,20 +9,20 @@ A file with a matrix describes a sweep:
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, create_model
 
 from autofit.api.config.document import read
-from autofit.api.session import NAMES, parse
-from autofit.api.signature import texts_of
+from autofit.api.session import parse
 from autofit.api.tune import tune
-from autofit.errors import ConfigError, UsageError
+from autofit.errors import UsageError
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import FUNCTION, collecting, raise_joined
@@ -150,17 +150,12 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
     return changed
 
 
-@contextlib.contextmanager
-def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Turn a UsageError about an argument into a ConfigError that names its place in the file, unless it is overridden."""
-    try:
-        yield
-    except UsageError as error:
-        key = (error.key or "").partition(".")[0]
-        if isinstance(error, ConfigError) or key not in NAMES or key in overrides:
-            raise
-        with read(path).placing():
-            raise
+def texts() -> dict[str, str]:
+    """Return the text of each argument of `tune`, and of each option, from its docstring; {} under `python -OO`."""
+    docstring = inspect.getdoc(tune) or ""
+    sections = re.findall(r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
+    return {name: text[0].upper() + " ".join(text[1:].split()) for name, text in entries}
 
 
 def schema() -> dict[str, Any]:
@@ -168,10 +163,10 @@ def schema() -> dict[str, Any]:
     labels: Any = Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")
     fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
     fields |= {**_FUNCTIONS, HOST_LABELS: (dict[str, str], labels)}
-    schema, texts = create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(), texts_of(tune)
+    schema, described = create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(), texts()
     for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
-        for name in properties.keys() & texts.keys():
-            properties[name]["description"] = texts[name]
+        for name in properties.keys() & described.keys():
+            properties[name]["description"] = described[name]
     schema["properties"][MATRIX] = {
         "type": "object",
         "additionalProperties": {"type": "array", "minItems": 1},

@@ -3,8 +3,8 @@
 import pytest
 
 from autofit.api.config import load
-from autofit.api.config.load import apply, unfold
-from autofit.errors import ConfigError, UsageError
+from autofit.api.config.load import apply
+from autofit.errors import ConfigError
 from tests.unit.api.conftest import GOOD
 
 
@@ -18,22 +18,6 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         "space": {"workers": [1]},
     }
     assert arguments == {"model_kwargs": {"depth": 2}, "data": "d"}
-
-
-@pytest.mark.parametrize(
-    ("matrix", "key", "message"),
-    [
-        ([1], "matrix", "must map arguments"),
-        ({}, "matrix", "must map arguments"),
-        ({"a": "xyz"}, "matrix.a", "write a list of values"),
-        ({"a": []}, "matrix.a", "write a list of values"),
-    ],
-)
-def test_an_error_in_a_matrix_names_its_key(matrix, key, message):
-    with pytest.raises(UsageError) as caught:
-        unfold(matrix)
-    assert caught.value.key == key
-    assert message in caught.value.problem
 
 
 def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
@@ -50,21 +34,22 @@ def test_each_cell_of_a_file_has_the_arguments_of_a_tune(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "key", "message"),
+    ("text", "line", "key"),
     [
-        ("", 1, None, "has no `matrix:`"),
-        ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials", "'none' is not allowed"),
-        ("matrix:\n  widht: [8]\n", 4, "matrix.widht", "unknown key"),
-        ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder", "folder cannot be set in it; make data a mapping"),
-        ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model", "does not define f"),
-        ("matrix:\n  space.wrokers: [[1], [2]]\n", 4, "matrix.space.wrokers", "did you mean workers"),
+        ("", 1, None),
+        ("matrix: [1]\n", 3, "matrix"),
+        ("matrix: {}\n", 3, "matrix"),
+        ("matrix: {max_trials: []}\n", 3, "matrix.max_trials"),
+        ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials"),
+        ("matrix:\n  widht: [8]\n", 4, "matrix.widht"),
+        ("matrix:\n  data.folder: [8]\n", 4, "matrix.data.folder"),
+        ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model"),
     ],
 )
-def test_an_error_in_a_cell_names_its_line_and_key(write, text, line, key, message):
+def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line, key):
     with pytest.raises(ConfigError) as caught:
         load.load_cells(write(GOOD + text), sweep=True)
     assert (caught.value.line, caught.value.key) == (line, key)
-    assert message in caught.value.problem
 
 
 def test_each_error_of_the_cells_is_listed_once(write):

@@ -38,11 +38,6 @@ def run(known, *, wait=True):
     return session.run(engine, WORKLOAD, TuneSettings(options={"wait": wait}), progress=False, known=known)
 
 
-def test_the_machine_is_detected_once(detections):
-    assert run(lambda request, emit: request.machine.devices) == (GPU,)
-    assert len(detections) == 1
-
-
 def test_a_stored_result_does_not_wait_for_the_device(detections):
     with DeviceLock(Placement.on(GPU), "another") as lock:
         assert lock.acquire()

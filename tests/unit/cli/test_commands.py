@@ -12,7 +12,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from autofit import api
+import autofit
 from autofit.cli import app
 from autofit.cli.common import reporting_errors
 from autofit.storage import result_files
@@ -35,21 +35,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["tune", "estimate", "check"])
-def test_a_wrong_file_exits_with_2_and_one_message_with_the_position(folder, command):
-    (folder / "tune.yaml").write_text(GOOD + "max_trails: 3\n")
-    done = RUN.invoke(app, [command, "tune.yaml"])
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("autofit: tune.yaml:4:1: max_trails: ")
-
-
 def test_check_prints_its_findings_and_runs_nothing(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".", str(folder))])
     modules = GOOD.replace("model.py:", "model:")  # in the working directory, which the command appends to the path
     (folder / "tune.yaml").write_text(modules + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
-    for expected in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of ", "none", "sqlite:///trials.db"):
+    for expected in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of "):
         assert expected in done.stdout
     assert not (folder / "trials.db").exists()
 
@@ -57,13 +49,11 @@ def test_check_prints_its_findings_and_runs_nothing(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "code", "expected"),
     [
-        ("model_kwargs: {wdith: 4}\n", 2, "tune.yaml:4:1: model_kwargs: build_model(width=8) "),
-        ("data_kwargs: {foldr: 4}\n", 2, "tune.yaml:4:1: data_kwargs: Photos(batch_size, folder='x') "),
-        ("space: {workers: [1, 2]}\n", 2, "tune.yaml:4:9: space.workers: "),
-        ("space: {prefetch: [1, 2]}\n", 2, "tune.yaml:4:9: space.prefetch: "),
-        ("host_memory: 900TiB\n", 2, "tune.yaml:4:1: host_memory: 900TiB "),
-        ("device: gpu:9\n", 2, "tune.yaml:4:1: device: 'gpu:9' "),
-        ("validation: model.py:json\n", 2, "tune.yaml:4:1: validation: 'model.py:json': "),
+        ("max_trails: 3\n", 2, "autofit: tune.yaml:4:1: max_trails: "),
+        ("model_kwargs: {wdith: 4}\n", 2, "autofit: model_kwargs: build_model(width=8) "),
+        ("space: {workers: [1, 2]}\n", 2, "autofit: space.workers: "),
+        ("host_memory: 900TiB\n", 2, "autofit: host_memory: 900TiB "),
+        ("device: gpu:9\n", 2, "autofit: device: 'gpu:9' "),
         ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
     ],
 )
@@ -71,7 +61,7 @@ def test_check_reports_what_would_fail(folder, text, code, expected):
     (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
     (folder / "tune.yaml").write_text(GOOD + text)
     done = RUN.invoke(app, ["check", "tune.yaml"])
-    assert done.exit_code == code
+    assert (done.exit_code, done.stdout) == (code, "")
     assert expected in done.stderr
     assert "autofit/" not in done.stderr.replace(str(folder), "")
 
@@ -105,30 +95,25 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["sweep", "tune.yaml"], "autofit: tune.yaml:1:1: has no `matrix:`"),
-        (["sweep", "sweep.yaml", "--on", "ray", "--ship", "no/such"], "--ship: the folder "),
-        (["sweep", "sweep.yaml", "--output", "no/such.json"], "--output: the folder no does not exist"),
-        (["sweep", "sweep.yaml", "--output", "table.csv"], "table.json"),
-        (["tune", "tune.yaml", "--launch", "rocket"], "autofit: --launch: 'rocket' "),
-        (["report", "none.json"], "autofit: none.json: it cannot be read: No such file"),
-        (["report", "tune.yaml"], "autofit: tune.yaml: it is not a result of autofit"),
-        (["report", "tune.yaml", "-o", "."], "is a folder; name a file in it"),
-        (["show", "tune.yaml"], "autofit: tune.yaml: "),
-        (["tune", "tune.yaml", "--storage", "nosuchdb://x"], "nosuchdb://x"),
-        (["estimate", "tune.yaml", "--batch-size", "32,many"], "--batch-size: '32,many'"),
-        (["estimate", "tune.yaml", "--batch-size", "0"], "autofit: --batch-size: [0]"),
-        (["tune", "tune.yaml", "--batch-size", "many"], "autofit: --batch-size: 'many' is not allowed: write tune, keep"),
-        (
-            ["tune", "sizes.yaml", "--batch-size", "0", "--launch", "x"],
-            "autofit: 2 errors:\n  --batch-size: 0 is not allowed",
-        ),
+        ("sweep tune.yaml", "tune.yaml:1:1: has no `matrix:`"),
+        ("sweep sweep.yaml --on rays", "executor: 'rays'"),
+        ("sweep sweep.yaml --on ray --ship no/such", "ship: the folder "),
+        ("sweep sweep.yaml --output no/such.json", "--output: the folder no does not exist"),
+        ("sweep sweep.yaml --output table.csv", "table.csv"),
+        ("tune tune.yaml --launch rocket", "options.launch: 'rocket' "),
+        ("report none.json", "none.json: "),
+        ("report tune.yaml", "tune.yaml: "),
+        ("report tune.yaml -o .", "--output: . is a folder"),
+        ("show tune.yaml", "tune.yaml: "),
+        ("tune tune.yaml --storage nosuchdb://x", "nosuchdb://x"),
+        ("estimate tune.yaml --batch-size 32,many", "--batch-size: '32,many'"),
+        ("tune tune.yaml --batch-size 0 --launch x", "2 errors:\n  batch_size: 0 "),
     ],
 )
 def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):
     (folder / "tune.yaml").write_text(GOOD)
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
-    (folder / "sizes.yaml").write_text(GOOD + "baseline: {batch_size: 16}\n")
-    done = RUN.invoke(app, arguments)
+    done = RUN.invoke(app, arguments.split())
     assert done.exit_code == 2
     assert expected in done.stderr
 
@@ -137,7 +122,7 @@ def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):
 def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(folder, option, batch_size, monkeypatch):
     (folder / "tune.yaml").write_text(GOOD + "batch_size: largest\n")
     asked = []
-    monkeypatch.setattr(api, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0))
+    monkeypatch.setattr(autofit, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0))
     RUN.invoke(app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])])
     assert asked == [batch_size]
 
@@ -148,10 +133,7 @@ COMMANDS = ["init", "tune", "sweep", "check", "estimate", "report", "kwargs", "s
 def test_every_command_has_a_help():
     assert [command.callback.__name__ for command in app.registered_commands] == COMMANDS
     for command in ([], *([name] for name in COMMANDS)):
-        done = RUN.invoke(app, [*command, "--help"], env={"COLUMNS": "80"})
-        assert done.exit_code == 0
-        assert "Usage: " in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert "Usage: " in RUN.invoke(app, [*command, "--help"]).stdout
 
 
 def test_a_result_that_failed_in_training(folder):
@@ -162,17 +144,11 @@ def test_a_result_that_failed_in_training(folder):
     assert (done.exit_code, done.stderr) == (0, "")
     assert str(record.config) in done.stdout
     assert collect(tune, request, FakeLauncher())[1].config != record.config
-    done = RUN.invoke(app, [*command, "none.db"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("autofit: --storage: sqlite:///none.db does not have the tune autofit-")
 
 
-@pytest.mark.parametrize(("kept", "facts"), [(None, []), (lambda: "2 finished trials are kept", ["2 finished", "--fresh"])])
-def test_ctrl_c_exits_with_130_and_names_what_is_kept(kept, facts, capsys):
-    with pytest.raises(typer.Exit) as ended, reporting_errors(kept):
+@pytest.mark.parametrize("resumes", [False, True])
+def test_ctrl_c_exits_with_130_and_says_whether_the_command_resumes(resumes, capsys):
+    with pytest.raises(typer.Exit) as ended, reporting_errors(resumes=resumes):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
-    message = capsys.readouterr().err
-    assert message.startswith("\nInterrupted; ")
-    assert all(fact in message for fact in facts)
-    assert ("--fresh" in message) == (kept is not None)
+    assert ("--fresh" in capsys.readouterr().err) == resumes

@@ -34,7 +34,6 @@ def outputs(record, sweep):
         "summary": console.file.getvalue(),
         "print(result)": str(Result(**vars(record))),
         "page": page.render(record).partition("<script")[0],
-        "notebook": page.compact(record),
         "table of a sweep": str(SweepResult(**vars(swept))),
         "page of a sweep": page.render(swept).partition("<script")[0],
     }
@@ -49,7 +48,7 @@ def test_no_output_states_a_gain_that_is_not_shown(record, sweep, name):
     assert [output for output, text in texts.items() if "no gain shown" not in text] == []
     assert [output for output, text in texts.items() if "1.84" in text] == []
     assert {output for output, text in texts.items() if "0.97" in text} == (
-        {"summary", "print(result)", "page", "notebook"} if speedup.pairs == 6 else set()
+        {"summary", "print(result)", "page"} if speedup.pairs == 6 else set()
     )
 
 

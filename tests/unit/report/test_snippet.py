@@ -20,15 +20,6 @@ def kwargs_in(output_format, record, folder):
     return done.stdout
 
 
-def test_kwargs_are_the_same_in_all_formats(record, tmp_path):
-    expected = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
-    assert json.loads(kwargs_in("json", record, tmp_path)) == expected
-    assert yaml.safe_load(kwargs_in("yaml", record, tmp_path)) == expected
-    assigned = {}
-    exec(kwargs_in("python", record, tmp_path), assigned)
-    assert {key: assigned[key] for key in expected} == expected
-
-
 def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_path):
     knobs = {"batch_size": 64, "num_parallel_calls": -1, "prefetch": -1}
     call_source = replace(record.call_source, data_kwargs={"axis": -1}, validation_kwargs={})
@@ -41,26 +32,15 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
     assert "import tensorflow as tf" in code.splitlines()
     assert code.count("num_parallel_calls=tf.data.AUTOTUNE") == code.count("prefetch=tf.data.AUTOTUNE") == 2
     assert "axis=-1" in code
-    python = snippet.kwargs_as_python(changed)
-    assert python.startswith("import tensorflow as tf\n")
-    assert "'prefetch': tf.data.AUTOTUNE" in python
-    compile(python, "kwargs", "exec")
-    assert json.loads(kwargs_in("json", changed, tmp_path))["data_kwargs"] == knobs
-    assert yaml.safe_load(kwargs_in("yaml", changed, tmp_path))["data_kwargs"] == knobs
-
-
-@pytest.mark.parametrize(
-    ("model", "line"),
-    [("build_model()", "build_model(batch_size=64)"), ("build_model(2)", "build_model(2, batch_size=64)")],
-)
-def test_a_model_that_is_built_for_a_batch_size_is_given_it(record, model, line):
-    changed = with_fields(
-        record,
-        call_source=replace(record.call_source, model=model),
-        description=replace(record.description, model_takes_batch=True),
-        config=FitConfig(64),
+    expected = {"data_kwargs": knobs, "fit_kwargs": dict(changed.fit_kwargs)}
+    assert json.loads(kwargs_in("json", changed, tmp_path)) == expected
+    assert yaml.safe_load(kwargs_in("yaml", changed, tmp_path)) == expected
+    assigned = {}
+    exec(
+        kwargs_in("python", changed, tmp_path).replace("import tensorflow as tf", "").replace("tf.data.AUTOTUNE", "-1"),
+        assigned,
     )
-    assert f"model = {line}" in snippet.render(changed).splitlines()
+    assert {key: assigned[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -85,19 +65,17 @@ def test_arrays_are_given_to_the_method_in_the_form_that_they_came_in(record, ca
     assert call == "fit" or not any("fit" in line for line in written)
 
 
-def test_steps_in_a_call_are_set_on_the_model_and_among_the_kwargs(record):
-    changed = with_fields(record, config=replace(record.config, steps_per_execution=8))
-    pasted = "# callbacks of batches run once every 8 batches:\nmodel.steps_per_execution = 8\n"
-    assert pasted in snippet.render(changed)
+def test_the_model_is_built_and_compiled_as_the_arguments_and_the_config_say(record):
+    source = replace(record.call_source, dtype_policy="mixed_bfloat16", jit_compile=True, model="build_model(2)")
+    description = replace(record.description, model_takes_batch=True)
+    changed = with_fields(
+        record, call_source=source, description=description, config=replace(record.config, steps_per_execution=8)
+    )
+    code = snippet.render(changed)
+    model = f"model = build_model(2, batch_size={record.config.batch_size})"
+    assert f"keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\n{model}\nmodel.jit_compile = True\n" in code
+    assert "\nmodel.steps_per_execution = 8\n" in code
     assert snippet.kwargs_of(changed)["compile_kwargs"] == {"steps_per_execution": 8}
-    assert "compile_kwargs" not in snippet.kwargs_of(record)
-
-
-def test_the_model_is_built_under_the_policy_and_compiled_as_the_arguments_say(record):
-    source = replace(record.call_source, dtype_policy="mixed_bfloat16", jit_compile=True)
-    code = snippet.render(with_fields(record, call_source=source))
-    assert "keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\nmodel = " in code
-    assert "model.jit_compile = True" in code
     compile(code, "snippet", "exec")
 
 
@@ -174,11 +152,3 @@ def test_the_validation_is_called_with_what_it_takes(record, call_source, knobs,
     changed = with_fields(record, call_source=replace(record.call_source, **call_source), description=description)
     assert code in snippet.render(changed)
     compile(snippet.render(changed), "snippet", "exec")
-
-
-def test_a_queue_without_effect_is_not_written_for_the_validation_either(record):
-    single = with_fields(record, config=FitConfig(64, 1, 10, False), data_kwargs={"batch_size": 64, "workers": 1})
-    assert "max_queue_size" not in snippet.render(single)
-    needed = replace(single.description, validation_required=("max_queue_size",))
-    assert "max_queue_size=1" in snippet.render(with_fields(single, description=needed))
-    assert "max_queue_size=10" in snippet.render(with_fields(single, config=FitConfig(64, 2, 10, False)))

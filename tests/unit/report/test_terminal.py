@@ -1,16 +1,13 @@
 """What results of others and errors hold cannot control the terminal, nor the direction of writing."""
 
 import io
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import typer
 from rich.table import Table
 from rich.text import Text
 
-import autofit
 from autofit.api.result import Result
 from autofit.cli.common import reporting_errors
 from autofit.errors import StorageError
@@ -48,17 +45,9 @@ def test_nothing_of_a_result_or_an_error_reaches_terminal_or_page(record, capsys
         screen(lambda terminal: summarise(evil, terminal)),
         screen(lambda terminal: terminal.print(trial_table(evil.trials, evil.limits))),
         str(Result(**vars(evil))),
-        page.compact(evil),
         page.render(evil).partition("<script")[0],
     ]
     with pytest.raises(typer.Exit), reporting_errors():
         raise StorageError(EVIL)
     shown += capsys.readouterr()
     assert not any(control in text for control in CONTROLS for text in shown)
-
-
-def test_no_other_console_is_made():
-    package = Path(autofit.__file__).parent
-    made = [file.name for file in package.rglob("*.py") if re.search(r"(?<!\w)Console\([^)]", file.read_text())]
-    assert made == []
-    assert [file.name for file in package.rglob("*.py") if "(Console)" in file.read_text()] == ["terminal.py"]
