@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import os
 import signal
 import sys
 from types import FrameType
@@ -34,11 +32,6 @@ def main() -> None:
         if ending.code and _received:  # a command, or typer, has already handled the signal
             raise SystemExit(_SIGNALLED + _received[0]) from None
         raise
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        print("autofit: No space left on device: send the output elsewhere; finished trials are stored", file=sys.stderr)
-        os._exit(1)  # a normal exit would flush standard output, and fail, again
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

@@ -48,11 +48,8 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 def _refuse_unsupported(workload: Workload) -> None:
     build_model = workload.build_model
     if knobs.is_model(build_model):
-        raise UsageError(
-            f"{type(build_model).__name__} is a model; each trial builds its own, so pass a function that makes it:\n\n"
-            "    def build_model():\n        model = ...\n        model.compile(...)\n        return model\n",
-            key="build_model",
-        )
+        problem = f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one"
+        raise UsageError(problem, key="build_model")
     if not callable(build_model) and not isinstance(build_model, Reference):
         raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
     for data in (workload.data, workload.validation):
@@ -81,8 +78,6 @@ def build_request(
             f"{backend.name}; choose one device",
             key="device",
         )
-    if workload.call != FIT and settings.effective_batch_size is not None:
-        raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:
         raise UsageError(

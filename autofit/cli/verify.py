@@ -10,7 +10,6 @@ import typer
 
 from autofit import backends
 from autofit.api import session
-from autofit.backends.protocol import Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.doctor import Finding, ok, print_findings, problem, warning
 from autofit.cli.known_workloads import BATCH, known
@@ -28,7 +27,7 @@ from autofit.workload.workload import Workload
 _MIB = 2**20
 _REPORT = "Do not rely on figures from this machine; please report this with the output of autofit doctor --json."
 _END_IT = "End that work, then run autofit verify again."
-_DEADLINE_SECONDS, _FAULT_SECONDS, _MEASURE_SECONDS = 90.0, 30.0, 1.5
+_DEADLINE_SECONDS, _FAULT_SECONDS = 90.0, 30.0
 _PLAIN = FitConfig(BATCH, 1, 10, False)
 _FAULTY = FitConfig(BATCH + 1, 1, 10, False)
 _RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative
@@ -49,7 +48,6 @@ class Bench:
     launcher: ProcessLauncher
     limits: Limits
     gpu: Device | None
-    backend: Backend
 
     def run(
         self, workload: Workload | None, config: FitConfig = _PLAIN, expected: Outcome = Outcome.OK, **spec: Any
@@ -57,7 +55,7 @@ class Bench:
         """Run a trial of a workload, None for the one before; raise _WrongError unless its outcome is the expected one."""
         if workload is not None:
             self.launcher.change(workload)
-        spec = {"limits": self.limits, "deadline_seconds": _DEADLINE_SECONDS, "measure_seconds": _MEASURE_SECONDS, **spec}
+        spec = {"limits": self.limits, "deadline_seconds": _DEADLINE_SECONDS, "measure_seconds": 1.5, **spec}
         measured = run_to_end(self.launcher.run(TrialSpec(Role.MEASURE, config, **spec)))
         assert isinstance(measured, Measurement), "only a describing trial returns a description"
         if measured.outcome is not expected:
@@ -89,10 +87,9 @@ def run() -> Iterator[Finding | Activity]:
             return
         limits = Limits(placement.device.free_bytes // 2 if placement.device else None, machine.available_bytes)
         with ProcessLauncher(known(), placement) as launcher:
-            bench = Bench(launcher, limits, placement.device, backends.current())
             for figure in CHECKS:
                 yield Activity(f"measuring: {figure}")
-                yield measured(figure, bench)
+                yield measured(figure, Bench(launcher, limits, placement.device))
 
 
 def measured(figure: str, bench: Bench) -> Finding:
@@ -123,7 +120,7 @@ def _input_rate(bench: Bench) -> str:
 
 def _host_memory(bench: Bench) -> str:
     """An array that is shared with two worker processes counts once."""
-    has_processes = bench.gpu is None or not bench.backend.fork_problem_on_gpu
+    has_processes = bench.gpu is None or not backends.current().fork_problem_on_gpu
     config = FitConfig(BATCH, 2, 2, use_multiprocessing=has_processes)
     without, with_array = (
         bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0 for size in (0, _HELD_BYTES)
@@ -133,8 +130,9 @@ def _host_memory(bench: Bench) -> str:
 
 
 def _device_memory(bench: Bench) -> str:
-    if bench.gpu is None and not bench.backend.limits_cpu:
-        return f"not shown: Keras on {bench.backend.name} has no memory of its own on a CPU"
+    backend = backends.current()
+    if bench.gpu is None and not backend.limits_cpu:
+        return f"not shown: Keras on {backend.name} has no memory of its own on a CPU"
     device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
     limits, weight_bytes = replace(bench.limits, device_bytes=device_bytes), device_bytes // 4
     without, with_weights = (

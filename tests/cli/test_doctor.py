@@ -8,57 +8,33 @@ from pathlib import Path
 
 import pytest
 
-DOCTOR = [str(Path(sys.executable).parent / "autofit"), "doctor"]
+AUTOFIT = str(Path(sys.executable).parent / "autofit")
 
 
-def start(*arguments, **variables):
-    environment = {**os.environ, "COLUMNS": "80", **variables}
-    return subprocess.Popen(
-        [*DOCTOR, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def ran(*arguments, **variables):
+    environment = {**os.environ, **variables}
+    return subprocess.run([AUTOFIT, *arguments], env=environment, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.mark.slow
-def test_doctor_says_what_it_sees_and_its_exit_code_says_whether_there_is_a_problem():
-    whole, wrong = start(), start("--json", KERAS_BACKEND="openvino")
-    text, errors = whole.communicate(timeout=800)
-    told, _ = wrong.communicate(timeout=800)
-
-    lines = text.splitlines()
-    problems = [line for line in lines if line.startswith("problem ")]
-    assert whole.returncode == (1 if problems else 0), text
-    assert max(map(len, lines)) <= 80
-    assert errors == ""
-    assert any(line.startswith("ok       trial ") for line in lines), text
-    assert lines[-1].endswith((" warning.", " warnings."))
-
-    found = json.loads(told)
-    assert wrong.returncode == 1
-    assert found["problems"] >= 1
-    statuses = {finding["subject"]: finding["status"] for finding in found["findings"]}
-    assert statuses["keras backend"] == "problem", told
-    assert "trial" not in statuses
+@pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
+def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(backend):
+    done = ran("doctor", "--json", KERAS_BACKEND=backend)
+    findings = json.loads(done.stdout)["findings"]
+    statuses = {finding["subject"]: finding["status"] for finding in findings}
+    assert done.returncode == (1 if "problem" in statuses.values() else 0), done.stdout
+    assert statuses["keras backend"] == ("ok" if backend == "tensorflow" else "problem"), done.stdout
+    assert statuses.get("trial") == ("ok" if backend == "tensorflow" else None), done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.quiet
-def test_verify_cannot_measure_beside_processes_that_use_every_core():
+def test_verify_cannot_measure_while_other_processes_use_every_core():
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
-        ran = subprocess.run(
-            [DOCTOR[0], "verify"],
-            env={**os.environ, "COLUMNS": "1000"},
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
+        done = ran("verify")
     finally:
         for process in spinning:
             process.kill()
             process.wait()
-    assert ran.returncode == 3, ran.stdout + ran.stderr
-    line, remedy, _, last = ran.stdout.splitlines()
-    assert line.startswith("warning  load             cannot measure now: other work uses ")
-    assert "End that work" in remedy
-    assert last == "0 problems, 1 warning."
+    assert done.returncode == 3, done.stdout + done.stderr

@@ -118,8 +118,7 @@ def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
     assert status == 0, output
 
 
-@pytest.mark.parametrize("command", ["tune", "check"])
-def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
+def test_a_script_that_saves_when_it_is_imported_is_refused(tmp_path):
     folder = tmp_path / "program"
     folder.mkdir()
     (folder / "train.py").write_text(
@@ -127,7 +126,7 @@ def test_a_script_that_saves_when_it_is_imported_is_refused(command, tmp_path):
     )
     (folder / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\n")
     before = hashes(folder)
-    output, status = run(folder, AUTOFIT, command, "tune.yaml")
+    output, status = run(folder, AUTOFIT, "tune", "tune.yaml")
     assert status == 2
     assert "train.py:3 calls save of a model when the file is imported" in output
     assert hashes(folder) == before

@@ -1,6 +1,5 @@
 """The wheel as a user gets it: built, installed from the file into a new environment, and run there."""
 
-import email
 import os
 import re
 import subprocess
@@ -10,8 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from autofit.records import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
@@ -56,18 +53,6 @@ def installed(wheel, tmp_path_factory):
 
 def is_site_packages(path):
     return Path(path).name == "site-packages"
-
-
-def test_the_metadata_name_versions_and_no_address(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = email.message_from_bytes(archive.read(name))
-    assert (metadata["Name"], metadata["Version"], metadata["License-Expression"]) == (DISTRIBUTION, VERSION, "Apache-2.0")
-    assert metadata["Requires-Python"] == "<3.14,>=3.10"
-    assert not metadata.get_all("Project-URL")
-    assert not metadata.get_all("Home-Page")
-    requirements = metadata.get_all("Requires-Dist")
-    assert not any(re.match(r"autofit\b", requirement) for requirement in requirements)  # another project
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):

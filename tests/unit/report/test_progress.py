@@ -9,35 +9,24 @@ from autofit.records.events import Activity, Described, TrialEnded
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
-from autofit.tuning.engine import tune
-from tests.fakes import MIB, FakeLauncher, collect, make_request
 
 
-@pytest.fixture(scope="module")
-def events(tmp_path_factory):
-    request = make_request(tmp_path_factory.mktemp("tune"), device_bytes=150 * MIB)
-    return collect(tune, request, FakeLauncher(cliff=64))[0]
+def test_plain_progress_is_one_line_a_trial_with_reasons(record):
+    def plain(**options):
+        console = Console(width=80, file=io.StringIO(), highlight=False)
+        with Progress(console, **options) as progress:
+            for trial in (*record.trials, *record.runs):
+                progress.show(TrialEnded(trial))
+        return console.file.getvalue()
 
-
-def plain(events, **options):
-    console = Console(width=80, file=io.StringIO(), highlight=False)
-    with Progress(console, **options) as progress:
-        for event in events:
-            progress.show(event)
-    return console.file.getvalue()
-
-
-def test_plain_progress_is_one_line_a_trial_with_reasons(events):
-    text = plain(events)
-    ended = [event for event in events if isinstance(event, TrialEnded)]
-    searched = [event.trial for event in ended if event.trial.stage == "search"]
-    assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(searched)
-    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == 6
-    for trial in searched:
+    text = plain()
+    assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(record.trials)
+    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == len(record.runs)
+    for trial in record.trials:
         assert str(trial.config) in text
         assert trial.measurement.outcome.value == "ok" or f"    {trial.measurement.evidence.reason}" in text
     assert "\x1b" not in text
-    assert plain(events, quiet=True) == ""
+    assert plain(quiet=True) == ""
 
 
 def show_trials(progress, record, *, trials):

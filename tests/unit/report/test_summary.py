@@ -1,3 +1,4 @@
+import csv
 import io
 import re
 from dataclasses import replace
@@ -5,7 +6,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from autofit.api.result import Estimate, Result, SweepResult
+from autofit.records.result import Cell
 from autofit.records.trial import FitConfig
+from autofit.report import columns
 from autofit.report.choice import advice
 from autofit.report.console.tables import summarise, trial_table
 from tests.fakes import with_fields
@@ -55,6 +58,21 @@ def test_a_sweep_prints_itself_as_its_table(sweep):
     swept = SweepResult(**vars(sweep))
     assert all(len(line) <= 80 for line in str(swept).splitlines())
     assert matches_snapshot(str(swept), "sweep.txt")
+
+
+def test_the_hosts_are_a_column_where_there_are_several(sweep):
+    assert "tuned on" not in str(SweepResult(**vars(sweep)))
+    there = replace(sweep, cells=tuple(replace(cell, host=f"host{n}") for n, cell in enumerate(sweep.cells)))
+    assert "host0" in str(SweepResult(**vars(there))).splitlines()[1]
+    rows = list(csv.DictReader(io.StringIO(columns.as_csv(there))))
+    assert [row["host"] for row in rows] == ["host0", "host1", "host2"]
+
+
+def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep, two_answers):
+    cell = Cell({"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed")
+    both, failed = columns.cell_rows(replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers), cell)))
+    assert (both["at your batch"], both["gain"]) == ("1.48x", "2.22x")
+    assert (failed["data_kwargs.memory"], failed["width"], failed["memory"]) == ("0.5", "8", "")
 
 
 def test_an_estimate_prints_each_part(estimate):

@@ -1,0 +1,92 @@
+"""Whole tunes as a user runs them: the quickstart to its pasted lines, one killed and resumed, one where nothing fits."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from autofit.cli import app
+from tests.cli.test_cli import AUTOFIT, ROOT, WORKLOAD
+from tests.recompute import figures_of
+from tests.trial.test_lifetime import are_gone, wait_for
+
+ONE = "workers: [1], max_queue_size: [4], use_multiprocessing: [false], steps_per_execution: [1]"
+
+
+def run(folder, *command):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
+
+
+def commanded(*arguments):
+    """What a command prints that reads a result; it runs in this process."""
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_quickstart_ends_with_a_confirmed_config_whose_lines_train(tmp_path):
+    settings = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
+    for key in ("build_model", "data", "validation"):
+        settings[key] = str((ROOT / "configs" / settings[key]).resolve())
+    settings |= {"max_trials": 2, "max_seconds": 600, "storage": "trials.db"}
+    settings["space"] = yaml.safe_load(f"{{batch_size: [32, 1024], {ONE}}}")
+    settings["baseline"] = {"batch_size": 32, "workers": 1, "max_queue_size": 4}
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump(settings))
+    done = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--output", "result.json")
+    assert (done.returncode, done.stderr) == (0, "")
+
+    file = tmp_path / "result.json"
+    result = json.loads(file.read_text())
+    fastest = result["fastest"]
+    assert fastest["confirmed"]
+    assert {trial["measurement"]["outcome"] for trial in result["trials"]} == {"ok"}
+    assert 0 < fastest["host_peak_bytes"] < result["limits"]["host_bytes"]
+    figures = figures_of(file)  # every stated figure follows from the readings
+    assert {"rate", "host peak"} < figures.keys()
+    for name, (stated, recomputed) in figures.items():
+        assert stated == pytest.approx(recomputed, rel=1e-9), name
+
+    summary = done.stdout[done.stdout.index("baseline  ") :].partition("\nwritten to")[0]
+    again = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--quiet")  # answered at once
+    assert (again.returncode, again.stdout.strip()) == (0, summary.strip())
+    assert " ".join(summary.split()) in " ".join(commanded("show", file).split())
+    assert json.loads(commanded("kwargs", file, "--format", "json"))["fit_kwargs"] == fastest["fit_kwargs"]
+    for options, answer in (([], "fastest"), (["--same-batch"], "same_batch")):
+        batch_size = result[answer]["config"]["batch_size"]
+        assert commanded("kwargs", file, *options).startswith(f"data_kwargs = {{'batch_size': {batch_size}")
+    commanded("report", file)
+    assert "</html>" in (tmp_path / "result.html").read_text()
+
+    ran = run(tmp_path, sys.executable, "-c", "import sys" + summary.rpartition("import sys")[2])
+    assert ran.returncode == 0, ran.stderr
+    assert "val_accuracy" in ran.stdout
+
+
+def test_a_tune_that_is_killed_leaves_no_process_and_goes_on_where_it_was(tmp_path):
+    text = "Cases\ndata_kwargs: {seconds: 0.01, length: 40}\nstorage: trials.db\nbaseline: {batch_size: 32}\n"
+    (tmp_path / "tune.yaml").write_text(f"{WORKLOAD}{text}space: {{batch_size: [32], {ONE}}}\n")
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    killed = subprocess.Popen([AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, start_new_session=True, **streams)
+    assert any(": ok, " in line for line in killed.stdout)  # a trial has ended; runs follow
+    below = psutil.Process(killed.pid).children(recursive=True)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    killed.stdout.close()
+    wait_for(lambda: are_gone(below))
+    resumed = run(tmp_path, AUTOFIT, "tune", "tune.yaml")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "reusing 1 trial of an earlier run" in resumed.stdout
+
+
+def test_when_nothing_fits_it_says_what_is_needed(tmp_path):
+    text = f"Cases\nhost_memory: 150MiB\nstorage: t.db\nbaseline: {{batch_size: 1}}\nspace: {{batch_size: [1], {ONE}}}\n"
+    (tmp_path / "tune.yaml").write_text(WORKLOAD + text)
+    done = run(tmp_path, AUTOFIT, "tune", "tune.yaml")
+    assert done.returncode == 1
+    for fact in ("a batch of 1 ", " host memory", "150 MiB", "Raise host_memory"):
+        assert fact in done.stderr
