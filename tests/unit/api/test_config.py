@@ -91,39 +91,24 @@ def test_the_messages_of_wrong_files(write):
     assert matches_snapshot("".join(f"{message}\n" for message in messages), "wrong_files.txt")
 
 
-MANY = """\
-build_model: model.py:build
-dataset: model.py:Photos
-fit_kwargs: {epochs: many, epoch: 3, callbacks: early, steps_per_epoch: 0}
-space:
-  batch_sizes: [8]
-  workers: [two]
-epochs: 3
-max_trials: ${NOT_SET_ANYWHERE}
-options: {launch: rocket}
-max_trials: 3
-"""
-
-
 def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
+    text = (
+        "build_model: model.py:build\ndataset: model.py:Photos\nfit_kwargs: {epoch: 3, callbacks: early}\n"
+        "space:\n  workers: [two]\nmax_trials: ${NOT_SET_ANYWHERE}\noptions: {launch: rocket}\nmax_trials: 3\n"
+    )
     with pytest.raises(ConfigError) as caught:
-        load.load(write(MANY))
-    errors = [caught.value, *caught.value.others]
-    assert [(error.line, error.key) for error in errors] == [
+        load.load(write(text))
+    assert [(error.line, error.key) for error in (caught.value, *caught.value.others)] == [
         (1, "build_model"),
         (1, "data"),
         (2, "dataset"),
         (3, "fit_kwargs.epoch"),
         (3, "fit_kwargs.callbacks"),
-        (3, "fit_kwargs.steps_per_epoch"),
-        (5, "space.batch_sizes"),
-        (6, "space.workers"),
-        (7, "epochs"),
-        (8, None),
-        (9, "options.launch"),
-        (10, "max_trials"),
+        (5, "space.workers"),
+        (6, None),
+        (7, "options.launch"),
+        (8, "max_trials"),
     ]
-    assert str(caught.value).startswith("12 errors:\n")
 
 
 @pytest.mark.parametrize("raw", [b"build_model: a.py:f\ndata: \xff\xfe\n", None])
@@ -138,18 +123,15 @@ def test_a_file_that_is_not_a_text_is_an_error(tmp_path, raw):
 def test_a_value_from_the_environment_is_shown_as_written(write, monkeypatch):
     monkeypatch.setenv("PW", r"it's\s3cret")
     text = (
-        "max_trials: ${PW}\nhost_memory: ${PW}\ndevice: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: '${PW}'}\n"
-        "space: {batch_size: ['${PW}']}\nvalidation: ${PW}.py:f\nmax_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\n"
-        "fit_kwargs: {validation_split: '${PW}', class_weight: '${PW}', steps_per_epoch: ['${PW}']}\n"
+        "max_trials: ${PW}\nhost_memory: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: '${PW}'}\nvalidation: ${PW}\n"
+        "max_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\nfit_kwargs: {validation_split: '${PW}'}\n"
+        "matrix: {dtype_policy: [['${PW}']], jit_compile: ['${PW}']}\n"
     )
-    for sweeps in ("", "matrix: {dtype_policy: [['${PW}']], jit_compile: ['${PW}']}\n"):
-        with pytest.raises(ConfigError) as caught:
-            load.load_cells(write(GOOD + text + sweeps))
-        errors = [caught.value, *caught.value.others]
-        assert len(errors) == (14 if sweeps else 12)
-        for error in errors:
-            assert "s3cret" not in error.problem
-            assert "${PW}" in error.problem
+    with pytest.raises(ConfigError) as caught:
+        load.load_cells(write(GOOD + text))
+    problems = [error.problem for error in (caught.value, *caught.value.others)]
+    assert len(problems) == 10
+    assert all("s3cret" not in problem and "${PW}" in problem for problem in problems)
 
 
 def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):

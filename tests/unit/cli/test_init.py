@@ -37,22 +37,15 @@ def train():
 """
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
+def test_it_chooses_functions_and_writes_a_valid_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_it_chooses_functions_and_writes_a_valid_file(folder):
-    (folder / "src").mkdir()
-    (folder / "src" / "train.py").write_text(PROGRAM)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(PROGRAM)
     done = RUN.invoke(app, ["init", "src/train.py"])
     assert (done.exit_code, done.stderr) == (0, "")
     lines = ["build_model: build_model in line 16", "data: Photos in line 6", "validation: validation_data in line 13"]
     assert done.stdout.splitlines()[:3] == lines
-    assert "autofit tune tune.yaml" in done.stdout
-    text = (folder / "tune.yaml").read_text()
-    assert text.startswith("# yaml-language-server: $schema=autofit.schema.json\n")
+    text = (tmp_path / "tune.yaml").read_text()
     assert yaml.safe_load(text) == {
         "build_model": "src/train.py:build_model",
         "data": "src/train.py:Photos",
@@ -60,15 +53,16 @@ def test_it_chooses_functions_and_writes_a_valid_file(folder):
     }
     defaults = re.findall(r"^# ((?:fit_kwargs|space|baseline|batch_size|\w+_memory|max_seconds): .*)", text, re.MULTILINE)
     assert len(defaults) == 7
-    (folder / "all.yaml").write_text("\n".join([text, *defaults]))
+    (tmp_path / "all.yaml").write_text("\n".join([text, *defaults]))
     assert load.load("all.yaml")["max_seconds"] is None
 
 
 @pytest.mark.parametrize("program", ["def f(x):\n    pass\n", "def my_model():\n    pass\n", "def f(:\n", None, PROGRAM])
-def test_what_cannot_be_written_is_an_error_and_no_file_is_overwritten(folder, program):
+def test_what_cannot_be_written_is_an_error_and_no_file_is_overwritten(tmp_path, monkeypatch, program):
+    monkeypatch.chdir(tmp_path)
     if program is not None:
-        (folder / "train.py").write_text(program)
+        (tmp_path / "train.py").write_text(program)
     if program is PROGRAM:
-        (folder / "tune.yaml").write_text("mine: 1\n")
+        (tmp_path / "tune.yaml").write_text("mine: 1\n")
     assert RUN.invoke(app, ["init", "train.py"]).exit_code == 2
-    assert [file.read_text() for file in folder.glob("*.yaml")] == (["mine: 1\n"] if program is PROGRAM else [])
+    assert [file.read_text() for file in tmp_path.glob("*.yaml")] == (["mine: 1\n"] if program is PROGRAM else [])

@@ -17,25 +17,6 @@ def numbers(text):
     return [number.replace(",", "") for number in re.findall(r"(?<![\d:.])\d[\d,]*(?:\.\d+)?", re.sub(r"\(.*", "", text))]
 
 
-def test_the_bottleneck_is_explained_by_the_three_rates(record):
-    limited = with_fields(
-        record,
-        bottleneck="input",
-        compute_samples_per_second=2400.0,
-        input_samples_per_second=500.0,
-        samples_per_second=490.0,
-    )
-    for changes, name, rates in (
-        ({}, "input-bound", ["2400", "500"]),
-        ({"bottleneck": "compute", "input_samples_per_second": 9000.0}, "compute-bound", ["2400", "9000"]),
-        ({"bottleneck": "contention", "samples_per_second": 300.0}, "contention", ["2400", "500", "300"]),
-        ({"bottleneck": "compute"}, "compute-bound", ["2400", "500"]),
-    ):
-        text = choice.bottleneck_sentence(with_fields(limited, **changes))
-        assert (text.partition(":")[0], numbers(text)) == (name, rates)
-        assert ("more workers would not help" in text) == ("9000" in rates)
-
-
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
     """The record of a choice that read one rate in the search and was confirmed at another."""
     config = FitConfig(64, 4, 10, False)
@@ -58,9 +39,7 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
         (3000.0, 19.9, "input", None),  # by the confirmed rate, not by that of the search
         (3000.0, 30.0, "contention", None),
         (7.7, 100.0, "compute", ["100"]),  # the rate is 20 and far below the input's: the model is the limit
-        (7.7, 21.0, "input", ["21"]),
         (60.0, 8.0, "input", ["60"]),
-        (20.5, 8.0, "compute", ["20"]),
         (7.7, 8.0, "unknown", []),
         (19.5, 100.0, "compute", ["20", "100"]),  # within the noise of a ceiling
     ],
@@ -91,8 +70,8 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
 
 def test_a_larger_batch_names_a_learning_rate(record):
     larger = with_fields(record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32)))
-    for optimizer, factor in (("SGD", "with SGD try 4 times"), ("Adam", "with Adam try 2 times"), ("", "try 2 times")):
+    for optimizer, factor in (("SGD", "4"), ("Adam", "2"), ("", "2")):
         described = with_fields(larger, description=replace(larger.description, optimizer=optimizer))
-        assert factor in choice.headline(described).note
+        assert numbers(choice.headline(described).note) == ["128", "32", factor]
     assert numbers(choice.headline(with_fields(larger, effective_batch_size=64)).note) == ["64"]
     assert "learning rate" not in choice.headline(with_fields(larger, config=FitConfig(32))).note

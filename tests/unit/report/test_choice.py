@@ -13,7 +13,6 @@ from autofit.records.states import Outcome
 from autofit.report import choice, columns
 from autofit.report.console.tables import summarise
 from autofit.report.html import page
-from autofit.storage import result_files
 from tests.fakes import with_fields
 from tests.unit.report.conftest import BASELINE, CHOSEN
 
@@ -42,22 +41,16 @@ def outputs(record, sweep):
 
 @pytest.mark.parametrize("name", UNSHOWN)
 def test_no_output_states_a_gain_that_is_not_shown(record, sweep, name):
-    speedup = UNSHOWN[name]
-    assert not speedup.is_shown
-    texts = outputs(with_fields(record, speedup=speedup), sweep)
-    assert [output for output, text in texts.items() if "no gain shown" not in text] == []
-    assert [output for output, text in texts.items() if "1.84" in text] == []
-    assert {output for output, text in texts.items() if "0.97" in text} == (
-        {"summary", "print(result)", "page"} if speedup.pairs == 6 else set()
-    )
+    texts = outputs(with_fields(record, speedup=UNSHOWN[name]), sweep)
+    assert [output for output, text in texts.items() if "no gain shown" not in text or "1.84" in text] == []
 
 
-def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep):
-    texts = outputs(with_fields(record, speedup=SHOWN), sweep)
-    assert [output for output, text in texts.items() if "2.22" not in text or "no gain shown" in text] == []
-    slower = with_fields(record, speedup=Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3))
-    assert choice.headline(slower).gain == "0.58x (0.51 to 0.66)"
-    assert all("0.58" in text for text in outputs(slower, sweep).values())
+@pytest.mark.parametrize(("ratio", "low", "high"), [(2.22, 2.17, 2.28), (0.58, 0.51, 0.66)])
+def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio, low, high):
+    shown = with_fields(record, speedup=Speedup(BASELINE, Outcome.OK, ratio, low, high, 3))
+    texts = outputs(shown, sweep)
+    assert [output for output, text in texts.items() if f"{ratio}x" not in text or "no gain shown" in text] == []
+    assert choice.headline(shown).gain == f"{ratio}x ({low} to {high})"
 
 
 @pytest.mark.parametrize(
@@ -67,18 +60,16 @@ def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep):
         (UNSHOWN["an interval that holds 1.0"], ("0.97", "3.5")),
         (UNSHOWN["no pair"], ()),
         (Speedup(BASELINE, Outcome.OK, 0.58, 0.51, 0.66, 3), ("0.58x",)),
-        (Speedup(BASELINE, Outcome.OK, 1.01, 1.005, 1.015, 3), ("1.01x",)),
         (Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 3), ("about 2x (0.060 to 72)",)),
     ],
 )
-def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, sweep, speedup, facts):
+def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, speedup, facts):
     challenger = Challenger(CHOSEN, 1990.0, speedup)
-    kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=SHOWN, challenger=challenger))
-    kept = with_fields(kept, speedup=Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3))
+    same = Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3)
+    kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=same, challenger=challenger))
     shown = choice.headline(kept)
     assert shown.gain == choice.NO_GAIN
     assert all(fact in str(shown) for fact in (*facts, str(BASELINE), str(CHOSEN)))
-    assert all("no gain shown" in text for text in outputs(kept, sweep).values())
 
 
 def test_a_baseline_that_failed_is_no_gain(record):
@@ -87,25 +78,23 @@ def test_a_baseline_that_failed_is_no_gain(record):
     assert "device OOM" in failed.note
 
 
-def test_files_flag_whether_the_gain_is_shown(record, sweep, tmp_path):
+def test_a_table_flags_whether_the_gain_is_shown(record, sweep):
     for speedup in (SHOWN, *UNSHOWN.values()):
         saved = with_fields(record, speedup=speedup)
-        assert result_files.decode(result_files.encode(saved)).fastest == saved.fastest
         table = columns.as_csv(replace(sweep, cells=(replace(sweep.cells[0], tune=saved),)))
         (row,) = csv.DictReader(io.StringIO(table))
         assert row["speedup_is_shown"] == str(speedup.is_shown)
         assert row["speedup"] == ("" if speedup.ratio is None else str(speedup.ratio))
 
 
-def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(two_answers, sweep):
-    late = replace(two_answers, fastest=replace(two_answers.fastest, confirmed=False, needed_seconds=1234.0))
-    late = with_fields(late, speedup=UNSHOWN["no pair"])
-    for name, record, figures in (
-        ("shown", two_answers, ("1.48x", "2.22x")),
-        ("late", late, ("1.48x", "not confirmed", "max_seconds to 1234")),
-    ):
-        for output, text in outputs(record, sweep).items():
-            if "sweep" not in output:
-                assert ("read once in the search, not confirmed" in text) == (name == "late")
-                assert [figure for figure in figures if figure not in text] == [], (name, output)
-                assert (text.count("model.fit("), text.index("1.48x") < text.index(figures[1])) == (2, True), (name, output)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(two_answers, sweep, is_late):
+    record, figures = two_answers, ("1.48x", "2.22x")
+    if is_late:
+        record = replace(record, fastest=replace(record.fastest, confirmed=False, needed_seconds=1234.0))
+        record, figures = with_fields(record, speedup=UNSHOWN["no pair"]), ("1.48x", "not confirmed", "max_seconds to 1234")
+    for output, text in outputs(record, sweep).items():
+        if "sweep" not in output:
+            assert ("read once in the search, not confirmed" in text) == is_late
+            assert [figure for figure in figures if figure not in text] == [], output
+            assert (text.count("model.fit("), text.index("1.48x") < text.index(figures[1])) == (2, True), output

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.records.machine import Device, Placement
-from autofit.report import choice, snippet
+from autofit.report import snippet
 from tests.fakes import MACHINE, with_fields
 
 GPUS = tuple(Device(n, "A100", f"GPU-{n}", 2**36, 2**36) for n in range(3))
@@ -56,11 +56,3 @@ def test_the_lines_to_paste_build_the_model_for_the_devices_of_the_tune(record, 
     assert positions == sorted(positions)
     assert ("CUDA_VISIBLE_DEVICES" in code) is bool(placement.gpus)
     assert ("distribute" in code or "distribution" in code) is (distribution is not None)
-
-
-def test_the_share_of_each_device_is_stated_and_one_device_is_not_mentioned(record):
-    shared = on(record, Placement.on(*GPUS[:2]))
-    assert choice.advice(shared)["devices"] == "batch 64 is global: 32 on each of 2 devices"
-    alone = on(record, Placement.on(GPUS[0]), distribution="data_parallel")
-    assert not [word for word in ("distribut", "global", "CUDA_VISIBLE_DEVICES") if word in snippet.render(alone)]
-    assert "devices" not in choice.advice(alone)

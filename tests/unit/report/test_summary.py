@@ -1,16 +1,14 @@
 import csv
 import io
-import re
 from dataclasses import replace
 
 from rich.console import Console
 
 from autofit.api.result import Estimate, Result, SweepResult
 from autofit.records.result import Cell
-from autofit.records.trial import FitConfig
 from autofit.report import columns
 from autofit.report.choice import advice
-from autofit.report.console.tables import summarise, trial_table
+from autofit.report.console.tables import summarise
 from tests.fakes import with_fields
 from tests.unit.report.snapshots import matches_snapshot
 
@@ -83,10 +81,3 @@ def test_an_estimate_prints_each_part(estimate):
             assert not size or any(part in line for line in lines), part
     (sizes,) = (line for line in lines if line.startswith("batch size"))
     assert sizes.split()[2:] == ["8", "32"]
-
-
-def test_every_trial_is_a_row_of_the_table_and_autotune_is_auto(record):
-    trials = [replace(record.trials[0], config=FitConfig(64, -1, -1)), *record.trials[1:]]
-    text = printed(lambda console: console.print(trial_table(trials, record.limits)))
-    assert text.splitlines()[1].split()[:5] == ["1", "64", "auto", "thr", "auto"]
-    assert len(re.findall(r" (?:ok|\w+ OOM) ", text)) == len(record.trials)
