@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import XLA, EstimateRecord
+from autofit.records.description import EstimateRecord
 from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
@@ -25,8 +25,6 @@ _CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiti
 _TRIAL_COLUMNS = ("trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 _LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
 _PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
-_PEAK_NOTE = "The parts show what the process holds at its peak; memory freed before the peak is not included."
-_XLA_NOTE = "XLA keeps gradients and activations in one buffer; it counts as temporaries."
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, newest_first: bool = False) -> Table:
@@ -110,7 +108,6 @@ def estimate_table(estimate: EstimateRecord) -> Group:
         "limits": limits_in_words(estimate.limits),
         "input": str(others) if others.values() else estimate.description.input_kind,
         "method": f"{footprint.method}; 95% of such estimates are within {error}",
-        "parts": f"{_PEAK_NOTE} {_XLA_NOTE}" if footprint.method.startswith(XLA) else _PEAK_NOTE,
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}

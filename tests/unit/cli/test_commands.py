@@ -12,12 +12,12 @@ import yaml
 from typer.testing import CliRunner
 
 import autofit
+from autofit.api.result import Result
 from autofit.cli import app
 from autofit.cli.common import reporting_errors
-from autofit.storage import result_files
-from tests.fakes import FakeLauncher, collect, make_request, tune
 
 RUN = CliRunner()
+RESULT = Path(__file__).parents[2] / "data" / "pinned" / "result.json"
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
 MODEL = "import json\n\ndef build_model(width=8):\n    pass\n\n\ndef Photos(batch_size, folder='x'):\n    pass\n"
 DATA = "data: model.py:Photos\n"
@@ -128,14 +128,11 @@ def test_every_command_has_a_help():
         assert "Usage: " in RUN.invoke(app, [*command, "--help"]).stdout
 
 
-def test_a_result_that_failed_in_training(folder):
-    record = collect(tune, request := make_request(folder), FakeLauncher())[1]
-    result_files.save(record, "result.json")
-    command = ["show", "result.json", "--failed", "host", "--storage"]
-    done = RUN.invoke(app, [*command, f"journal:{folder / 'trials.log'}"])
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert str(record.config) in done.stdout
-    assert collect(tune, request, FakeLauncher())[1].config != record.config
+def test_a_result_that_failed_in_training_is_stored(monkeypatch):
+    stored = []
+    monkeypatch.setattr(Result, "failed", lambda *arguments: stored.append(arguments[1:]))
+    done = RUN.invoke(app, ["show", str(RESULT), "--failed", "host", "--storage", "mine.db"])
+    assert (done.exit_code, done.stderr, stored) == (0, "", [("host", "mine.db")])
 
 
 @pytest.mark.parametrize("resumes", [False, True])
