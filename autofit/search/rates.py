@@ -36,7 +36,7 @@ _FIT_AMPLITUDE = 0.04
 _FIT_LENGTHS = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0))  # length scales of the residuals of fit, over `coordinates`
 _ABOVE_CEILING = 0.005  # amplitude of these where the step bounds the rate
 # factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below 1 end a search early
-# whose readings the law fits (1.1 ± 0.3 trials fewer on simulated machines, with equal regret: tests/benchmarks/replay.py)
+# whose readings the law fits (1.1 ± 0.3 trials fewer on the machines of tests/benchmarks/surfaces.py, with equal regret)
 _SCALES, _SCALE_DEVIATION = (0.25, 0.5, 1.0, 2.0, 4.0), 0.7
 _TILE_POWERS = 6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
 _LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)

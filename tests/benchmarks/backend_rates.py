@@ -1,12 +1,15 @@
-"""autofit's rate of a config against the user's own `fit(verbose=1)`, on each backend of Keras.
+"""The rate that a trial states, against the user's own `fit(verbose=1)`, on each backend of Keras.
 
-    python tests/benchmarks/backend_rates.py                 print the frozen figures
-    python tests/benchmarks/backend_rates.py --run [ROUNDS]  measure (seven minutes a round) and freeze them
+    python tests/benchmarks/backend_rates.py                   print the frozen figures
+    python tests/benchmarks/backend_rates.py --run [--rounds 5] [--jobs CNN …] [--backends jax …]
+                                                               measure, and freeze the figures of these jobs
 
-Method. For each backend and case, a trial of autofit and plain `fit` in a process without autofit run in turn. Plain `fit`
-traces its step in an epoch of twenty steps; then an epoch of ten seconds is timed from its beginning to its end, from
-outside: nothing looks at a batch. (0.15 s of an epoch go by before its first step and after its last; a trial does not
-count them.) The ratio is the geometric mean of the pairs' with its 95 % interval (t).
+Method. For each job and backend, a trial of autofit and a plain `fit` run in turn, so many rounds, on this machine without
+other work (five rounds of all: 20 minutes on two cores). Both run in a fork of a process that has imported Keras and run
+nothing; that of plain `fit` has not imported autofit. Plain `fit` traces its step in an epoch of twenty steps, then trains
+a short epoch and one of four times as many steps. The rate is that of the steps by which the second is longer: it is timed
+from outside, so that nothing looks at a batch, and start and end do not count, as they do not in a trial. The ratio is the
+geometric mean of the pairs' with its 95 % interval (t).
 """
 
 import argparse
@@ -22,15 +25,16 @@ import time
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "backend_rates.json"
 BACKENDS = ("tensorflow", "jax", "torch")
-CASES = {
-    "MLP, small steps": ("mlp", 64, {"workers": 1}),
-    "CNN": ("cnn", 64, {"workers": 0}),
-    "CNN, 2 threads": ("cnn", 64, {"workers": 2}),
-    "CNN, 2 processes": ("cnn", 64, {"workers": 2, "use_multiprocessing": True}),
-    "slow input": ("slow", 64, {"workers": 1}),
-    "slow input, 2 threads": ("slow", 64, {"workers": 2}),
+JOBS = {
+    "MLP, small steps": ("mlp", {"workers": 1}),
+    "CNN": ("cnn", {"workers": 0}),
+    "CNN, 2 threads": ("cnn", {"workers": 2}),
+    "CNN, 2 processes": ("cnn", {"workers": 2, "use_multiprocessing": True}),
+    "slow input": ("slow", {"workers": 1}),
+    "slow input, 2 threads": ("slow", {"workers": 2}),
 }
-EPOCH_SECONDS, TRACING_STEPS, ROUNDS, QUEUE = 10.0, 20, 3, 10
+BATCH, QUEUE, TRACING_STEPS, SHORT_SECONDS, TIMES_LONGER, ROUNDS = 64, 10, 20, 1.2, 4, 5
+MEASURE_SECONDS = 2.5  # of a trial: as long as a confirming run
 
 
 def build_model(job):
@@ -48,14 +52,14 @@ def build_model(job):
     return model
 
 
-def make_data(job, batch_size, batches=None, **knobs):
+def make_data(job, batch_size, batches=100_000, **knobs):
     """Random batches; those of "slow" take as long as a step of a few hundredths of a second."""
     import keras  # with the backend of this process
     import numpy as np
 
     class Data(keras.utils.PyDataset):
         def __len__(self):
-            return batches or 1000
+            return batches
 
         def __getitem__(self, index):
             draw = np.random.default_rng(index)
@@ -67,77 +71,109 @@ def make_data(job, batch_size, batches=None, **knobs):
     return Data(**knobs)
 
 
-def plain(job, size, knobs, batches):
-    """Samples per second of an epoch of plain `fit`, whose step is traced before."""
-    import keras  # with the backend of this process
-
-    times = []
-
-    class Epochs(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            times.append(time.perf_counter())
-
-        def on_epoch_end(self, epoch, logs=None):
-            times.append(time.perf_counter())
-
-    model = build_model(job)
-    model.fit(make_data(job, size, TRACING_STEPS, max_queue_size=QUEUE, **knobs), verbose=1)
-    model.fit(make_data(job, size, batches, max_queue_size=QUEUE, **knobs), verbose=1, callbacks=[Epochs()])
-    return batches * size / (times[1] - times[0])
+def plain_rate(job, knobs, steps):
+    """Samples per second of plain `fit`: of the steps by which an epoch is longer than one of `steps`."""
+    model, seconds = build_model(job), []
+    for count in (TRACING_STEPS, steps, TIMES_LONGER * steps):
+        data = make_data(job, BATCH, count, max_queue_size=QUEUE, **knobs)
+        started = time.perf_counter()
+        model.fit(data, verbose=1)
+        seconds.append(time.perf_counter() - started)
+    return (TIMES_LONGER - 1) * steps * BATCH / (seconds[2] - seconds[1])
 
 
-def measured(backend, job, size, knobs):
-    """Samples per second by a trial of autofit."""
-    import autofit
+def serve_plain(job, knobs):
+    """Fork a process for each number of steps that is read, and print the rate of plain `fit` in it."""
+    import keras  # noqa: F401  # what each fork needs
 
-    config = autofit.FitConfig(size, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False))
-    kwargs = {"model_kwargs": {"job": job}, "data_kwargs": {"job": job}, "backend": backend, "progress": False}
-    measurement = autofit.measure(build_model, make_data, [config], **kwargs)[0].measurement
-    return measurement.samples_per_second
+    print("ready", flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            answer = os.dup(1)
+            os.dup2(2, 1)  # of Keras's progress bar
+            os.write(answer, f"{plain_rate(job, knobs, int(line))}\n".encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
 
 
-def pair(backend, case):
-    """The two rates of a pair."""
-    job, size, knobs = CASES[case]
-    own = measured(backend, job, size, knobs)
-    batches = max(TRACING_STEPS, round(EPOCH_SECONDS * own / size))
-    command = [sys.executable, __file__, "--plain", json.dumps([job, size, knobs, batches])]
+def measure(backend, name, rounds):
+    """The pairs of a job on a backend: samples per second by a trial, and by plain `fit`."""
+    from autofit.records.states import Outcome, Role
+    from autofit.records.trial import FitConfig, Limits, TrialSpec
+    from autofit.trial.launcher import ProcessLauncher, run_to_end
+    from autofit.workload.reference import Reference
+    from autofit.workload.workload import Workload
+
+    job, knobs = JOBS[name]
+    functions = (Reference(f"backend_rates.py:{function}", str(HERE)) for function in ("build_model", "make_data"))
+    workload = Workload(*functions, model_kwargs={"job": job}, data_kwargs={"job": job}, backend=backend)
+    config = FitConfig(BATCH, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False))
+    spec = TrialSpec(Role.MEASURE, config, Limits(None, 2**34), 300.0, MEASURE_SECONDS)
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    return own, float(output.split()[-1])
+    command, pipe = [sys.executable, __file__, "--plain", json.dumps([job, knobs])], subprocess.PIPE
+    pairs = []
+    with (
+        ProcessLauncher(workload) as launcher,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment) as plain,
+    ):
+        plain.stdout.readline()
+        for _ in range(rounds):
+            measured = run_to_end(launcher.run(spec))
+            if measured.outcome is not Outcome.OK:
+                raise SystemExit(f"{name} on {backend}: {measured.evidence}")
+            rate = measured.samples_per_second
+            print(max(TRACING_STEPS, round(SHORT_SECONDS * rate / BATCH)), file=plain.stdin, flush=True)
+            pairs.append([round(rate, 2), round(float(plain.stdout.readline()), 2)])
+        plain.stdin.close()
+    return pairs
 
 
-def show(rows):
-    """Print the figures."""
+def interval(pairs):
+    """The geometric mean of the ratios of pairs, with the ends of its 95 % interval."""
     from scipy.stats import t as student
 
-    print(f"{'':24}{'':12}{'step':>9}{'plain fit':>12}   autofit / plain fit")
-    for row in rows:
-        ratios = [math.log(own / plain) for own, plain in row["pairs"]]
-        mean, count = statistics.fmean(ratios), len(ratios)
-        half = student.ppf(0.975, count - 1) * statistics.stdev(ratios) / math.sqrt(count) if count > 1 else math.inf
-        rate = statistics.median(plain for _, plain in row["pairs"])
-        step = 1000 * CASES[row["case"]][1] / rate
-        interval = f"{math.exp(mean):.3f} ({math.exp(mean - half):.3f} to {math.exp(mean + half):.3f})"
-        print(f"{row['case']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {interval}")
+    logs, count = [math.log(own / plain) for own, plain in pairs], len(pairs)
+    half = student.ppf(0.975, count - 1) * statistics.stdev(logs) / math.sqrt(count) if count > 1 else math.inf
+    return [math.exp(statistics.fmean(logs) + end) for end in (0.0, -half, half)]
+
+
+def show(row):
+    """Print the line of a job; returns its interval."""
+    rate = statistics.median(plain for _, plain in row["pairs"])
+    ratio, low, high = interval(row["pairs"])
+    step = 1000 * BATCH / rate
+    print(
+        f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} ({low:.3f} to {high:.3f})", flush=True
+    )
+    return ratio, low, high
 
 
 def main():
     """Print the frozen figures, or measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=int, nargs="?", const=ROUNDS, help="measure so many pairs, and freeze them")
+    parser.add_argument("--run", action="store_true", help="measure, and freeze the figures")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of each job (default: %(default)s)")
+    parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS, metavar="JOB", help="only these jobs")
+    parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS, help="only these backends")
     parser.add_argument("--plain", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.plain:
-        print(plain(*json.loads(arguments.plain)), flush=True)
-        os._exit(0)
-    if arguments.run:
-        rows = [{"backend": backend, "case": case, "pairs": []} for case in CASES for backend in BACKENDS]
-        for _ in range(arguments.run):
-            for row in rows:
-                row["pairs"].append(pair(row["backend"], row["case"]))
-        FROZEN.write_text(json.dumps(rows, indent=1) + "\n")
-    show(json.loads(FROZEN.read_text()))
+    given = parser.parse_args()
+    if given.plain:
+        serve_plain(*json.loads(given.plain))
+        return
+    rows = {(row["job"], row["backend"]): row for row in json.loads(FROZEN.read_text())}
+    for job in given.jobs if given.run else ():
+        for backend in given.backends:
+            row = {"job": job, "backend": backend, "pairs": measure(backend, job, given.rounds)}
+            rows[job, backend] = row
+            show(row)
+            ordered = [rows[key] for key in ((job, backend) for job in JOBS for backend in BACKENDS) if key in rows]
+            FROZEN.write_text(json.dumps(ordered).replace("}, {", "},\n{") + "\n")
+    print(f"{'':24}{'':12}{'step':>9}{'plain fit':>12}   autofit / plain fit")
+    intervals = [show(row) for row in rows.values()]
+    contain = sum(low <= 1 <= high for _, low, high in intervals)
+    middle = statistics.median(ratio for ratio, *_ in intervals)
+    print(f"median {middle:.3f}; intervals that contain 1: {contain} of {len(intervals)}")
 
 
 if __name__ == "__main__":

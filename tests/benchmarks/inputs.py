@@ -1,15 +1,13 @@
-"""Inputs: the memory of a plain `fit` against that of a trial, of a confirming run, and of the estimate before any run.
+"""Host memory of inputs: that of a plain `fit` against a trial, a confirming run, and the estimate before any run.
 
     python tests/benchmarks/inputs.py                 print the table from the measurements in inputs.json
-    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (six minutes)
+    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (all: six minutes)
 
 Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
 batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
 `fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest resident
-set that the kernel counted (none of the kinds starts processes); device memory the peak of TensorFlow's CPU allocator, as
-it is capped for a trial under a device limit. The trial, the confirming run and the estimate are autofit's own, under that
-limit. The step takes no time here, so TensorFlow prefetches as many batches as it likes, one to nine of 4 MiB: by so many
-the device's figures of the smallest cases differ.
+set that the kernel counted (none of the kinds starts processes). The trial, the confirming run and the estimate are
+autofit's own. Both run under a limit of TensorFlow's CPU allocator, as it is for a trial with a device limit.
 """
 
 import argparse
@@ -17,16 +15,14 @@ import json
 import math
 import os
 import pathlib
-import re
+import resource
 import subprocess
 import sys
-
-from generators import result_of
 
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.search.memory import host_bytes_by_part
-from autofit.trial.launcher import ProcessLauncher
+from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -91,13 +87,8 @@ def build_model():
     """A model that takes little beside its data."""
     import keras
 
-    layers = [
-        keras.Input((SIDE, SIDE, 1)),
-        keras.layers.AveragePooling2D(16),
-        keras.layers.Flatten(),
-        keras.layers.Dense(1),
-    ]
-    model = keras.Sequential(layers)
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), layers.AveragePooling2D(16), layers.Flatten(), layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
 
@@ -114,11 +105,11 @@ def plain(kind, gib, validation_gib):
 
 
 def measure_plain(kind, gib, validation_gib):
-    """Run `plain` in a process of its own; returns its peaks of host and device memory."""
+    """Run `plain` in a process of its own; returns its peak."""
     environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, __file__, "--plain", kind, str(gib), str(validation_gib)]
     output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return json.loads(output.splitlines()[-1])
+    return int(output.split()[-1])
 
 
 def measure_trials(kind, gib, validation_gib):
@@ -133,31 +124,23 @@ def measure_trials(kind, gib, validation_gib):
     )
     config = FitConfig(BATCH, 1, 10, False) if kind == "batches" else FitConfig(BATCH)
     with ProcessLauncher(workload, None) as launcher:
-        described = result_of(launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))))
+        described = run_to_end(launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))))
         footprint = described.footprints[0]
-        host = sum(host_bytes_by_part(described, config, footprint.step_bytes).values())
-        readings = {"estimate": {"host": host, "device": footprint.device_bytes}}
+        readings = {"estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())}
         for role in (Role.MEASURE, Role.CONFIRM):
-            trial = result_of(launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0)))
+            trial = run_to_end(launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0)))
             assert trial.samples_per_second, trial.evidence
-            readings[role.value] = {"host": trial.host_peak_bytes, "device": trial.device_peak_bytes}
+            readings[role.value] = trial.host_peak_bytes
     return readings
 
 
 def print_table(frozen):
     """Print the peaks, and those of autofit relative to the plain ones."""
-    print(
-        f"{'':28} {'plain':>10} {'trial':>8} {'confirming':>11} {'estimate':>9}   {'plain':>10} {'trial':>8} "
-        f"{'confirming':>11} {'estimate':>9}"
-    )
-    print(f"{'':28} {'host':>10} {'':30}   {'device':>10}")
+    print(f"{'':30} {'plain':>10} {'trial':>8} {'confirming':>11} {'estimate':>9}")
     for key, case in frozen.items():
-        line = f"{key:28}"
-        for memory in ("host", "device"):
-            base = case["plain"][memory]
-            ratios = [case[name][memory] / base - 1 for name in ("measure", "confirm", "estimate")]
-            line += f" {base / 2**20:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}  "
-        print(line.rstrip())
+        plain_mib = case["plain"] / 2**20
+        ratios = [case[name] / case["plain"] - 1 for name in ("measure", "confirm", "estimate")]
+        print(f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}")
 
 
 def main():
@@ -167,13 +150,9 @@ def main():
     parser.add_argument("--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.plain:
-        import tensorflow as tf
-
         kind, gib, validation_gib = arguments.plain
         plain(kind, float(gib), float(validation_gib))
-        device = tf.config.experimental.get_memory_info("CPU:0")["peak"]
-        (host,) = re.findall(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
-        print(json.dumps({"host": int(host) * 2**10, "device": device}))
+        print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         return
     frozen = json.loads(FROZEN.read_text())
     cases = [*((kind, gib, 0.0) for kind, sizes in SIZES.items() for gib in sizes), ("arrays", 0.5, 0.25)]
@@ -183,7 +162,7 @@ def main():
             continue
         before = measure_trials(kind, gib, validation_gib)
         frozen[key] = {"plain": measure_plain(kind, gib, validation_gib), **before}
-        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+        FROZEN.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
         print(key, flush=True)
     print_table(frozen)
 

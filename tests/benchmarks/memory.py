@@ -1,4 +1,4 @@
-"""Device memory: measured peaks against predictions from two trials and estimates without any.
+"""Device memory: measured peaks against estimates without a run, and the largest batch that is predicted to fit.
 
     python tests/benchmarks/memory.py             print the tables from the measurements in memory.json
     python tests/benchmarks/memory.py --measure   first measure the cases missing in memory.json (all: an hour and a half)
@@ -12,21 +12,18 @@ allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB). Nine m
 precision, optimizer and XLA, and every pair of levels occurs. Each case runs at two small batches, b and 2b, and at 8b and
 16b.
 
-1. Two probes: `MemorySurrogate` gets the trials at b and 2b (and the estimates, as in a tune) and predicts 8b and 16b.
-2. No run: the estimates of a describing trial, at all four batches. For comparison the layer-sum formula found on the web:
-   the outputs of all layers and the parameters, each once, times the bytes of a number.
-3. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly drawn case: the largest
+1. The estimates of a describing trial, at all four batches, without a run.
+2. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly drawn case: the largest
    measured batch whose predicted upper bound is within the limit (the default margin), against the largest that fits.
-   Only the four measured batches count.
+   The prediction has the estimates, and trials at b and 2b where they fit. Only the four measured batches count.
 
-The scale constants of the surrogate were chosen on tables 1 and 3, which are therefore not held out.
+The scale constants of the prediction were chosen on table 2, which is therefore not held out.
 """
 
 import argparse
 import collections
 import itertools
 import json
-import math
 import os
 import pathlib
 import platform
@@ -34,7 +31,6 @@ import random
 import statistics
 import sys
 
-from generators import result_of
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
@@ -43,7 +39,7 @@ from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.search.context import SearchContext
 from autofit.search.memory import Memory
-from autofit.trial.launcher import ProcessLauncher
+from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -86,27 +82,13 @@ def measure_device(frozen, file, names, *, onednn):
             spec = TrialSpec(
                 Role.DESCRIBE, FitConfig(batches[0]), LIMITS, SECONDS, batch_sizes=tuple(batches), compile_all=True
             )
-            case["description"] = DESCRIPTIONS.dump_python(result_of(launcher.run(spec)), mode="json")
+            case["description"] = DESCRIPTIONS.dump_python(run_to_end(launcher.run(spec)), mode="json")
             for batch in lacking:
-                trial = result_of(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)))
+                trial = run_to_end(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)))
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["peaks"][str(batch)] = trial.device_peak_bytes
-        case["layer_sum"] = {str(b): layer_sum_bytes(kwargs, b) for b in batches}
-        file.write_text(json.dumps(frozen, indent=1) + "\n")
+        file.write_text(json.dumps(frozen).replace("}}, ", "}},\n") + "\n")
         print(key, case["peaks"], flush=True)
-
-
-def layer_sum_bytes(kwargs, batch):
-    """The formula from the web: number size x (batch x numbers in the outputs of all layers + parameters)."""
-    import keras
-    import zoo
-
-    keras.backend.clear_session()
-    model = zoo.build_model(**kwargs)
-    shapes = [t.shape for layer in model.layers for t in keras.tree.flatten(layer.output)]
-    numbers = sum(math.prod(shape[1:]) for shape in shapes)
-    size = 2 if kwargs["precision"] == "mixed_float16" else 4
-    return size * (batch * numbers + model.count_params())
 
 
 def ran(batch, device_bytes):
@@ -115,64 +97,31 @@ def ran(batch, device_bytes):
     return Trial(FitConfig(batch), measured)
 
 
-def two_probes(frozen):
-    """For each case: (key, batch, measured, prediction) at the two larger batches."""
-    for key, case in frozen.items():
-        description = DESCRIPTIONS.validate_python(case["description"])
-        peaks = {int(b): peak for b, peak in case["peaks"].items()}
-        batches = sorted(peaks)
-        trials = [ran(b, peaks[b]) for b in batches[:2]]
-        surrogate = Memory(SearchContext(description, LIMITS, 1, True), trials)
-        for batch in batches[2:]:
-            yield key, batch, peaks[batch], surrogate.device(FitConfig(batch))
-
-
-def print_errors(title, errors, covered=None):
+def print_errors(title, errors):
     """Print one line of a table."""
-    sizes = sorted(abs(e) for e in errors)
+    sizes = sorted(abs(error) for error in errors)
     middle, most = statistics.median(sizes), sizes[int(0.9 * len(sizes))]
-    line = f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {sizes[-1]:6.1%}"
-    print(line + (f"  upper bound covers {covered:.0%}" if covered is not None else ""))
+    print(f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {sizes[-1]:6.1%}")
 
 
-def by_xla(keyed):
-    """Group tuples (key, …) as all, without XLA, with XLA; returns titles and groups."""
-    keyed = list(keyed)
-    groups = (("all", ""), ("without XLA", "/plain"), ("with XLA", "/xla"))
-    split = [(title, [item for item in keyed if item[0].endswith(end)]) for title, end in groups]
-    return [(title, items) for title, items in split if items]
-
-
-def print_device_tables(frozen):
-    """All tables."""
-    print("\n1. Device memory predicted from two probes, at 4 and 8 times the larger probe's batch")
-    predictions = list(two_probes(frozen))
-    for title, items in by_xla(predictions):
-        covered = statistics.mean(measured <= p.upper_bytes for _, _, measured, p in items)
-        print_errors(title, [p.expected_bytes / measured - 1 for _, _, measured, p in items], covered)
-    for key, batch, measured, p in predictions:
-        if abs(p.expected_bytes / measured - 1) > 0.1:
-            off = p.expected_bytes / measured - 1
-            print(f"    {key} batch {batch}: measured {measured / 2**20:.1f} MiB, predicted {off:+.1%}")
-    print("\n2. Device memory estimated without a run")
-    rows = []
-    for key, case in frozen.items():
-        for f in DESCRIPTIONS.validate_python(case["description"]).footprints:
-            measured = case["peaks"][str(f.batch_size)]
-            rows.append((f.device_bytes / measured - 1, case["layer_sum"][str(f.batch_size)] / measured - 1, key, f))
-    for title, end in (("without XLA", "/plain"), ("with XLA", "/xla")):
-        group = [row for row in rows if row[2].endswith(end)]
-        if group:
-            print_errors(f"{title}: autofit", [row[0] for row in group])
-            print_errors(f"{title}: layer sum", [row[1] for row in group])
-    for name in sorted({row[2].partition("/")[0] for row in rows}):
-        group = [row for row in rows if row[2].startswith(f"{name}/")]
-        print_errors(f"  {name}", [row[0] for row in group])
-    print_limits(frozen)
+def print_estimates(frozen):
+    """Table 1."""
+    print("\n1. Device memory estimated without a run")
+    rows = [
+        (key, footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1)
+        for key, case in frozen.items()
+        for footprint in DESCRIPTIONS.validate_python(case["description"]).footprints
+    ]
+    groups = [(title, [error for key, error in rows if key.endswith(title)]) for title in ("/plain", "/xla")]
+    names = sorted({key.partition("/")[0] for key, _ in rows})
+    groups += [(f"  {name}", [error for key, error in rows if key.startswith(f"{name}/")]) for name in names]
+    for title, errors in groups:
+        if errors:
+            print_errors({"/plain": "without XLA", "/xla": "with XLA"}.get(title, title), errors)
 
 
 def print_limits(frozen, count=100, seed=0):
-    """Table 3."""
+    """Table 2."""
     chance = random.Random(seed)
     verdicts = collections.Counter()
     short = []
@@ -185,12 +134,8 @@ def print_limits(frozen, count=100, seed=0):
         limit = chance.uniform(min(peaks.values()), max(peaks.values()))
         fits = [b for b in batches if peaks[b] <= limit]
         trials = [ran(b, peaks[b]) for b in batches[:2] if peaks[b] <= limit]
-        surrogate = Memory(
-            SearchContext(
-                DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes), 1, True
-            ),
-            trials,
-        )
+        description, limits = DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes)
+        surrogate = Memory(SearchContext(description, limits, 1, True), trials)
         tried = {t.config.batch_size for t in trials}
         chosen = [b for b in batches if b in tried or surrogate.device(FitConfig(b)).upper_bytes <= limit]
         right, best = max(fits), max(chosen, default=0)
@@ -198,7 +143,7 @@ def print_limits(frozen, count=100, seed=0):
         verdicts[verdict] += 1
         if verdict == "too small":
             short.append(right / max(best, 1))
-    print(f"\n3. The largest batch predicted to fit, {count} random limits")
+    print(f"\n2. The largest batch predicted to fit, {count} random limits")
     by = f", by {statistics.median(short):.0f} times (median)" if short else ""
     print(f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large {verdicts['too large']}")
 
@@ -222,7 +167,8 @@ def main():
     whole = {key: case for key, case in frozen["device"].items() if "description" in case}
     print(", ".join(f"{name} {value}" for name, value in next(iter(whole.values()))["description"]["versions"].items()))
     print(f"\n{len(whole)} of {len(list(cases(onednn=arguments.onednn)))} cases")
-    print_device_tables(whole)
+    print_estimates(whole)
+    print_limits(whole)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""Time Keras's `fit` or `predict` without autofit: a config of a public program, in a process of its own.
+"""Time Keras's `fit` without autofit: a config of a public program, in a process of its own.
 
-`fit`: a callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
+A callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
 least; an epoch's first five and its last call are left out. With a queue, whole epochs are counted instead, for 3 s at
 least: between two epochs a queue fills while no step runs, and its batches would then count as if they had taken no time.
-`predict`: whole calls on all data are timed, after a first that compiles, for 3 s and two calls at least. If a call takes
-over 5 s, its steps after 2 s are timed instead, for 3 s and 8 steps at least, and it ends then.
 """
 
 import contextlib
@@ -18,7 +16,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT, CALLS = 2.0, 3.0, 8, 5, 2
+WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT = 2.0, 3.0, 8, 5
 
 
 class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
@@ -88,44 +86,12 @@ def time_fit(model, arguments, config):
     }
 
 
-def time_predict(model, arguments, config):
-    """The same for `predict`: samples per second of whole calls, or of the steps of a long one."""
-    import keras  # in the process that predicts alone
-
-    arguments = {name: value for name, value in arguments.items() if name != "y"}
-    seconds, samples, calls, started, first, mark = 0.0, 0, -1, time.perf_counter(), None, None
-
-    class Ends(keras.callbacks.Callback):
-        def on_predict_begin(self, logs=None):
-            nonlocal mark
-            mark = None
-
-        def on_predict_batch_end(self, batch, logs=None):
-            nonlocal first, mark, seconds, samples
-            now = time.perf_counter()
-            first = first or now
-            if mark is None and now > max(begun, first) + WARM_UP_SECONDS:
-                mark = now, batch
-            elif mark and now > mark[0] + SECONDS and batch >= mark[1] + STEPS:
-                seconds, samples = now - mark[0], (batch - mark[1]) * config["batch_size"]
-                raise Enough
-
-    with contextlib.suppress(Enough):
-        while seconds < SECONDS or calls < CALLS:
-            begun = time.perf_counter()
-            outputs = model.predict(**arguments, verbose=0, callbacks=[Ends()])
-            calls += 1
-            if calls:
-                seconds, samples = seconds + time.perf_counter() - begun, samples + len(outputs)
-    return {"rate": samples / seconds, "first_step": first - started, "ran": time.perf_counter() - started}
-
-
-def timed(programs, job, config, *, data, method):
+def timed(programs, job, data, config):
     """Time a config in a process; returns its rate, and its seconds without those after the first step.
 
     The functions `{job}_model` and `data` of a module of programs make the model and the data.
     """
-    command = [sys.executable, __file__, programs, f"{job}_model", data, method, json.dumps(config)]
+    command = [sys.executable, __file__, programs, f"{job}_model", data, json.dumps(config)]
     started = time.perf_counter()
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = json.loads(output.splitlines()[-1])
@@ -134,13 +100,11 @@ def timed(programs, job, config, *, data, method):
 
 def main():
     """Time what the arguments name, and print it as JSON."""
-    programs, model, data, method, config = sys.argv[1:]
+    programs, model, data, config = sys.argv[1:]
     module, config = importlib.import_module(programs), json.loads(config)
     made = getattr(module, model)()
     made.steps_per_execution = 1
-    arguments = arguments_of(getattr(module, data), config)
-    row = time_fit(made, arguments, config) if method == "fit" else time_predict(made, arguments, config)
-    print(json.dumps(row), flush=True)
+    print(json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)), flush=True)
     os._exit(0)  # the threads of an interrupted `fit` wait for ever
 
 

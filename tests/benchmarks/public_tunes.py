@@ -1,15 +1,14 @@
-"""Tunes of public programs beside an exhaustive grid of plain `fit` or `predict`, and their gains beside another clock.
+"""Tunes of public programs beside an exhaustive grid of plain `fit`, and their gains beside another clock.
 
     python tests/benchmarks/public_tunes.py                  print the frozen figures
     python tests/benchmarks/public_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze public_tunes.json
 
 Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
-values of the grid, with one step in a call; where the job is to predict, it runs once, with `call: predict`. The grid is
-timed without autofit (`plain_keras.py`): for each config, in a random order, a process calls Keras. The three best of this
-grid and of its part with the program's own batch size, the answers and the program's own config then run five times more
-(to predict, three), in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config is
-the best in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15
-processes with 5 s after their first step.
+values of the grid, with one step in a call. The grid is timed without autofit (`plain_keras.py`): for each config, in a
+random order, a process calls `fit`. The three best of this grid and of its part with the program's own batch size, the
+answers and the program's own config then run five times more, in turn, and these rounds alone give the ratios, by pairs,
+with their 95 % interval. Which config is the best in a round, the other rounds say: the highest of several readings is too
+high by chance. "A grid of 15" is 15 processes with 5 s after their first step.
 """
 
 import argparse
@@ -36,8 +35,7 @@ HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
 ANSWERS = ("same_batch", "fastest")
-TUNES, FINALISTS, RUNS = {"fit": 2, "predict": 1}, 3, {"fit": 5, "predict": 3}
-COARSE_GRID = 15
+TUNES, FINALISTS, RUNS, COARSE_GRID = 2, 3, 5, 15
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
 SPACES = {  # the first batch size is the program's own
     "digits": ((128, 32, 64, 256, 512, 1024, 2048, 4096), "digits", {}),
@@ -46,16 +44,6 @@ SPACES = {  # the first batch size is the program's own
     "volumes": ((32, 16, 64, 128), "Volumes", THREADS),
     "cats": ((16, 8, 32, 64), "cats", THREADS),
 }
-PREDICTED = ("digits", "reviews", "weather", "volumes", "cats")
-SPACES |= {
-    f"predict {job}": ((32, *(size for size in SPACES[job][0] if size != 32)), *SPACES[job][1:]) for job in PREDICTED
-}
-
-
-def parts_of(job):
-    """The name of a job's program, and the method of Keras that it calls."""
-    *method, program = job.split()
-    return program, method[0] if method else "fit"
 
 
 def configs_of(job):
@@ -73,18 +61,11 @@ def own_config(job):
     return FitConfig(size, 1, 10, False) if SPACES[job][2] else FitConfig(size)
 
 
-def timed_fit(job, config):
-    """The rate of plain Keras, and the seconds of a process without those after its first step; see `plain_keras.py`."""
-    program, method = parts_of(job)
-    return timed(PROGRAMS.stem, program, config.values(), data=SPACES[job][1], method=method)
-
-
 def tune(job):
     """Run `autofit tune` on a job as a user does; returns the result and its wall-clock seconds."""
-    (sizes, data, knobs), (program, method) = SPACES[job], parts_of(job)
+    sizes, data, knobs = SPACES[job]
     document = {
-        "call": method,
-        "build_model": f"{PROGRAMS}:{program}_model",
+        "build_model": f"{PROGRAMS}:{job}_model",
         "data": f"{PROGRAMS}:{data}",
         "space": {
             "batch_size": sorted(sizes),
@@ -107,18 +88,18 @@ def tune(job):
 def time_in_turn(job, finalists):
     """The rates of configs that run in turn, each in another order than the last time."""
     rates = {config: [] for config in finalists}
-    for number in range(RUNS[parts_of(job)[1]]):
+    for number in range(RUNS):
         for config in finalists if number % 2 else reversed(finalists):
-            rates[config].append(timed_fit(job, config)[0])
+            rates[config].append(timed(PROGRAMS.stem, job, SPACES[job][1], config.values())[0])
     return {str(config): values for config, values in rates.items()}
 
 
 def run(job):
     """Tune a job, time its grid and the finalists; returns its figures."""
-    tunes = [tune(job) for _ in range(TUNES[parts_of(job)[1]])]
+    tunes = [tune(job) for _ in range(TUNES)]
     grid, starts = {}, []
     for config in random.Random(0).sample(configs_of(job), len(configs_of(job))):
-        grid[config], start = timed_fit(job, config)
+        grid[config], start = timed(PROGRAMS.stem, job, SPACES[job][1], config.values())
         starts.append(start)
     own, rows = own_config(job), []
     ranked = sorted(grid, key=grid.get, reverse=True)
@@ -204,42 +185,30 @@ def main():
     """Print the frozen figures, or tune, time and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="*", metavar="JOB", help="tune and time these jobs (default: all) and freeze them")
-    parser.add_argument("--again", nargs="+", metavar="JOB", help="time the finalists of these jobs once more")
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
     for job in arguments.run or (SPACES if arguments.run == [] else ()):
         host = detect()
         frozen["machine"] = f"{host.processor}, {host.cores} cores"
         frozen["jobs"][job] = run(job)
-        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
+        FROZEN.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
         print(job, "is timed", file=sys.stderr)
-    for job in arguments.again or ():
-        configs = {str(config): config for config in configs_of(job)}
-        frozen["jobs"][job]["rates"] = time_in_turn(job, [configs[name] for name in frozen["jobs"][job]["rates"]])
-        FROZEN.write_text(json.dumps(frozen, indent=1) + "\n")
     print(frozen["machine"], frozen.get("note", ""), sep="\n")
     print(
         f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
     )
-    rows = {method: [] for method in TUNES}
-    for job, figures in frozen["jobs"].items():
-        rows[parts_of(job)[1]] += show(job, figures)
-    print()
-    for method, of_method in rows.items():
-        if not of_method:
-            continue
-        shares = [share for answer, _, share in of_method if answer == ANSWERS[1]]
-        ratios, own = ([ratio for answer, ratio, _ in of_method if answer == name] for name in reversed(ANSWERS))
+    rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
+    ratios, own = ([ratio for answer, ratio, _ in rows if answer == name] for name in reversed(ANSWERS))
+    shares = [share for answer, _, share in rows if answer == ANSWERS[1]]
+    print(
+        f"\n{len(ratios)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest {min(ratios):.2f}; of the "
+        f"seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest {max(shares):.2f}"
+    )
+    if own:
         print(
-            f"{len(ratios)} tunes of {method}: of the best, median {statistics.median(ratios):.2f}, lowest "
-            f"{min(ratios):.2f}; of the seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, "
-            f"highest {max(shares):.2f}"
+            f"{len(own)} other answers at the program's own batch size: of the best there, median "
+            f"{statistics.median(own):.2f}, lowest {min(own):.2f}"
         )
-        if own:
-            print(
-                f"{len(own)} other answers at the program's own batch size: of the best there, median "
-                f"{statistics.median(own):.2f}, lowest {min(own):.2f}"
-            )
 
 
 if __name__ == "__main__":

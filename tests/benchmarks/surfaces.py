@@ -4,17 +4,10 @@ A surface has effects that autofit's models lack: tiles (a batch that is no mult
 at large batches, jumps of a workspace's size, an allocator that rounds and fragments, threads that slow the step down while
 they compete for the interpreter's lock, a sharper join of input and compute with a longer queue. autofit's models share, to
 its advantage: an affine step, workers that help up to a capacity, memory affine in the batch and in the queued batches.
-
-With `shapes`, the step has the shapes of real GPUs, about as often as the curves of `curves.py`: it errs from an affine law
-by 6 % in the median, and some have a peak with a decline of 10 to 50 % after it, a cliff at the last sizes that fit, tiles
-between which up to 76 % are lost, no gain from any batch, or one up to the largest.
-
-With `calls`, Python takes 0.2 to 2 ms for each call of the train function, which runs one of these numbers of steps.
 """
 
 import math
 import zlib
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,52 +24,18 @@ SPACE = SearchSpace(
     max_queue_size=(2, 4, 10, 20, 40),
     use_multiprocessing=(False, True),
 )
-PERIODS_OCTAVES = (2.7, 4.1, 7.3)  # of the waves in the rate of a step with `shapes`
 OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s; the rest is clean-up
 NOISE = 0.03  # of a rate
 START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; the three rates
 
 
-@dataclass(frozen=True)
-class Stress:
-    """What makes a surface harder: the shapes of real GPUs, and calls of the train function that take time."""
-
-    shapes: bool = False
-    calls: tuple[int, ...] = ()
-
-
-class Shape:
-    """What a real GPU's step has and an affine law lacks, as a share of the rate at each batch size."""
-
-    def __init__(self, surface, draw):
-        self.largest = (surface.usable_device - surface.held) / surface.held_per_sample
-        self.waves = draw.uniform(0, 2 * math.pi, 3), 0.035 * math.exp(0.8 * draw.standard_normal())
-        self.decline = draw.uniform(0.1, 0.5) if draw.random() < 0.2 else 0.0
-        self.peak = self.largest / 2 ** draw.uniform(1, 5)
-        self.cliff = 0.24 if draw.random() < 0.07 else 0.0
-        self.tile = draw.uniform(0.1, 0.76) if draw.random() < 0.05 else 0.0
-        kind = draw.random()
-        if kind < 0.15:  # bound by launches to the end
-            surface.step_seconds = surface.sample_seconds * self.largest * draw.uniform(1, 4)
-        elif kind < 0.25:  # flat from the start
-            surface.step_seconds = surface.sample_seconds * draw.uniform(0, 1)
-
-    def share(self, batch):
-        """The share of the affine law's rate."""
-        octaves, (phases, amplitude) = np.log2(batch), self.waves
-        waves = zip(PERIODS_OCTAVES, phases, strict=True)
-        wobble = sum(np.sin(2 * math.pi * octaves / period + phase) for period, phase in waves)
-        after = np.clip(np.log2(batch / self.peak) / math.log2(self.largest / self.peak), 0, 1)
-        steps = np.where(batch % 8 == 0, 1.0, 1 - self.tile)
-        edge = np.where(batch > 0.9 * self.largest, 1 - self.cliff, 1.0)
-        return np.exp(amplitude * wobble) * (1 - self.decline * after) * steps * edge
-
-
 class Surface:
     """One machine with one model, drawn from a seed."""
 
-    def __init__(self, seed, stress=None):
-        self.name, self.seed, self.stress = f"surface {seed}", seed, stress or Stress()
+    on_cpu, space = False, SPACE
+
+    def __init__(self, seed):
+        self.name, self.seed = f"surface {seed}", seed
         draw = np.random.default_rng([seed, 20_000])
 
         def between(low, high):
@@ -102,23 +61,8 @@ class Surface:
         self.jump_by = self.device * draw.uniform(0, 0.05, jumps)
         self.host = float(draw.choice([8, 16, 32, 64, 128])) * GIB
         self.process, self.worker = draw.uniform(1, 3) * GIB, draw.uniform(0.3, 0.9) * GIB
-
-        self.shape = Shape(self, np.random.default_rng([seed, 20_001])) if self.stress.shapes else None
-
-        calls = np.random.default_rng([seed, 20_002]).uniform(math.log(2e-4), math.log(2e-3))
-        self.call_seconds = math.exp(calls) if self.stress.calls else 0.0
-
-    on_cpu = False
-
-    @property
-    def space(self):
-        """The knobs and their values."""
-        return replace(SPACE, steps_per_execution=self.stress.calls or None)
-
-    @property
-    def limits(self):
-        """The limits that a user would set: all of the memory."""
-        return Limits(int(self.device), int(self.host))
+        # the limits that a user would set: all of the memory
+        self.limits = Limits(int(self.device), int(self.host))
 
     def description(self):
         """The description of a describing trial, without an estimate of device memory."""
@@ -141,9 +85,7 @@ class Surface:
             [at.batch % 64 == 0, at.batch % 32 == 0, at.batch % 16 == 0], [0.0, *self.tiles[:2]], self.tiles[2]
         )
         declined = self.decline * np.maximum(0, np.log2(at.batch / self.decline_from))
-        seconds = self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
-        seconds = seconds if self.shape is None else seconds / self.shape.share(at.batch)
-        return seconds + self.call_seconds / at.steps
+        return self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
 
     def input_rate(self, at):
         """Samples per second of the pipeline alone."""

@@ -3,25 +3,26 @@
 autofit's own trials ran each job over four or five batch sizes, with one thread, and 2 and 4 threads or processes with
 queues of 2 and 10: 36 or 45 configs, in rounds, each in another order. Two readings of a config differ by 9 to 28 % (median
 of a job); the jobs gil, reading and decoding were therefore read four times, the others twice. Memory was read without
-binding limits; a replay reports an OOM where a reading exceeds the job's limits.
+binding limits; a replay reports an OOM where a reading exceeds the job's limits. Each row
+of `readings` is a trial that was OK.
 """
 
 import json
 import pathlib
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
 from autofit.records.description import Description
-from autofit.records.knobs import KNOBS
+from autofit.records.knobs import DATA_KNOBS, KNOBS
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.search.space import SearchSpace
 
 FOLDER = pathlib.Path(__file__).parent / "tables"
 OOM_SECONDS = 22.0  # of a device OOM: each failing allocation is retried for 10 s
-DESCRIPTIONS, MEASUREMENTS = TypeAdapter(Description), TypeAdapter(Measurement)
+FULL = Evidence("memory full")
 JOBS = {  # limits of device and host in MiB (None: no binding limit)
     "compute": (None, None),  # a deep CNN on pictures in memory
     "reading": (None, None),  # records of 256 KiB read from disk, past the page cache
@@ -61,10 +62,11 @@ class Table:
     def __init__(self, job):
         frozen = json.loads((FOLDER / f"{job}.json").read_text())
         self.name, self.cores = f"table {job}", frozen["cores"]
-        self._description, self._readings = DESCRIPTIONS.validate_python(frozen["description"]), {}
+        self._description, self._readings = TypeAdapter(Description).validate_python(frozen["description"]), {}
         for row in frozen["readings"]:
-            reading = MEASUREMENTS.validate_python(row["measurement"])
-            self._readings.setdefault(FitConfig(**row["config"]), []).append(reading)
+            fields = dict(zip(frozen["columns"], row, strict=True))
+            config = FitConfig(**{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields})
+            self._readings.setdefault(config, []).append(Measurement(Outcome.OK, Evidence("ran to its end"), **fields))
         device_mib, host_mib = JOBS[job]
         self.limits = Limits(device_mib and device_mib * 2**20, host_mib * 2**20 if host_mib else frozen["memory_bytes"])
         knobs = next(iter(self._readings)).values()
@@ -95,9 +97,7 @@ class Table:
         reading = self._readings[config][int(draw.integers(len(self._readings[config])))]
         if self.fits(config):
             return reading
-        over = self.limits.device_bytes is not None and (reading.device_peak_bytes or 0) > self.limits.device_bytes
-        if over:
-            evidence = Evidence("device full")
-            return Measurement(Outcome.DEVICE_OOM, evidence, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
-        evidence = Evidence("host full", last_host_bytes=self.limits.host_bytes)
+        if self.limits.device_bytes is not None and (reading.device_peak_bytes or 0) > self.limits.device_bytes:
+            return Measurement(Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
+        evidence = replace(FULL, last_host_bytes=self.limits.host_bytes)
         return Measurement(Outcome.HOST_OOM, evidence, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes)

@@ -12,12 +12,9 @@ import re
 import statistics
 import sys
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-WIDTH = 140
 MACHINE = "AMD EPYC, 2 cores, no GPU"
 HEAD = """# What autofit claims, and how often it is wrong
 
@@ -30,22 +27,6 @@ kills and out-of-memory trials were right there, and tunes of 60 to 90 seconds c
 rate, but could not confirm it. What else is said of GPUs comes from compiling for them and from others' figures.
 
 """
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim: the benchmark, what was asked, and what its frozen output says, with the cases that missed."""
-
-    benchmark: str
-    title: str
-    figures: Callable[[str], tuple[str, list[str]]]
-    measured: str  # the day
-    output: str | None = None
-    is_in_front: bool = False  # its first sentences are in the project's README
-
-    def text(self) -> str:
-        """The frozen output."""
-        return (HERE / f"{self.output or self.benchmark}.txt").read_text()
 
 
 def found(pattern, text):
@@ -63,19 +44,18 @@ def rows(pattern, text):
 
 def search(text):
     """Regret of autofit and of others on held-back machines."""
-    line = r"^{} +{} +([\d.]+)% .*?\) +([\d.]+)% .*?\) +([\d.]+) +([\d.]+) +\d+$"
+    line = r"^{} +{} +([\d.]+)% +([\d.]+)% +([\d.]+) +([\d.]+) +\d+$"
     others = [("autofit", 8), ("TPE", 8), ("TPE", 30), ("GP", 30), ("doubling, bisecting", 30), ("coarse grid", 200)]
     table = ["| | trials | median | 90th percentile | out of memory, a tune |", "| --- | --- | --- | --- | --- |"]
-    for name, given in others:
-        median, most, ooms, trials = found(line.format(re.escape(name), given), text)
+    figures = [found(line.format(re.escape(name), given), text) for name, given in others]
+    for (name, _), (median, most, ooms, trials) in zip(others, figures, strict=True):
         table.append(f"| {name} | {float(trials):.0f} | {median} % | {most} % | {ooms} |")
     groups = rows(r"^  (\w.*?) +(?:held back|developed on) +([\d.]+)% ", text)
     misses = [f"{name}: {regret} % in the mean of five seeds" for name, regret in groups if float(regret) > 5]
-    regrets = {name: found(line.format(name, 8), text)[0] for name in ("autofit", "TPE")}
     said = (
         "On 100 simulated machines and 4 jobs measured on a real one, the choice after eight trials is "
-        f"{regrets['autofit']} % below the best configuration that fits, in the median; that of Optuna's TPE with "
-        f"constraints {regrets['TPE']} %."
+        f"{figures[0][0]} % below the best configuration that fits, in the median; that of Optuna's TPE with "
+        f"constraints {figures[1][0]} %."
     )
     return "\n\n".join((said, "\n".join(table))), misses
 
@@ -113,54 +93,52 @@ def confirmation(text):
 
 def public_tunes(text):
     """Tunes of public programs."""
-    fit = found(
-        r"(\d+) tunes of fit: of the best, median ([\d.]+), lowest ([\d.]+); .*?median ([\d.]+), highest ([\d.]+)", text
+    count, middle, lowest, share, most = found(
+        r"(\d+) tunes: of the best, median ([\d.]+), lowest ([\d.]+); .*?median ([\d.]+), highest ([\d.]+)", text
     )
-    predict = found(r"tunes of predict: of the best, median ([\d.]+), lowest ([\d.]+)", text)
-    misses, gains, job = {}, [], ""
-    for line in text.splitlines():
-        job = line.split(":")[0] if ": a grid" in line else job
-        match = re.match(r"  fastest +(batch .*?)  +([\d.]+) \(.*? +(?:none shown|([\d.]+) \()", line)
-        if match and not job.startswith("predict"):
-            gains.append(match[3])
-        if match and float(match[2]) < 0.93:
-            misses[f"{job}: chose {match[1]}, at {match[2]} of the best"] = None
-    shown = sorted(gain for gain in gains if gain)
-    note = f"{text.splitlines()[1]}." if text.splitlines()[1] else ""  # on the age of the figures
+    line = r"^  fastest +(batch .*?)  +([\d.]+) \(.*? +(?:none shown|([\d.]+) \()"
+    answers = [(part.partition(":")[0], *row) for part in text.split("\n\n")[1:-1] for row in rows(line, part)]
+    shown = sorted(gain for *_, gain in answers if gain)
+    note = text.splitlines()[1]  # on the age of the figures
     return (
-        f"{fit[0]} tunes of five public programs (two convnets, a transformer, an LSTM, a 3-D net on files) took "
-        f"{100 * float(fit[3]):.0f} % (median) to {100 * float(fit[4]):.0f} % of the seconds of 15 plain fits. Their "
-        f"choices reached {fit[1]} of the best configuration of an exhaustive grid in the median, {fit[2]} at least. "
+        f"{count} tunes of five public programs (two convnets, a transformer, an LSTM, a 3-D net on files) took "
+        f"{100 * float(share):.0f} % (median) to {100 * float(most):.0f} % of the seconds of 15 plain fits. Their "
+        f"choices reached {middle} of the best configuration of an exhaustive grid in the median, {lowest} at least. "
         f"{len(shown)} state a gain over the program's own batch size, of {shown[0]}x to {shown[-1]}x; "
-        f"{len(gains) - len(shown)} show none. With `predict`: {predict[0]}, at least {predict[1]}. {note}"
-    ), list(misses)
+        f"{len(answers) - len(shown)} show none.{f' {note}.' if note else ''}"
+    ), [
+        f"{job}: chose {own}, at {of_best} of the best"
+        for job, own, of_best, _ in dict.fromkeys(answers)
+        if float(of_best) < 0.93
+    ]
 
 
 def inputs(text):
-    """Host memory of data held in memory."""
+    """Host memory of inputs."""
     every = rows(r"^(\w.*? GiB.*?)  +[\d,]+ MiB +([-+\d.]+)% +([-+\d.]+)% +([-+\d.]+)%", text)
     held = [row for row in every if not row[0].startswith(("batches", "generated"))]
     errors = [max(abs(float(row[column])) for row in held) for column in (1, 2, 3)]
-    device = rows(r"^(\w.*?)  +[\d,]+ MiB(?: +\S+%){3} +([\d,]+) MiB +([-+\d.]+)% +([-+\d.]+)%", text)
     return (
         f"Peak host memory of data held in memory against a plain `fit`: trials within {errors[0]} %, confirming runs "
         f"within {errors[1]} %, estimates within {errors[2]} %."
-    ), [f"{name}: device peak of {size} MiB, {by}% in a trial" for name, size, by, _ in device if abs(float(by)) > 10]
+    ), [
+        f"{row[0]}, made batch by batch: {row[1]} % in a trial, {row[2]} % in a confirming run"
+        for row in every
+        if row not in held
+    ]
 
 
 def memory(text):
     """Estimates of device memory on TensorFlow, on a CPU."""
-    plain = found(r"without XLA: autofit +n +(\d+) +median +([\d.]+)% +90 % within +([\d.]+)% +worst +([\d.]+)%", text)
-    layers = found(r"without XLA: layer sum +n +\d+ +median +([\d.]+)%", text)[0]
-    xla = re.search(r"with XLA: autofit .*?median +([\d.]+)%.*?worst +([\d.]+)%", text)
+    plain = found(r"without XLA +n +(\d+) +median +([\d.]+)% +90 % within +([\d.]+)% +worst +([\d.]+)%", text)
+    xla = re.search(r"with XLA .*?median +([\d.]+)%.*?worst +([\d.]+)%", text)
     largest = found(r"right (\d+), too small (\d+), by 4 times \(median\), too large (\d+)", text)
     also = f"; with XLA {xla[1]} %, at most {xla[2]} %" if xla else ""
     models = rows(r"^    (\w+) +n +\d+ +median +[\d.]+% +90 % within +[\d.]+% +worst +([\d.]+)%", text)
     return (
         f"Device memory estimated without a run, nine models: median error {plain[1]} %, 90 % within {plain[2]} %, at "
-        f"most {plain[3]} %{also}. A sum over layers misses by {layers} % in the median. The largest batch predicted to "
-        f"fit under 100 random limits: right {largest[0]} times, too small {largest[1]} (by 4 times in the median), too "
-        f"large {largest[2]}."
+        f"most {plain[3]} %{also}. The largest batch predicted to fit under 100 random limits: right {largest[0]} times, "
+        f"too small {largest[1]} (by 4 times in the median), too large {largest[2]}."
     ), [f"{name}: up to {worst} %" for name, worst in models if float(worst) > 20]
 
 
@@ -205,54 +183,49 @@ def backend_rates(text):
     ), [f"{name} on {backend}: {ratio} ({low} to {high})" for name, backend, ratio, low, high in outside]
 
 
+# the title, the function of the figures, the output, the day
 CLAIMS = (
-    Claim("search", "The search finds the best configuration in few trials", search, "2026-11-27", is_in_front=True),
-    Claim("search", "The same on curves of real GPUs", curves, "2026-11-27"),
-    Claim("public_tunes", "Tunes of public programs", public_tunes, "2026-11-28", is_in_front=True),
-    Claim("confirmation", "A gain that is stated is one", confirmation, "2026-11-27", is_in_front=True),
-    Claim("backend_rates", "Trials state the rate of a plain fit", backend_rates, "2026-11-23"),
-    Claim("input_rates", "The rate of the input alone", input_rates, "2026-11-25"),
-    Claim("inputs", "Host memory", inputs, "2026-11-22", is_in_front=True),
-    Claim("memory", "Device memory, TensorFlow", memory, "2026-11-27", is_in_front=True),
-    Claim("memory", "Device memory, TensorFlow with oneDNN's kernels", memory, "2026-11-27", output="memory-onednn"),
-    Claim("published_gpus", "Memory on GPUs that are not there", published_gpus, "2026-11-25", is_in_front=True),
+    ("The search finds the best configuration in few trials", search, "search", "2026-11-27"),
+    ("The same on curves of real GPUs", curves, "search", "2026-11-27"),
+    ("Tunes of public programs", public_tunes, "public_tunes", "2026-11-28"),
+    ("A gain that is stated is one", confirmation, "confirmation", "2026-11-27"),
+    ("Trials state the rate of a plain fit", backend_rates, "backend_rates", "2026-11-23"),
+    ("The rate of the input alone", input_rates, "input_rates", "2026-11-25"),
+    ("Host memory", inputs, "inputs", "2026-11-22"),
+    ("Device memory, TensorFlow", memory, "memory", "2026-11-27"),
+    ("Device memory, TensorFlow with oneDNN's kernels", memory, "memory-onednn", "2026-11-27"),
+    ("Memory on GPUs that are not there", published_gpus, "published_gpus", "2026-11-25"),
 )
+FRONT = ("search", "public_tunes", "confirmation", "inputs", "memory", "published_gpus")
+"""The outputs whose first claim is in the project's README, too."""
 
 
-def page():
-    """The page."""
-    parts = [HEAD]
-    for claim in CLAIMS:
-        said, misses = claim.figures(claim.text())
-        output = f"{claim.output or claim.benchmark}.txt"
-        source = f"`python tests/benchmarks/{claim.benchmark}.py`, [{output}]({output}); {claim.measured}; {MACHINE}."
-        parts.append(f"## {claim.title}\n\n{wrapped(source)}\n\n{wrapped(said)}\n\n")
+def written():
+    """The page, and the project's README with its list of claims."""
+    parts, items = [HEAD], {}
+    for title, figures, output, day in CLAIMS:
+        said, misses = figures((HERE / f"{output}.txt").read_text())
+        items.setdefault(output, wrapped(f"- {said.partition(chr(10))[0]}", "  "))
+        source = f"`python tests/benchmarks/{output.partition('-')[0]}.py`, [{output}.txt]({output}.txt); {day}; {MACHINE}."
+        parts.append(f"## {title}\n\n{wrapped(source)}\n\n{wrapped(said)}\n\n")
         if misses:
             parts.append("Misses:\n\n" + "".join(f"{wrapped(f'- {miss}', '  ')}\n" for miss in misses) + "\n")
-    return "".join(parts).rstrip("\n") + "\n"
+    front = (ROOT / "README.md").read_text()
+    head, _, rest = re.split(r"(?<=<!-- known -->\n)(.*?)(?=<!-- end -->)", front, flags=re.DOTALL)
+    return "".join(parts).rstrip("\n") + "\n", f"{head}{''.join(f'{items[name]}{chr(10)}' for name in FRONT)}{rest}"
 
 
 def wrapped(text, indent=""):
     """Paragraphs in lines as long as those of the project's documents; tables stay as they are."""
-    fill = textwrap.TextWrapper(WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False).fill
+    fill = textwrap.TextWrapper(140, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False).fill
     return "\n\n".join(part if part.startswith("|") else fill(part) for part in text.split("\n\n"))
-
-
-def front(source):
-    """The project's README with its list of claims."""
-    claims = [claim for claim in CLAIMS if claim.is_in_front]
-    items = [wrapped(f"- {claim.figures(claim.text())[0].partition(chr(10))[0]}", "  ") for claim in claims]
-    head = "<!-- known -->\n"
-    start = source.index(head) + len(head)
-    return source[:start] + "\n".join(items) + "\n" + source[source.index("<!-- end -->", start) :]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    for path, text in ((HERE / "README.md", page()), (readme, front(readme.read_text()))):
+    for path, text in zip((HERE / "README.md", ROOT / "README.md"), written(), strict=True):
         if check and path.read_text() != text:
             sys.exit(f"{path.relative_to(ROOT)} is not what the outputs say: run python tests/benchmarks/validation.py")
         if not check:

@@ -1,112 +1,151 @@
-"""Sweeps on the hosts of a Ray cluster of real processes, with made-up trials."""
+"""Sweeps on a Ray cluster of real processes on this machine: made-up trials, and a sweep by the command line."""
 
-import _thread
-import json
-import random
+import csv
+import os
+import platform
+import signal
+import subprocess
 import threading
-from collections import Counter
+import time
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 
-from autofit.errors import UsageError
+from autofit.storage.connection import url_of
+from autofit.tuning import engine
 from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
+from autofit.tuning.request import reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
-from tests.hosts import tunes
+from tests.cli.test_cli import AUTOFIT, ROOT
+from tests.fakes import FakeLauncher, make_request
 from tests.installed import needs
+from tests.trial.test_lifetime import wait_for
 
 pytestmark = pytest.mark.slow
+LABELS = ("big", "small", "small")
+SWEEP = """
+build_model: job.py:build_model
+data: job.py:Cases
+data_kwargs: {seconds: 0.02, length: 40}
+max_trials: 1
+baseline: {batch_size: 32}
+space: {batch_size: [32], workers: [1], max_queue_size: [4], use_multiprocessing: [false]}
+matrix: {model_kwargs.filters: [4], model_kwargs.fail: [false, true]}
+host_labels: {class: small}
+"""
 
 
-def cells(folder, count=6, storage=None, labels=None, **kwargs):
-    settings = TuneSettings(device="cpu", storage=storage or f"journal:{folder}/trials.log")
+@pytest.fixture
+def nodes(monkeypatch):
+    """The hosts of a cluster: a head that does not measure, and three that do, each labelled with its class."""
+    needs("ray")
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    measuring = {"num_cpus": 1, "resources": {"measuring": 1}, "include_dashboard": False}
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    yield cluster, [cluster.add_node(labels={"class": label}, **measuring) for label in LABELS]
+    ray.shutdown()
+    cluster.shutdown()
+
+
+class SlowLauncher(FakeLauncher):
+    """Runs made-up trials that take half a second each."""
+
+    def run(self, spec):
+        started_at = time.time()
+        time.sleep(0.5 if spec.role == "measure" else 0)
+        result = yield from super().run(spec)
+        return replace(result, started_at=started_at) if spec.role == "measure" else result
+
+
+def tune(cell):
+    """Tune with a few made-up trials, and note on which kind of host."""
+    import ray
+
+    kwargs = cell.workload.model_kwargs
+    folder, name = Path(kwargs["folder"]), kwargs["name"]
+    storage = url_of(cell.settings.storage)
+    request = make_request(folder / "unused", workload_fingerprint=name, storage=storage, max_trials=4)
+    record = reuse(request, print) or engine.tune(request, SlowLauncher(), lambda event: None)
+    label = ray.get_runtime_context().get_node_labels()["class"] if ray.is_initialized() else "here"
+    with open(folder / "notes", "a") as file:
+        file.write(f"{name} {label} {os.environ.get('OMP_NUM_THREADS')}\n")
+    return record
+
+
+def cells(folder, labels):
+    settings = TuneSettings(device="cpu", storage=f"journal:{folder}/trials.log")
+    kwargs = [{"folder": str(folder), "name": f"cell{n}"} for n in range(len(labels))]
     return [
-        CellRequest(
-            {"n": n},
-            Workload(len, len, model_kwargs={"folder": str(folder), "name": f"cell{n}", "batch_size": 8 * n + 8, **kwargs}),
-            settings,
-            host_labels=labels or {},
-        )
-        for n in range(count)
+        CellRequest(each, Workload(len, len, model_kwargs=each), settings, host_labels={"class": label} if label else {})
+        for each, label in zip(kwargs, labels, strict=True)
     ]
 
 
-def on_ray(requests, tune=tunes.tune, notices=None):
-    """Run a sweep on the cluster that RAY_ADDRESS names; return its cells in order."""
-    ended = dict(tune_on_ray(requests, tune, "ray", None, [].append if notices is None else notices.append))
-    return [ended[index] for index in range(len(requests))]
-
-
-def table(swept):
-    """The choice of each cell: config, rate and number of trials."""
-    return [(cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched)) for cell in swept]
-
-
-def noted(folder, kind):
-    """How often the notes have a line of this kind, by cell."""
-    return Counter(line.split()[1] for line in (folder / "notes").read_text().splitlines() if line.startswith(kind))
-
-
-def test_the_table_is_that_of_one_machine_and_each_cell_is_answered_once(hosts, tmp_path):
+def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_machine(nodes, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    here = [tuned(tunes.tune, request) for request in cells(tmp_path / "here", 12)]
-    notices = []
-    there = on_ray(cells(tmp_path / "there", 12), notices=notices)
-    assert table(there) == table(here)
-    assert [cell.values for cell in there] == [{"n": n} for n in range(12)]
-    assert noted(tmp_path / "there", "ends") == {f"cell{n}": 1 for n in range(12)}
-    assert notices == ["12 cells on 3 hosts of a Ray cluster"]
-    again = [tuned(tunes.tune, request) for request in cells(tmp_path / "there", 12)]  # without Ray, from the same storage
-    assert table(again) == table(there)
-    assert noted(tmp_path / "there", "tuned") == {f"cell{n}": 1 for n in range(12)}
+    labels = ["small", "big", "small", "big", ""]
+    here = [tuned(tune, request) for request in cells(tmp_path / "here", labels)]
+    there = dict(tune_on_ray(cells(tmp_path / "there", labels), tune, "ray", None, print))
+    noted = [line.split() for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())]
+    assert [name for name, *_ in noted] == [f"cell{n}" for n in range(5)]
+    assert [label for _, label, _ in noted[:4]] == labels[:4]
+    assert {threads for *_, threads in noted} == {"None"}  # of the host, not those that Ray sets
+    table = [(cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched)) for cell in here]
+    assert table == [
+        (there[n].tune.config, there[n].tune.samples_per_second, len(there[n].tune.searched)) for n in range(5)
+    ]
 
 
-def test_a_cell_on_a_host_that_dies_goes_on_elsewhere_with_its_trials(mortal, tmp_path):
-    requests = cells(tmp_path, 6, seconds=0.6)
-    killer = threading.Timer(random.uniform(1.5, 4), mortal.kill, [f"host{random.randrange(3)}"])
+def test_a_cell_on_a_host_that_dies_goes_on_elsewhere(nodes, tmp_path):
+    cluster, hosts = nodes
+    killer = threading.Timer(3, cluster.remove_node, [hosts[1]], {"allow_graceful": False})
     killer.start()
-    swept = on_ray(requests)
+    swept = dict(tune_on_ray(cells(tmp_path, ["small"] * 4), tune, "ray", None, print))
     killer.join()
-    assert table(swept) == table([tuned(tunes.tune, request) for request in requests])
-    assert max(noted(tmp_path, "tuned").values()) == 1
+    assert [swept[n].outcome for n in range(4)] == ["ok"] * 4
 
 
-def test_a_cell_that_kills_its_process_is_a_failed_row_after_retries(hosts, tmp_path):
-    requests = cells(tmp_path, 3)
-    requests[1].workload.model_kwargs["name"] = "deadly"
-    swept = on_ray(requests, tunes.deadly)
-    assert [cell.outcome for cell in swept] == ["ok", "failed", "ok"]
-    assert "worker died" in swept[1].problem
+def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_them(nodes, tmp_path):
+    (tmp_path / "job.py").write_bytes((ROOT / "tests/workloads.py").read_bytes())
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
 
+    def start(*arguments):
+        command = [
+            AUTOFIT,
+            "sweep",
+            "sweep.yaml",
+            "--on",
+            "ray",
+            "--storage",
+            f"sqlite:///{tmp_path}/trials.db",
+            *arguments,
+        ]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-def test_a_cell_on_hosts_that_cannot_tune_is_a_failed_row_after_retries(hosts, tmp_path):
-    swept = on_ray(cells(tmp_path, 2), tunes.at_fault)
-    assert ["cannot tune: no room in /dev/shm" in cell.problem for cell in swept] == [True, True]
-    assert noted(tmp_path, "begins") == {"cell0": 3, "cell1": 3}
+    def servers():
+        found = psutil.process_iter(["cmdline", "cwd"])
+        return [one for one in found if one.info["cwd"] == str(tmp_path) and "autofit.trial" in str(one.info["cmdline"])]
 
-
-def test_a_cell_has_a_host_with_its_labels_and_the_environment_of_that_host(hosts, tmp_path):
-    for label in ("big", "small"):
-        on_ray(cells(tmp_path, 1, labels={"class": label}), tunes.seen)
-        environment, labels = json.loads((tmp_path / "seen").read_text())
-        assert labels["class"] == label
-        assert "OMP_NUM_THREADS" not in environment
-
-
-def test_a_cell_for_which_no_host_has_the_labels_waits_and_says_so(hosts, tmp_path):
-    (request,) = cells(tmp_path, 1, labels={"class": "huge"})
-    notices, ended = [], []
-    sweep = tune_on_ray([request], tunes.tune, "ray", None, notices.append)
-    threading.Timer(5, _thread.interrupt_main).start()  # as Ctrl-C does
-    with pytest.raises(KeyboardInterrupt):
-        ended += sweep
-    assert notices[1:] == ["no host has class=huge: cells that need it wait until such a host joins the cluster"]
-    assert ended == []
-
-
-def test_without_a_cluster_there_is_one_clear_error(monkeypatch):
-    needs("ray")
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(UsageError, match=r"^executor: no Ray cluster answers at 127\.0\.0\.1:1 \("):
-        next(tune_on_ray([], tunes.tune, "ray", None, print))
+    ended = start()
+    wait_for(servers)
+    ended.send_signal(signal.SIGTERM)
+    output = ended.communicate(timeout=800)[0]
+    assert ended.returncode == 128 + signal.SIGTERM, output
+    wait_for(lambda: not servers())
+    whole = start("--ship", ".")
+    output = whole.communicate(timeout=800)[0]
+    assert whole.returncode == 0, output
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
+    assert [(row["outcome"], row["host"]) for row in rows] == [("ok", platform.node()), ("failed", platform.node())]
+    assert "_ray_pkg_" in rows[1]["problem"]  # the code that ran is the copy on the host
+    assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
