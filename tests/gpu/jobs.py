@@ -78,17 +78,6 @@ def sentences():
     return draw.integers(0, WORDS, (COUNT, LENGTH), "int32"), draw.integers(0, CLASSES, COUNT)
 
 
-def recurrent():
-    """An LSTM, for which GPUs have kernels of their own."""
-    inputs = keras.Input((64, 32))
-    return _classifier(inputs, layers.LSTM(256)(inputs))
-
-
-def sequences():
-    """Arrays of sequences, and of classes; one batch that is too large."""
-    return np.zeros((COUNT // 4, 64, 32), "float32"), np.zeros(COUNT // 4, "int32")
-
-
 def _classifier(inputs, features):
     model = keras.Model(inputs, layers.Dense(CLASSES, dtype="float32")(features))
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))

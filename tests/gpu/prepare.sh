@@ -4,7 +4,7 @@
 set -euo pipefail
 folder=$(realpath -m "$1") there=$(realpath "$2") python=${3:-3.12}
 cd "$(dirname "$0")/../.."
-rm -rf "$folder"/{wheels,results}
+rm -rf "$folder/wheels"
 mkdir -p "$folder/wheels"
 cp tests/gpu/{visit,stages,plain,jobs}.py "$folder"
 python3 -m pip wheel -q --no-deps -w "$folder/wheels" .
@@ -35,8 +35,4 @@ platforms=()
 for tag in _2_28 _2_27 _2_24 _2_17 2014 1; do platforms+=(--platform "manylinux${tag}_x86_64"); done
 python3 -m pip download -q --no-deps --only-binary=:all: --implementation cp --python-version "$python" \
     "${platforms[@]}" -d "$folder/wheels" $packages
-
-# What autofit expects of that GPU's memory. It is compiled here, for a GPU that is not there: pip install -e '.[gpus,torch]'
-python3 tests/gpu/visit.py --folder "$folder/results" --slower 5 \
-    --only estimate-torch,estimate-jax
 du -sh "$folder"

@@ -6,7 +6,6 @@ import math
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -28,7 +27,6 @@ MIB = 2**20
 TIGHT_LIMIT, LIMIT = (96 * MIB, 1024 * MIB) if SMALL else (2048 * MIB, 12288 * MIB)
 IS_LIMITED = BACKEND == "tensorflow" or not SMALL  # the other backends do not limit the memory of a CPU
 SPARE_SECONDS = 15  # of a stage: to start, and to end what has begun
-ABSENT_GPU = "H100"
 
 
 def write(**fields):
@@ -73,11 +71,6 @@ def measured(name, model, data, sizes, **kwargs):
     return trials
 
 
-def earlier(stage):
-    """The details of an earlier stage on this backend; empty if there are none."""
-    return read(FOLDER).get(f"{stage}-{BACKEND}", {}).get("details", {})
-
-
 # ── what everything else rests on ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -99,11 +92,6 @@ def product():
 
     made = keras.ops.ones((64, 64)) @ keras.ops.ones((64, 64))
     return f"{float(made[0, 0]):.0f} on {'cpu' if 'cpu' in str(made.device).lower() else 'gpu'}"
-
-
-def doctor(seconds):
-    """`autofit doctor` ends well; its output is in the log."""
-    figure("exit code", subprocess.run([sys.executable, "-m", "autofit", "doctor"], check=False).returncode, 0)
 
 
 # ── limits, and what is released ──────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +126,6 @@ def ooms(seconds):
     kinds = [
         ("attention", jobs.transformer, jobs.sentences, 512, {}),
         ("weights", jobs.transformer, jobs.sentences, 32, {} if SMALL else {"words": 2**22}),
-        ("an LSTM", jobs.recurrent, jobs.sequences, 16384, {}),
     ]
     for name, model, data, size, model_kwargs in kinds:
         try:
@@ -167,9 +154,9 @@ def kill(seconds):
         if mark.exists():
             tune.send_signal(signal.SIGKILL)
         time.sleep(0.2)
-    ended, left = time.monotonic(), list(below.values())
-    while (left or gpu_used_mib() - before > 100) and time.monotonic() - ended < 60:
-        left = list(filter(runs, left))
+    ended = time.monotonic()
+    _, left = psutil.wait_procs(below.values(), 60)
+    while gpu_used_mib() - before > 100 and time.monotonic() - ended < 60:
         time.sleep(0.1)
     figure("exit code", tune.returncode, -signal.SIGKILL)
     figure("MiB of the GPU before", held, 200, math.inf, on_cpu=False)
@@ -178,26 +165,7 @@ def kill(seconds):
     figure("MiB of the GPU left", gpu_used_mib() - before, -math.inf, 100)
 
 
-def runs(process):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 # ── a whole tune against plain fits ───────────────────────────────────────────────────────────────────────────────────
-
-
-def estimate(seconds):
-    """The memory that autofit expects on a GPU that need not be there: a machine without one can prepare this stage."""
-    import jobs
-
-    try:
-        made = autofit.estimate(jobs.residual, jobs.Photos, gpu=ABSENT_GPU, batch_size=(32, 128), progress=False)
-    except autofit.UsageError as error:
-        raise SystemExit(str(error)) from None
-    footprints = [[each.batch_size, each.device_bytes] for each in made.gpus[0].footprints]
-    write(details={"footprints": footprints})
-    figure(f"sizes estimated for an {ABSENT_GPU}", len(footprints), 2, 10)
 
 
 def tune(seconds):
@@ -226,7 +194,7 @@ def tune(seconds):
 
 def trainer_and_tune():
     """A plain trainer under the limit of the tune, and the tune's details."""
-    tuned = earlier("tune")
+    tuned = read(FOLDER).get(f"tune-{BACKEND}", {}).get("details")
     if not tuned:
         raise SystemExit(f"tune-{BACKEND} has no result")
     import jobs
@@ -283,21 +251,18 @@ def peaks(seconds):
     figure("autofit's peak over plain", [peak / allocated for _, _, peak, allocated, _ in rows], 0.98, 1.05, on_cpu=False)
     if rows[0][4]:
         figure("reserved over allocated", [reserved / allocated for *_, allocated, reserved in rows], 1, 1.1)
-    # compared is what a sample adds: the rest is small, and on torch an estimate elsewhere counts CUDA's context as well
     true = [(size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1]
-    for place, found in (("here", tuned), ("elsewhere", earlier("estimate"))):
-        if len(true) > 1 and len(found.get("footprints", ())) > 1:
-            slopes = [np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (found["footprints"], true)]
-            figure(f"a sample, estimated {place}", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
+    if len(true) > 1 and len(tuned["footprints"]) > 1:
+        slopes = [np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (tuned["footprints"], true)]
+        figure("a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
 
 
-STAGES = {each.__name__: each for each in (fork, doctor, limit, kill, ooms, estimate, tune, rates, peaks)}
+STAGES = {each.__name__: each for each in (fork, limit, kill, ooms, tune, rates, peaks)}
 
 if __name__ == "__main__":
     stage, status = sys.argv[1], 0
     try:
-        if stage != "estimate":
-            gpu_used_mib()  # an error of NVML's where there is no GPU
+        gpu_used_mib()  # an error of NVML's where there is no GPU
         STAGES[stage](float(sys.argv[2]))
     except (SystemExit, pynvml.NVMLError) as reason:
         write(reason=str(reason))  # why the stage cannot run here

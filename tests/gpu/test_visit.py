@@ -9,8 +9,9 @@ import pytest
 
 from tests.installed import needs
 
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 VISIT = Path(__file__).with_name("visit.py")
-STAGES = ("fork", "doctor", "limit", "tune", "rates", "peaks", "kill")
+STAGES = ("fork", "limit", "tune", "rates", "peaks", "kill")
 
 
 def visit(folder, *arguments):
@@ -22,7 +23,6 @@ def visit(folder, *arguments):
     return [json.loads(row) for row in rows if row[0] == "{"], [row for row in rows if row[0] != "{"], done.returncode
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
