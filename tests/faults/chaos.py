@@ -2,22 +2,17 @@
 
     python tests/faults/chaos.py [--tunes 40] [--trials 400] [--others 2] [--faults hang,segfault] [--seed 0] [--parallel 2]
 
-`--tunes`: so many tunes of the command line are killed (the driver by a signal, its trial server, or both). `--others`: so
-many tunes for each other fault: a trial or a worker killed, a segfault, a hang, a full disk for temporary files or for the
-storage, a locked storage. The same command then runs once more, undisturbed. Checked after each tune:
+`--tunes`: so many tunes of the command line are killed: the driver, its trial server, or both. `--others`: so many tunes
+for each other fault (OTHERS). The same command then runs once more, undisturbed. Checked after each tune: 1. both runs end,
+the second with a result; 2. no process is left, nor any file for temporary files, and at the end none in /dev/shm; 3. no
+trial that was printed or stored is lost or changed; 4. the fault explains each outcome; 5. a run ends with one message at
+most, no traceback of autofit's, and an exit status that the fault explains.
 
-1. both runs end, and the second with a result;
-2. no process of theirs is left, nor any file in the folder for temporary files; at the end, none in /dev/shm;
-3. no trial that was printed or stored is lost or changed;
-4. every stored outcome is one that the fault explains;
-5. a run ends with at most one message, without a traceback of autofit's, and with an exit status that the fault explains.
+`--trials`: so many single trials of a warm server are killed. The outcome names the signal, no process is left below the
+server, which stays the same, and after each tenth an undisturbed trial is OK.
 
-`--trials`: so many single trials of a warm server are killed. Checked after each: the outcome names the signal, no process
-is left below the server, and it is still the same server; after each tenth, an undisturbed trial is OK.
-
-A line of JSON for each tune, and at the end the counts by fault. It needs Linux; full disks need root, and are left out
-without it. On two cores, ten tunes take about two minutes and a hundred trials about four; on torch, which needs no
-compiling, less: KERAS_BACKEND=torch.
+It prints a line of JSON for each tune, and the counts. It needs Linux; full disks need root, and are left out without. On
+two cores, ten tunes take two minutes and a hundred trials four; on torch less (KERAS_BACKEND=torch): nothing is compiled.
 """
 
 import argparse
@@ -100,28 +95,22 @@ options: {{max_trial_seconds: 40}}
 """
 
 
-def marked(mark):
-    """All processes whose environment has this mark, wherever they are in the tree."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-
-
-def files(folder):
-    """The files that should not be left in a folder for temporary files."""
-    return [path.name for path in folder.iterdir() if not path.name.startswith(("filler", "autofit-cpu"))]
-
-
 def left_of(mark, folder):
-    """What is left of a run after some seconds, in words; ends these processes."""
-    ended = time.monotonic()
-    while (found := [*marked(mark), *files(folder)]) and time.monotonic() - ended < LEFT_SECONDS:
+    """What is left of a run after some seconds, in words; ends its processes, which have the mark in their environment."""
+    end = time.monotonic() + LEFT_SECONDS
+    while True:
+        every = psutil.process_iter(["environ", "status", "cmdline"])
+        processes = [
+            one for one in every if (one.info["environ"] or {}).get(MARK) == mark and one.info["status"] != "zombie"
+        ]
+        files = [path.name for path in folder.iterdir() if not path.name.startswith(("filler", "autofit-cpu"))]
+        if not (processes or files) or time.monotonic() > end:
+            break
         time.sleep(0.05)
-    for process in marked(mark):
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    return [f"2: left: {one}" for one in found]
+    return [f"2: left: {one}" for one in (*(process.info["cmdline"] for process in processes), *files)]
 
 
 class Tune:
@@ -168,14 +157,8 @@ class Tune:
         output = self.folder / f"output-{len(self.statuses)}"
         environment = {**os.environ, "TMPDIR": str(self.temporary), MARK: self.mark, "OMP_NUM_THREADS": "1"}
         with output.open("wb") as file:
-            process = psutil.Popen(
-                [AUTOFIT, "tune", "job.yaml"],
-                cwd=self.folder,
-                env=environment,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+            command, ends = [AUTOFIT, "tune", "job.yaml"], {"stdout": file, "stderr": file, "start_new_session": True}
+            process = psutil.Popen(command, cwd=self.folder, env=environment, **ends)
         if inject is not None:
             with contextlib.suppress(psutil.TimeoutExpired):
                 process.wait(self.after)
@@ -191,33 +174,25 @@ class Tune:
             filler.unlink()
         self.check_output(output.read_text(errors="replace"))
 
-    def roles(self, driver):
-        """The processes of the run by their role."""
-        found = {"driver": [driver], "server": [], "trial": [], "worker": []}
-        with contextlib.suppress(psutil.Error):
-            found["server"] = [one for one in driver.children() if "autofit.trial.server" in " ".join(one.cmdline())]
-            for server in found["server"]:
-                found["trial"] = server.children()
-                found["worker"] = [one for trial in found["trial"] for one in trial.children(recursive=True)]
-        return found
-
     def inject(self, driver):
         """Make the fault happen, once there is what it hits."""
         role, _, kind = self.fault.partition("-")
+        number = {"segfault": signal.SIGSEGV, "hang": signal.SIGSTOP}.get(role, KILLS.get(self.fault, signal.SIGKILL))
         if role == "full":
             self.fill(self.temporary if kind == "temporary" else self.stored)
         elif role == "locked":
             self.lock()
-        else:
-            number = {"segfault": signal.SIGSEGV, "hang": signal.SIGSTOP}.get(role) or KILLS.get(self.fault, signal.SIGKILL)
-            while driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE and not self.is_hit:
-                roles = self.roles(driver)
-                hit = {"both": [*roles["server"], driver]}.get(role) or roles[role if role in roles else "trial"][-1:]
+        while role not in ("full", "locked") and driver.poll() is None and not self.is_hit:
+            with contextlib.suppress(psutil.Error):
+                servers = [one for one in driver.children() if "autofit.trial.server" in " ".join(one.cmdline())]
+                trials = [trial for server in servers for trial in server.children()]
+                workers = [worker for trial in trials for worker in trial.children(recursive=True)]
+                both = servers and [*servers, driver]
+                hit = {"driver": [driver], "server": servers, "both": both, "worker": workers[:1]}.get(role, trials)
                 for one in hit:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        one.send_signal(number)
-                        self.is_hit = True
-                time.sleep(0.01)
+                    one.send_signal(number)
+                    self.is_hit = True
+            time.sleep(0.01)
 
     def fill(self, folder):
         for size in (2**20, 4096):
@@ -240,12 +215,8 @@ class Tune:
             return {}
         with connection.opened(self.storage) as backend:
             stored = {study.study_name: backend.get_all_trials(study._study_id) for study in backend.get_all_studies()}
-        return {
-            (name, trial.number): trial.user_attrs["trial"]
-            for name, trials in stored.items()
-            for trial in trials
-            if "trial" in trial.user_attrs
-        }
+        every = [(name, trial) for name, trials in stored.items() for trial in trials]
+        return {(name, trial.number): trial.user_attrs["trial"] for name, trial in every if "trial" in trial.user_attrs}
 
     def check_outcomes(self, trials, explained):
         self.problems += [f"4: stored {one}" for one in set(map(outcome_of, trials.values())) - explained]
@@ -291,36 +262,32 @@ def kill_trials(count, seed):
     os.environ |= {"TMPDIR": str(folder / "tmp"), MARK: mark}
     tempfile.tempdir = None
     workload = Workload(*(Reference(f"jobs.py:{name}", str(folder)) for name in ("build", "Rows")))
-    with ProcessLauncher(workload) as launcher:
+    with ProcessLauncher(workload) as launcher, ThreadPoolExecutor(1) as pool:
         server = psutil.Process(launcher.warm().pid)
 
-        def run(processes, after=None, number=None):
-            """A trial, and whether it was hit."""
-            spec = TrialSpec(Role.MEASURE, FitConfig(8, 2, 4, processes), Limits(None, 2**34), MOST_SECONDS, 0.3)
-            ended, hit = threading.Event(), []
+        def run(*, processes):
+            return run_to_end(
+                launcher.run(TrialSpec(Role.MEASURE, FitConfig(8, 2, 4, processes), Limits(None, 2**34), MOST_SECONDS, 0.3))
+            )
 
-            def kill():
-                ended.wait(after)
-                while not ended.is_set() and not hit:
-                    with contextlib.suppress(psutil.Error):
-                        for process in server.children():
-                            process.send_signal(number)
-                            hit.append(process)
+        def kill(after, number, ended):
+            ended.wait(after)
+            while not ended.is_set():
+                with contextlib.suppress(psutil.Error):
+                    for process in server.children():
+                        process.send_signal(number)
+                        return True
+            return False
 
-            killer = threading.Thread(target=kill)
-            if number is not None:
-                killer.start()
-            began, measured = time.monotonic(), run_to_end(launcher.run(spec))
-            ended.set()
-            if number is not None:
-                killer.join()
-            return measured, bool(hit), time.monotonic() - began
-
-        usual = max(run(processes)[2] for processes in (False, True))
+        usual = max(run(processes=processes).seconds for processes in (False, True))
         while sum(hits.values()) < count and len(problems) < 10:
             number = draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT))
-            measured, is_hit, _ = run(draw.random() < 0.3, draw.uniform(0, usual), number)
-            was_ok, evidence = measured.outcome is Outcome.OK, measured.evidence
+            ended = threading.Event()
+            killed = pool.submit(kill, draw.uniform(0, usual), number, ended)
+            measured = run(processes=draw.random() < 0.3)
+            ended.set()
+            evidence = measured.evidence
+            was_ok, is_hit = measured.outcome is Outcome.OK, killed.result()
             if not was_ok and (not is_hit or (measured.outcome, evidence.signal) != (Outcome.CRASHED, number.name)):
                 problems.append(f"{number.name} at trial {sum(hits.values())}: {measured.outcome}, {evidence}")
             if is_hit:
@@ -329,7 +296,7 @@ def kill_trials(count, seed):
                 problems.append(f"left below the server: {left}")
             if launcher.warm().pid != server.pid:
                 raise SystemExit("the server is another one after a trial was killed")
-            if sum(hits.values()) % 10 == 0 and (ran := run(processes=False)[0]).outcome is not Outcome.OK:
+            if is_hit and sum(hits.values()) % 10 == 0 and (ran := run(processes=False)).outcome is not Outcome.OK:
                 problems.append(f"an undisturbed trial: {ran.outcome}, {ran.evidence}")
     return hits, problems + left_of(mark, folder / "tmp")
 
