@@ -7,14 +7,13 @@ the largest measured size takes 95 % of the limit. Nothing else is known of a wo
 """
 
 import json
-import math
 import pathlib
 import zlib
+from dataclasses import replace
 
 import numpy as np
-from surfaces import GIB, OOM_SECONDS, RATE_SECONDS, START_SECONDS
+from surfaces import GIB, OOM_SECONDS, START_SECONDS, described, reading
 
-from autofit.records.description import Description
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.search.space import SearchSpace, batch_grid
@@ -47,18 +46,7 @@ class Curve:
 
     def description(self):
         """What a describing trial knows without an estimate."""
-        return Description(
-            input_kind="PyDataset",
-            knobs={"batch_size": "batch_size"},
-            sample_count=None,
-            sample_bytes=1000,
-            parameter_count=1,
-            parameter_bytes=4,
-            optimizer_bytes=8,
-            jit_compile=False,
-            fingerprint="simulated",
-            process_bytes=int(GIB),
-        )
+        return described(self.name, ["batch_size"], 1000, GIB)
 
     def best(self, configs):
         """The highest measured rate."""
@@ -74,19 +62,5 @@ class Curve:
         if not rate:
             return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS)
 
-        def noisy(value, noise):
-            return value * math.exp(noise * draw.standard_normal())
-
-        return Measurement(
-            Outcome.OK,
-            Evidence("ran to its end"),
-            START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
-            samples_per_second=noisy(rate, self.noise),
-            spread=2 * self.noise,
-            compute_spread=0.04,
-            input_spread=0.1,
-            compute_samples_per_second=noisy(rate, 0.02),
-            input_samples_per_second=noisy(INPUT_RATIO * max(self.rates.values()), 0.05),
-            device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),
-            host_peak_bytes=int(3 * GIB),
-        )
+        made = INPUT_RATIO * max(self.rates.values())
+        return replace(reading(config, rate, rate, made, device, draw, self.noise), host_peak_bytes=int(3 * GIB))

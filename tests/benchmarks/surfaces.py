@@ -8,6 +8,7 @@ its advantage: an affine step, workers that help up to a capacity, memory affine
 
 import math
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,18 +67,7 @@ class Surface:
 
     def description(self):
         """The description of a describing trial, without an estimate of device memory."""
-        return Description(
-            input_kind="PyDataset",
-            knobs={knob: knob for knob in SPACE.knobs()},
-            sample_count=None,
-            sample_bytes=int(self.sample_bytes),
-            parameter_count=0,
-            parameter_bytes=0,
-            optimizer_bytes=0,
-            jit_compile=False,
-            fingerprint=self.name,
-            process_bytes=int(self.process),
-        )
+        return described(self.name, SPACE.knobs(), self.sample_bytes, self.process)
 
     def step(self, at):
         """Seconds a step."""
@@ -143,20 +133,42 @@ class Surface:
             evidence = Evidence("host full", last_host_bytes=int(0.97 * self.host))
             return Measurement(Outcome.HOST_OOM, evidence, START_SECONDS + RATE_SECONDS, host_peak_bytes=int(self.host))
 
-        def noisy(value, noise):
-            return float(value) * math.exp(noise * draw.standard_normal())
+        at_once, made = at.batch[0] / self.step(at)[0], self.input_rate(at)[0]
+        measured = reading(config, float(self.rate(at)[0]), at_once, made, device, draw)
+        return replace(measured, host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())))
 
-        rate = float(self.rate(at)[0])
-        return Measurement(
-            Outcome.OK,
-            Evidence("ran to its end"),
-            START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
-            samples_per_second=noisy(rate, NOISE),
-            spread=2 * NOISE,
-            compute_spread=0.04,
-            input_spread=0.1,
-            compute_samples_per_second=noisy(at.batch[0] / self.step(at)[0], 0.02),
-            input_samples_per_second=noisy(self.input_rate(at)[0], 0.05),
-            device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),
-            host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())),
-        )
+
+def reading(config, rate, compute, made, device, draw, noise=NOISE):
+    """The measurement of a trial that ran, from its true rates and its true peak; the host's is still to be read."""
+
+    def noisy(value, deviation):
+        return float(value) * math.exp(deviation * draw.standard_normal())
+
+    return Measurement(
+        Outcome.OK,
+        Evidence("ran to its end"),
+        START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
+        samples_per_second=noisy(rate, noise),
+        spread=2 * noise,
+        compute_spread=0.04,
+        input_spread=0.1,
+        compute_samples_per_second=noisy(compute, 0.02),
+        input_samples_per_second=noisy(made, 0.05),
+        device_peak_bytes=int(device * (1 + 0.003 * abs(draw.standard_normal()))),
+    )
+
+
+def described(name, knobs, sample_bytes, process_bytes):
+    """The description by a describing trial that knows no more, as on a backend without an estimate."""
+    return Description(
+        input_kind="PyDataset",
+        knobs={knob: knob for knob in knobs},
+        sample_count=None,
+        sample_bytes=int(sample_bytes),
+        parameter_count=0,
+        parameter_bytes=0,
+        optimizer_bytes=0,
+        jit_compile=False,
+        fingerprint=name,
+        process_bytes=int(process_bytes),
+    )
