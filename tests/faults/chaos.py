@@ -120,7 +120,7 @@ class Tune:
         self.draw, self.fault, self.after = random.Random(seed), fault, after
         self.mark, self.folder = f"{os.getpid()}-{seed}", Path(tempfile.mkdtemp(prefix="chaos-"))
         self.temporary, self.stored = self.folder / "tmp", self.folder / "stored"
-        # only SQLite locks; and a journal file whose last line a full disk has torn can not be read again, which autofit says
+        # only SQLite locks; a journal file that a full disk has torn cannot be read again, which autofit says
         self.kind = "sqlite" if fault.endswith("storage") else self.draw.choice(("sqlite", "journal"))
         self.storage = str(self.stored / "t.db") if self.kind == "sqlite" else f"journal:{self.stored / 't.log'}"
         self.problems, self.is_hit, self.statuses, self.outcomes = [], False, [], {}
