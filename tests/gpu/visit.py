@@ -12,13 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import psutil
 
 HERE = Path(__file__).resolve().parent
-ROUNDS = (  # by their value: stages, with the seconds that each may take; those of the first round run at once
+ROUNDS = (  # by their value: stages, with the seconds that each may take
     {"fork": 60},
     {"limit": 75},
     {"tune": 115, "rates": 65, "peaks": 50},
@@ -33,36 +32,13 @@ FOLDERS = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "caches", "JAX_COMPILATION
 CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 
-def groups(backends):
-    """The stages that run at once, with their seconds, by their value."""
-    first, *later = ROUNDS
-    yield {f"{stage}-{backend}": most for stage, most in first.items() for backend in backends}
-    for stages in later:
-        for backend in backends:
-            share = 0.75 if backend == "torch" else 1  # nothing is compiled
-            yield from ({f"{stage}-{backend}": share * most} for stage, most in stages.items())
-
-
 def read(folder):
     """The lines of the stages that have ended, by their names."""
     lines = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
     return {line["stage"]: line for line in lines}
 
 
-def run(folder, group, until, variables):
-    """Run stages at once, except those for which too little time is left."""
-    left = until - time.monotonic()
-    limits = {stage: min(most, left) for stage, most in group.items() if LEAST_SHARE * most <= left}
-    with ThreadPoolExecutor(len(limits) or 1) as pool:
-        running = [pool.submit(run_one, folder, stage, limits[stage], variables) for stage in limits]
-        for ended in as_completed(running):
-            line = json.dumps(ended.result())
-            print(line, flush=True)
-            with (folder / "results.jsonl").open("a") as file:
-                file.write(line + "\n")
-
-
-def run_one(folder, stage, seconds, variables):
+def run(folder, stage, seconds, variables):
     """Run a stage; returns its line."""
     began, (name, _, backend) = time.monotonic(), stage.rpartition("-")
     environment = {**os.environ, **variables, **CACHE, **{key: str(folder / value) for key, value in FOLDERS.items()}}
@@ -119,19 +95,26 @@ def main():
     folder, until = given.folder.resolve(), time.monotonic() + 60 * given.minutes
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").touch()
-    planned = list(groups(given.backends.split(",")))
-    names = [stage for group in planned for stage in group]
-    chosen = {*(given.only.split(",") if given.only else names)}
-    if unknown := chosen - {*names}:
-        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(names)}")
-    for group in planned:
-        ended = read(folder)
+    planned = {
+        f"{stage}-{backend}": given.slower * (0.75 if backend == "torch" else 1) * most  # on torch, nothing is compiled
+        for stages in ROUNDS
+        for backend in given.backends.split(",")
+        for stage, most in stages.items()
+    }
+    chosen = {*(given.only.split(",") if given.only else planned)}
+    if unknown := chosen - {*planned}:
+        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(planned)}")
+    for stage, most in planned.items():
+        ended, left = read(folder), until - time.monotonic()
         # plain fits follow their tune, also in a later call
-        ready = {stage for stage in group if re.sub("^(rates|peaks)", "tune", stage) in (stage, *ended)}
-        rest = {stage: given.slower * most for stage, most in group.items() if stage in ready & chosen - ended.keys()}
-        run(folder, rest, until, SMALL if given.small else {})
+        is_ready = re.sub("^(rates|peaks)", "tune", stage) in (stage, *ended)
+        if stage in chosen - ended.keys() and is_ready and LEAST_SHARE * most <= left:
+            line = json.dumps(run(folder, stage, min(most, left), SMALL if given.small else {}))
+            print(line, flush=True)
+            with (folder / "results.jsonl").open("a") as file:
+                file.write(line + "\n")
     lines = read(folder)
-    print("\n".join(table(lines, [stage for stage in names if stage in chosen])))
+    print("\n".join(table(lines, [stage for stage in planned if stage in chosen])))
     return int(any(line["verdict"] in ("wrong", "error") for line in lines.values()))
 
 
