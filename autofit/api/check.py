@@ -23,7 +23,8 @@ def check_file(path: str | os.PathLike[str]) -> list[tuple[Mapping[str, Any], di
     Return a pair for each cell of a sweep, or one pair for a tune: the cell's values by axis (empty for a tune), and the
     findings by subject (model, data, validation, device, host).
     """
-    return [(cell[0], _dry_run(load.cell_request(*cell))) for cell in load.load_cells(path)]
+    with load.placing_errors(path):
+        return [(cell[0], _dry_run(load.cell_request(*cell))) for cell in load.load_cells(path)]
 
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:

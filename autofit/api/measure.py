@@ -10,6 +10,7 @@ from typing import Any
 from autofit import backends
 from autofit.api.result import Estimate
 from autofit.api.session import parse, run
+from autofit.api.signature import explained
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
@@ -22,6 +23,7 @@ from autofit.workload.fit_options import FIT
 BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
 
+@explained
 def measure(
     build_model: Callable[..., Any],
     data: Any,
@@ -54,6 +56,7 @@ def measure(
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
 
 
+@explained
 def estimate(
     build_model: Callable[..., Any],
     data: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from autofit.errors import UsageError
 from autofit.records.description import EstimateRecord
@@ -16,7 +16,16 @@ from autofit.report.html import page
 from autofit.storage import result_files
 
 
-class Result(TuneRecord):
+class _Reportable:
+    def report(self: Any, path: str | os.PathLike[str]) -> None:
+        """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
+        page.save(self, path)
+
+    def _repr_html_(self: Any) -> str:
+        return page.compact(self)  # for a notebook
+
+
+class Result(_Reportable, TuneRecord):
     """The result of a tune: the fastest config that fits, its confirmation, and every trial; a `TuneRecord`.
 
     `print(result)` shows the key figures and the code to paste. `result.same_batch` and `result.fastest` are the two
@@ -68,10 +77,6 @@ class Result(TuneRecord):
             raise UsageError(f"{path}: the file has no result of a tune; to look at it, run autofit show {path}")
         return cls.of(record)
 
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
-        page.save(self, path)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file for `autofit show`, `report` and `kwargs`; raise UsageError if that fails."""
         result_files.save(self, path)
@@ -84,15 +89,11 @@ class Estimate(EstimateRecord):
         return plain_text(estimate_table(self))
 
 
-class SweepResult(SweepRecord):
+class SweepResult(_Reportable, SweepRecord):
     """The result of a sweep, a `SweepRecord` with a `Cell` for each combination; `print(result)` shows the table."""
 
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))
-
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
-        page.save(self, path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""

@@ -14,6 +14,7 @@ from typing import Any
 from autofit.api.config import load
 from autofit.api.result import SweepResult
 from autofit.api.session import progress_of, run_tune
+from autofit.api.signature import explained
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice
@@ -26,6 +27,7 @@ from autofit.workload.reference import Reference
 LOCAL, RAY = "local", "ray"
 
 
+@explained
 def sweep(
     build_model: Callable[..., Any] | Reference,
     data: Any,

@@ -52,7 +52,8 @@ def tune(
             require_writable(output)
         try:
             given = overrides(batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait)
-            result = autofit.tune(**load.load(file, given), progress=Progress(console, quiet=quiet))
+            with load.placing_errors(file, given):
+                result = autofit.tune(**load.load(file, given), progress=Progress(console, quiet=quiet))
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
@@ -147,8 +148,9 @@ def estimate(
         except ValueError:
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
-        given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
-        result = autofit.estimate(**load.load(file) | given)
+        with load.placing_errors(file, () if sizes is None else ("batch_size",)):
+            given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
+            result = autofit.estimate(**load.load(file) | given)
         if as_json:
             typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
         else:

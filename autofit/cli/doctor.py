@@ -18,7 +18,7 @@ import psutil
 import typer
 
 from autofit import backends
-from autofit.backends.protocol import Backend
+from autofit.backends.protocol import TENSORFLOW, Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.known_workloads import known
 from autofit.errors import AutofitError, UsageError
@@ -209,7 +209,11 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         return problem("trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", _IMPORT)
     if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
         detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
-        remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: _IMPORT}
+        remedy = _IMPORT
+        if gpu is not None:
+            extra = "gpu" if backend.name == TENSORFLOW else f"{backend.name}-gpu"
+            remedy = f"Run {install_command(extra)} in a new environment: CUDA's libraries and {backend.name} must match."
+        remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: remedy}
         return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
     started, took = format_seconds(ready - began), format_seconds(time.monotonic() - ready)
     return ok("trial", f"server ready in {started}; trained a tiny model on the {placement.name} in {took}")

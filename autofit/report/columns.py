@@ -1,4 +1,4 @@
-"""Trials and sweep cells as rows of text, which console and page show, and a sweep as CSV."""
+"""Trials and sweep cells as rows of text, which console, notebook and page show, and a sweep as CSV."""
 
 from __future__ import annotations
 
@@ -117,13 +117,18 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "config": attrgetter("config"),
     **{knob: attrgetter(f"config.{knob}") for knob in KNOBS},
     "samples_per_second": attrgetter("samples_per_second"),
+    "gain": lambda result: _gain(result, result.fastest),
     "speedup": attrgetter("speedup.ratio"),
     "speedup_low": attrgetter("speedup.low"),
     "speedup_high": attrgetter("speedup.high"),
     "speedup_is_shown": attrgetter("speedup.is_shown"),
+    "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
+    "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
     "device_peak_bytes": attrgetter("device_peak_bytes"),
     "host_peak_bytes": attrgetter("host_peak_bytes"),
     "bottleneck": attrgetter("bottleneck"),
+    "compute_samples_per_second": attrgetter("compute_samples_per_second"),
+    "input_samples_per_second": attrgetter("input_samples_per_second"),
 }
 
 

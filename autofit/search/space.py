@@ -120,8 +120,8 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
         ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
         is_long = steps > 1 and samples is not None and steps * batch > samples
         is_cut = steps > 1 and samples is not None and self.whole_calls and math.ceil(samples / batch) % steps > 0
-        # workers beyond max_queue_size + 2 are never busy (measured with Keras 3.15): of the numbers that are at least that,
-        # only the smallest is of use
+        # workers beyond max_queue_size + 2 are never busy (measured with Keras 3.15): of the numbers that are at
+        # least that, only the smallest is of use
         busy = math.inf if config.max_queue_size in (None, AUTOTUNE) else config.max_queue_size + 2
         are_idle = any(busy <= fewer < (config.workers or 0) for fewer in self.workers or ())
         return ahead <= (self.most_samples_ahead or math.inf) and not (is_long or is_cut or are_idle)

@@ -34,4 +34,5 @@ def test_a_defect_is_found(tmp_path, module, right, wrong, found):
     variables = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}  # trials find this one, too
     ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800, check=False)
     wrong_figures = [one["subject"] for one in json.loads(ran.stdout)["findings"] if one["status"] == "problem"]
-    assert ran.returncode == 1 and found in wrong_figures, ran.stdout + ran.stderr
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert found in wrong_figures

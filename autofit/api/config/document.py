@@ -1,7 +1,7 @@
 """Read a YAML file into its values and their positions.
 
 In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the default if NAME is unset
-or empty. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
+or empty, and `$${` for a literal `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
 Such a value becomes a `Written`, which keeps the text of the file.
 """
 
@@ -19,7 +19,15 @@ import yaml
 from autofit.errors import ConfigError, UsageError
 from autofit.workload.reference import Written, as_written
 
-_VARIABLE = re.compile(r"\$\{(?:(\w+)(?::-([^}]*))?\})?")
+_VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
+# what to do about a problem that the parser names, by a part of its text
+_REMEDIES = {
+    r"'\t'": "indent with spaces, not with a tab",
+    "got '{'": "inside of {} or [], write ${NAME} in quotes",
+    "another document": "write each tune in its own file",
+    " byte": "save it as UTF-8",
+    "the tag": "tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)",
+}
 
 
 class Document(yaml.SafeLoader):
@@ -81,7 +89,7 @@ class Document(yaml.SafeLoader):
             # only a plain text, without quotes, may stand for a number
             tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
             written = Written(node.value)
-            written.variables = {_value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value)}
+            written.variables = {_value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]}
             written.value = super().construct_object(yaml.ScalarNode(tag, text, node.start_mark), deep)
             return written
         except (ValueError, LookupError, AttributeError) as error:
@@ -105,16 +113,18 @@ def read(path: str | os.PathLike[str]) -> Document:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:
         # an error of the encoding has no mark, and says where it is in its second line
-        mark = getattr(error, "problem_mark", None)
-        problem = "is not YAML: " + str(getattr(error, "problem", error)).partition("\n")[0]
+        mark, text = getattr(error, "problem_mark", None), str(getattr(error, "problem", error)).partition("\n")[0]
+        problem = f"is not YAML: {text}" + "".join(f"; {remedy}" for part, remedy in _REMEDIES.items() if part in text)
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
     raise ConfigError(os.fspath(path), line, column, None, problem)
 
 
 def _value_of_variable(match: re.Match[str]) -> str:
-    name, default = match.groups()
+    escape, name, default = match.groups()
+    if escape:
+        return match[0][1:]
     if name is None:
-        raise ValueError("write ${NAME} or ${NAME:-default}")
+        raise ValueError("write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
     value = os.environ.get(name, default)
     if value is None:
         raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")

@@ -9,20 +9,21 @@ A file with a matrix describes a sweep:
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, create_model
 
 from autofit.api.config.document import read
-from autofit.api.session import parse
+from autofit.api.session import NAMES, parse
 from autofit.api.tune import tune
-from autofit.errors import UsageError
+from autofit.errors import ConfigError, UsageError
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import FUNCTION, collecting, raise_joined
@@ -148,6 +149,19 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
                 inner = inner[name]
             inner[names[-1]] = value
     return changed
+
+
+@contextlib.contextmanager
+def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
+    """Turn a UsageError about an argument into a ConfigError that names its place in the file, unless it is overridden."""
+    try:
+        yield
+    except UsageError as error:
+        key = (error.key or "").partition(".")[0]
+        if isinstance(error, ConfigError) or key not in NAMES or key in overrides:
+            raise
+        with read(path).placing():
+            raise
 
 
 def texts() -> dict[str, str]:

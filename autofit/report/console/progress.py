@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -21,7 +23,12 @@ _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
 
 
 class Progress:
-    """Shows events as a live table on a terminal, and as plain lines elsewhere; shows nothing if quiet."""
+    """Shows events as a live table on a terminal, and as plain lines elsewhere; shows nothing if quiet.
+
+    Example:
+        >>> shown = autofit.Progress(quiet=True)  # draws nothing until the summary at the end
+        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=shown)
+    """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Terminal()
@@ -30,9 +37,10 @@ class Progress:
         self._limits: Limits | None = None
         self._trials: list[Trial] = []
         self._activity = Activity("starting")
+        self._deadline: float | None = None
 
     def __enter__(self) -> Progress:
-        self._trials, self._activity = [], Activity("starting")
+        self._trials, self._activity, self._deadline = [], Activity("starting"), None
         if self.console.is_terminal and not self.is_quiet:
             self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND)
             self._live.start()
@@ -43,6 +51,11 @@ class Progress:
         live, self._live = self._live, None  # without it, the last drawing, which remains, has all rows
         if live is not None:
             live.stop()
+
+    @property
+    def is_in_notebook(self) -> bool:
+        """Whether the output is a notebook, which displays a result without `print`."""
+        return isinstance(self.console, Terminal) and self.console.is_in_notebook
 
     def title(self, text: str) -> None:
         """Print a title for the events that follow."""
@@ -65,11 +78,14 @@ class Progress:
             self._print(event.text)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
-                self._print_plain(f"{event.doing}\n    {event.why}" if event.why else event.doing)
+                left = self._time_left()
+                self._print_plain(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
             self._activity = event
 
     def _described(self, event: Described) -> None:
         self._limits = event.limits
+        if event.max_seconds is not None:
+            self._deadline = time.monotonic() + event.max_seconds - event.seconds
         self._trials = list(event.kept)
         self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
         self._print(f"{event.device}, {counted(event.machine.cores, 'core')}; limits: {limits_in_words(event.limits)}")
@@ -98,8 +114,16 @@ class Progress:
         if not now.doing:
             return []
         details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
+        left = self._time_left()
         why = [Text(f"     why: {now.why}", style="dim")] if now.why else []
-        return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}", style="dim"), *why]
+        return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim"), *why]
+
+    def _time_left(self) -> str:
+        """Return the time left until max_seconds; empty without one."""
+        if self._deadline is None:
+            return ""
+        seconds = max(1.0, self._deadline - time.monotonic())
+        return f" (about {format_seconds(seconds)} left)"
 
 
 def _line(trial: Trial, limits: Limits | None) -> str:

@@ -20,7 +20,8 @@ class Terminal(Console):
     def __init__(self, **options: Any) -> None:
         # in a notebook, lines are text in one output: rich would make an output of each, and draws tables again and again
         # only where ipywidgets is installed. The standard output of a kernel says that it is a terminal, which it is not
-        plain = {"force_jupyter": False, "force_terminal": False} if Console().is_jupyter else {}
+        self.is_in_notebook = Console().is_jupyter
+        plain = {"force_jupyter": False, "force_terminal": False} if self.is_in_notebook else {}
         super().__init__(**{"highlight": False, **plain, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages of tunes and sweeps."""
+"""Self-contained HTML pages, and the short form that a notebook shows."""
 
 from __future__ import annotations
 
@@ -24,28 +24,15 @@ Record = TuneRecord | FailedTune | SweepRecord
 
 def render(record: Record) -> str:
     """Return the page of a tune or a sweep; it opens from disk and loads no other file."""
-    import jinja2  # this and plotly load slowly: only when a report is drawn
-    from plotly.io.json import to_json_plotly
+    from plotly.io.json import to_json_plotly  # plotly loads slowly: only when a report is drawn
     from plotly.offline import get_plotlyjs
 
-    drawn = [plots.throughput(record), plots.memory(record)] if isinstance(record, TuneLog) else []
+    drawn = [plots.throughput(record), plots.memory(record)] if isinstance(record, TuneLog) else [plots.cell_rates(record)]
     shown = [plot for plot in drawn if plot is not None]
     figures = {plot.name: plot.figure for plot in shown}
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # keeps markup that is marked as safe
-    )
-    content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
-    rows = content["rows"]
-    used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", choice.NONE) for row in rows)]
-    return environment.get_template("page.html").render(
-        content,
-        columns=used,
-        origin=_origin(record),
+    return _fill(
+        "page.html",
+        record,
         plots=shown,
         script=(_TEMPLATES / "page.js").read_text(encoding="utf-8"),
         style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
@@ -60,6 +47,30 @@ def save(record: Record, path: str | os.PathLike[str]) -> None:
         Path(path).write_text(render(record), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: the page cannot be written: {error.strerror}") from None
+
+
+def compact(record: TuneRecord | SweepRecord) -> str:
+    """Return HTML without scripts for a notebook: a tune's answers, lines to paste and trials, or a sweep's cells."""
+    return _fill("compact.html", record)
+
+
+def _fill(template: str, record: Record, **shown: Any) -> str:
+    """Fill a template with what the page and the notebook show of a record, and with what only the page shows."""
+    import jinja2  # loads slowly: only when a report is drawn
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # keeps markup that is marked as safe
+    )
+    content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
+    rows = content["rows"]
+    used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", choice.NONE) for row in rows)]
+    shown |= {"columns": used, "origin": _origin(record)}
+    return str(environment.get_template(template).render(content | shown))
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:

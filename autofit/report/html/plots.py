@@ -1,4 +1,4 @@
-"""Plots of a page: rate and memory of a tune against the batch size."""
+"""Plots of a page: rate and memory of a tune against the batch size, and the rates of the cells of a sweep."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from autofit.records.result import Answer, TuneLog, TuneRecord
+from autofit.records.result import Answer, Cell, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate, format_spread
 from autofit.report.choice import NONE, baseline, headlines, limits_in_words
-from autofit.report.columns import peak_share, trial_rows
+from autofit.report.columns import cell_label, peak_share, trial_rows
 
 Point = tuple[Any, Any, str]  # x, y, and the text that is shown while the pointer is on it
 
@@ -29,9 +29,12 @@ _LOOK = Path(__file__).parent / "templates" / "plot.json"
 _FAR = 3.0  # multiple of the highest peak up to which the limit is drawn; a higher one would flatten everything else
 _HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
 _EDGE = 1.4  # the same at both ends of a logarithmic axis
-_HEIGHT_PIXELS = 420
+_HEIGHT_PIXELS = 420  # of a plot with two numeric axes
+_FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
+_ROW_PIXELS = 30
 _HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
 _HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
+_LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
 _IN_TITLE = ("trial", "batch", "workers", "queue")  # columns whose texts are in the title of a hover text
 _OUTLINED = {"star": 14, "diamond": 11, "x": 12}  # symbols with an outline, and their sizes in pixels
 _MARK_PIXELS = 11
@@ -91,11 +94,20 @@ def throughput(log: TuneLog) -> Plot | None:
 
 
 def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
-    """Return the configs to mark, each with its label: the baseline and the answers."""
+    """Return the configs to mark, each with its label: the baseline, with the interval of its runs, and the answers."""
     if not isinstance(log, TuneRecord):
         return []
-    answers, ran = [(headline.label, headline.answer) for headline in headlines(log)], baseline(log)
-    return [*([] if ran is None else [("baseline", ran)]), *answers]
+    answers = [(headline.label, headline.answer) for headline in headlines(log)]
+    if (ran := baseline(log)) is None:
+        return answers
+    from autofit.records.intervals import pooled_half_width  # loads SciPy: only when a report is drawn
+
+    rates: dict[FitConfig, list[float]] = {ran.config: []}
+    for run in log.runs:
+        if run.samples_per_second:
+            rates.setdefault(run.config, []).append(math.log(run.samples_per_second))
+    half_width = pooled_half_width(*rates.values())
+    return [("baseline", replace(ran, spread=math.expm1(min(half_width, 1.0)))), *answers]
 
 
 def _spread(answer: Answer) -> float:
@@ -128,10 +140,33 @@ def memory(log: TuneLog) -> Plot | None:
     return Plot("memory", "Peak memory against batch size", caption, _figure(traces, xaxis=x_axis, yaxis=y_axis))
 
 
-def _figure(traces: Iterable[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+def cell_rates(record: SweepRecord) -> Plot | None:
+    """Plot the rate of each cell as a bar; return None if no cell has a result."""
+    rated = {_row_label(cell, i): cell.result for i, cell in enumerate(record.cells, 1) if cell.result is not None}
+    if not rated:
+        return None
+    rates = [result.samples_per_second for result in rated.values()]
+    bars: dict[str, Any] = {"type": "bar", "x": rates, "y": [*rated], "orientation": "h", "marker": {"color": _BLUE}}
+    bars["hovertext"] = [
+        _hover(str(result.config), [_rate(result.fastest), f"bottleneck: {result.bottleneck}"]) for result in rated.values()
+    ]
+    spreads = [result.samples_per_second * _spread(result.fastest) for result in rated.values()]
+    bars["error_x"] = {**_ERROR_BARS, "array": spreads}
+    x_axis = {"title": {"text": "samples/s"}, "tickformat": ",~r"}
+    y_axis = {"type": "category", "autorange": "reversed", "rangemode": "normal", "ticks": "", "tickfont": {"size": 12}}
+    caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
+    drawn = _figure([bars], _FRAME_PIXELS + _ROW_PIXELS * len(rated), bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    return Plot("cell-rates", "Throughput by cell", caption, drawn)
+
+
+def _row_label(cell: Cell, number: int) -> str:
+    label = cell_label(cell.values)
+    return html.escape(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 6]}… ({number})")
+
+
+def _figure(traces: Iterable[dict[str, Any]], height: int = _HEIGHT_PIXELS, **layout: Any) -> dict[str, Any]:
     look = json.loads(_LOOK.read_text(encoding="utf-8"))
-    layout |= {"template": look, "height": _HEIGHT_PIXELS}
-    return {"data": [trace for trace in traces if trace["x"]], "layout": layout}
+    return {"data": [trace for trace in traces if trace["x"]], "layout": {"template": look, "height": height, **layout}}
 
 
 def _batch_axis(traces: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from autofit.trial.worker.job import TrialContext
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
-from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
 from autofit.workload.inputs.torch_loader import TorchLoader
@@ -100,7 +100,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         sample_count=data.sample_count() if given_samples is None else given_samples,
-        sample_bytes=math.ceil(batch_shapes.sample_bytes(batch)),
+        sample_bytes=math.ceil(bytes_of(batch) / data.batch_samples),
         shapes="" if shapes is None else str(shapes),
         batch_parts=data.part_count,
         validation_knobs=validation_knobs,

@@ -75,7 +75,7 @@ class FitInput(ABC):
     source: ClassVar[str]  # what makes the batches, for error messages
     factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
-    remedy: ClassVar[str] = "give them to the function that makes it"  # for data that does not take these
+    remedy: ClassVar[str] = "pass a function that makes it, with this parameter"  # for data that does not take these
     fit_knobs: ClassVar[tuple[str, ...]] = ()  # those that are arguments of `fit` instead of the factory
     ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
@@ -109,11 +109,13 @@ class FitInput(ABC):
 
     def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         """Return why knobs that data of this kind may take are not those of `data`: the reason, by their names."""
-        names, given = knobs_of(data, fixed), {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
-        missing = [knob for knob in self.tunes if knob not in names and not given & {*KNOBS[knob].parameters}]
-        return (
-            {", ".join(missing): f"the data takes no such arguments; {self.remedy}"} if missing and callable(data) else {}
-        )
+        given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
+        missing: dict[str, list[str]] = {}
+        for knob in self.tunes:
+            if knob not in knobs_of(data, fixed) and knob not in self.fit_knobs and not given & {*KNOBS[knob].parameters}:
+                # Keras's classes take no batch size
+                missing.setdefault(FitInput.remedy if knob == "batch_size" else self.remedy, []).append(knob)
+        return {", ".join(knobs): f"the data takes no such argument; {remedy}" for remedy, knobs in missing.items()}
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""

@@ -47,10 +47,10 @@ def refuse_unsupported(data: Any) -> None:
     if data is None or callable(data) or isinstance(data, Reference):
         return
     kind = _kind_of(data)
-    if kind is not Arrays and "batch_size" not in knobs_of(data, {}):
+    if kind is not Arrays and not knobs_of(data, {}):
         name, (parameters, returned) = kind.source.rpartition("the ")[2], kind.factory
         raise UsageError(
-            f"autofit cannot set the batch size of this {name}. Pass a function that makes it; the "
+            f"autofit can set nothing of this {name}. Pass a function that makes it; the "
             f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
@@ -34,15 +35,23 @@ def _parameters(data: Any) -> Mapping[str, inspect.Parameter]:  # of a factory
     return inspect.signature(data).parameters if callable(data) else {}
 
 
+def _can_set(data: Any, name: str) -> bool:
+    try:
+        setattr(copy.copy(data), name, getattr(data, name))
+    except AttributeError:
+        return False
+    return True
+
+
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
 
     A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    knobs that are attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
+    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
     `functools.partial` fix knobs.
     """
     if not callable(data):
-        return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and hasattr(data, knob)}
+        return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
     parameters = _parameters(data).values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)

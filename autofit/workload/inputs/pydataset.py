@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autofit.records.trial import FitConfig
+from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
@@ -40,6 +41,12 @@ class PyDatasetInput(FitInput):
     def as_step_data(self, batch: Any) -> Any:
         batch = super().as_step_data(batch)
         return batch if isinstance(batch, dict | tuple) else (batch,)
+
+    def sample_count(self) -> int | None:
+        if self._length is None or not self._counts_samples:
+            return super().sample_count()
+        last = call_reported(self._report_error, self._data.__getitem__, self._length - 1)
+        return (self._length - 1) * self.batch_samples + samples_of(self._as_batch(last), self.batch_samples)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}

@@ -45,6 +45,11 @@ class TorchLoader(FitInput):
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}  # Keras makes no queue for it
 
+    def sample_count(self) -> int | None:
+        samples = super().sample_count()
+        draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
+        return min(samples, len(self._data.sampler)) if samples is not None and draws_samples else samples
+
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
         return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,25 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
         call()
     assert caught.value.key == key
     assert str(caught.value) == f"{key}: {caught.value.problem}"
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: autofit.tune(build_model, *ARRAYS), "call tune(build_model, data, ...), with arrays as data=(x, y)"),
+        (lambda: autofit.tune(build_model), "missing a required argument: 'data'"),
+        (lambda: autofit.tune(build_model, ARRAYS, epochs=3), "epochs: is an argument of fit; give it in fit_kwargs"),
+        (lambda: autofit.tune(build_model, ARRAYS, workers=4), "workers: is a knob; give values to try in space"),
+        (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
+        (lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]), "x: is part of the data; give data=(x, y)"),
+        (lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1), "colour: unknown key. Allowed"),
+    ],
+)
+def test_a_wrong_call_says_what_to_write_and_shows_no_frame_of_autofit(call, told):
+    with pytest.raises(autofit.UsageError, match=re.escape(told)) as caught:
+        call()
+    own = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if "/autofit/" in frame.filename]
+    assert own == ["call"]
 
 
 def test_all_that_is_wrong_with_a_call_is_one_error():

@@ -48,10 +48,10 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
     ("text", "code", "expected"),
     [
         ("max_trails: 3\n", 2, "autofit: tune.yaml:4:1: max_trails: "),
-        ("model_kwargs: {wdith: 4}\n", 2, "autofit: model_kwargs: build_model(width=8) "),
-        ("space: {workers: [1, 2]}\n", 2, "autofit: space.workers: "),
-        ("host_memory: 900TiB\n", 2, "autofit: host_memory: 900TiB "),
-        ("device: gpu:9\n", 2, "autofit: device: 'gpu:9' "),
+        ("model_kwargs: {wdith: 4}\n", 2, "model_kwargs: build_model(width=8) "),
+        ("space: {workers: [1, 2]}\n", 2, "autofit: tune.yaml:4:9: space.workers: "),
+        ("host_memory: 900TiB\n", 2, "autofit: tune.yaml:4:1: host_memory: 900TiB "),
+        ("device: gpu:9\n", 2, "autofit: tune.yaml:4:1: device: 'gpu:9' "),
         ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
     ],
 )

@@ -130,12 +130,23 @@ def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
         assert f"batch_size: {reason}" in " ".join(text.split())
 
 
-def test_a_sweep_is_a_table_of_its_cells(failed_tune, sweep):
+def test_a_sweep_is_a_plot_and_a_table_of_its_cells(failed_tune, sweep):
     cell = Cell({"model_kwargs.width": 24, "data_kwargs.size": "s"}, failed_tune, failed_tune.problem)
     page = Page(html.render(replace(sweep, cells=(*sweep.cells, cell))))
     for shown in ("does not fit", "failed", "waiting", failed_tune.problem, str(sweep.cells[0].result.config)):
         assert shown in page.words
     assert sum(tag == "tr" for tag, _ in page.tags) == 1 + 4
+    (figure,) = page.figures.values()
+    assert len(figure["data"][0]["y"]) == 1  # of the cell that has a result
+    assert Page(html.render(replace(sweep, cells=sweep.cells[1:]))).figures == {}
+
+
+def test_a_notebook_shows_the_answers_without_scripts(two_answers):
+    page = Page(Result(**vars(two_answers))._repr_html_())
+    assert {"script", "style", "link"}.isdisjoint(tag for tag, _ in page.tags)
+    for answer in choice.answers(two_answers):
+        assert str(answer.config) in page.words
+        assert " ".join(snippet.render(two_answers, answer).split()) in page.words
 
 
 def test_results_and_the_command_write_pages(record, failed_tune, tmp_path):

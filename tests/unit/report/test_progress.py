@@ -29,12 +29,23 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
     assert plain(quiet=True) == ""
 
 
-def show_trials(progress, record, *, trials):
+def show_trials(progress, record, *, trials, max_seconds=None):
     """So many trials of 5 s."""
-    progress.show(Described(record.description, record.limits, record.machine, "CPU", (), 99, None))
+    progress.show(Described(record.description, record.limits, record.machine, "CPU", (), 99, max_seconds, 30.0))
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
         progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took)))
+
+
+@pytest.mark.parametrize(("max_seconds", "left"), [(3660, "(about 1 h 00 min left)"), (None, "")])
+def test_the_time_left_is_that_of_max_seconds(record, max_seconds, left):
+    console = Console(width=80, file=io.StringIO())
+    progress = Progress(console)
+    show_trials(progress, record, trials=1, max_seconds=max_seconds)
+    progress.show(Activity("trial 2", FitConfig(64), why="promising"))
+    shown = " ".join(console.file.getvalue().split())
+    assert left in shown
+    assert ("left" in shown) == bool(left)
 
 
 @pytest.mark.parametrize("trials", [1, 60])

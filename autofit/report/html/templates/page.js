@@ -32,7 +32,8 @@
     }
     for (const place of places) { // pictures for print, as wide as the paper
       const figure = figures[place.dataset.plot];
-      const size = { width: PRINTED, height: figure.layout.height * FLATTER };
+      const rows = figure.layout.yaxis.type === "category"; // a plot with rows keeps its height
+      const size = { width: PRINTED, height: figure.layout.height * (rows ? 1 : FLATTER) };
       const picture = document.createElement("img");
       picture.className = "plot-print";
       picture.alt = place.getAttribute("aria-label");
