@@ -20,11 +20,11 @@ def make_data(batch_size=24, num_parallel_calls=AUTOTUNE, prefetch=AUTOTUNE):
 
 
 class WithWorkers(w.Cases):
-    def __init__(self, batch_size=12, **kwargs):
+    def __init__(self, batch_size=24, **kwargs):
         super().__init__(batch_size, **{"workers": 3, "max_queue_size": 5, **kwargs})
 
 
-OF_PYDATASET = {"batch_size": 12, "workers": 3, "max_queue_size": 5, "use_multiprocessing": False}
+OF_PYDATASET = {"batch_size": 24, "workers": 3, "max_queue_size": 5, "use_multiprocessing": False}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def megabytes(count):
     return [tf.config.LogicalDeviceConfiguration(memory_limit=count)]
 
 def limits():
-    return [[each.memory_limit for each in tf.config.get_logical_device_configuration(gpu) or []] for gpu in gpus]
+    return [[int(each.memory_limit) for each in tf.config.get_logical_device_configuration(gpu) or []] for gpu in gpus]
 
 def run(code):
     try:

@@ -41,14 +41,13 @@ def test_a_hang_is_noticed_once_pauses_are_known_and_a_thread_that_ended_is_none
     if is_hang:  # while no pause is known, only the deadline ends it
         assert not play(launcher, FitConfig(case, *THREADS), seconds=10).evidence.hung
     assert play(launcher, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK
-    for knobs in (INLINE, THREADS, PROCESSES):
+    for knobs in (THREADS, PROCESSES):
         measurement = play(launcher, FitConfig(case, *knobs))
         assert (measurement.outcome is Outcome.TIMEOUT, measurement.evidence.hung) == (is_hang, is_hang)
 
 
-@pytest.mark.parametrize(("case", "knobs"), [(w.FILLS_SLOWLY, THREADS), (w.FILLS_HOST, PROCESSES)])
-def test_the_watcher_ends_a_tree_over_the_host_limit(turn, play, case, knobs):
-    measurement = play(turn(), FitConfig(case, *knobs), host_bytes=LIMIT)
+def test_the_watcher_ends_a_tree_over_the_host_limit(turn, play):
+    measurement = play(turn(), FitConfig(w.FILLS_HOST, *PROCESSES), host_bytes=LIMIT)
     assert measurement.outcome is Outcome.HOST_OOM
     assert measurement.host_peak_bytes == measurement.evidence.last_host_bytes > LIMIT
 

@@ -46,21 +46,21 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
-    here, forked = {_digest(make()), _digest(make())}, set[bytes]()
+    unforked, forked = {_digest(make()), _digest(make())}, list[bytes]()
     patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
-    for _ in range(len(here)):
+    for count in range(1, len(unforked) + 1):
         receiving, sending = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.Process(target=lambda pipe: pipe.send(_digest(make())), args=(sending,))
         process.start()
         sending.close()
         with receiving, contextlib.suppress(EOFError):
             if receiving.poll(patience_seconds):
-                forked.add(receiving.recv())
+                forked.append(receiving.recv())
         process.kill()
         process.join()
-        if not forked:
+        if len(forked) < count:
             return FAILS
-    return SAME_NUMBERS if len(here) > len(forked) else None
+    return SAME_NUMBERS if len(unforked) > len({*forked}) else None
 
 
 def _digest(batch: Any) -> bytes:

@@ -72,7 +72,8 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
     traced = trace(bench, batch, arrays.tensors)
     place = accumulation.place_of(model, build) if call.method.trains else ""
-    if traced.step is not None and not traced.step.uses_model_optimizer and place != accumulation.BUILD_MODEL:
+    step = traced.estimator
+    if step is not None and not step.uses_model_optimizer and place != accumulation.BUILD_MODEL:
         place = ""
     takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, _BY_DATA
     if "batch_size" in knobs:
@@ -108,7 +109,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         parameter_count=sum(math.prod(v.shape) for v in model.variables),
         parameter_bytes=bytes_of_variables(model.variables),
         optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
-        optimizer_bytes=bytes_of_optimizers(model) if traced.step is None else traced.step.optimizer_bytes,
+        optimizer_bytes=bytes_of_optimizers(model) if step is None else step.optimizer_bytes,
         accumulates_by=place,
         jit_compile=bool(model.jit_compile),
         fingerprint=_model_fingerprint(model, batch),
@@ -125,7 +126,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
     sizes = tuple(dict.fromkeys(context.spec.batch_sizes)) if is_estimated_for_all else (data.batch_samples,)
-    for message in traced.estimates(sizes, description.sample_count):
+    for message in traced.estimates(context.spec, sizes, description.sample_count):
         context.send(message)
 
 

@@ -14,6 +14,7 @@ from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
+from autofit.records.trial import TrialSpec
 from autofit.trial.wire import Message
 from autofit.trial.worker.build import Bench, distribution_of
 from autofit.trial.worker.fit_call import Run
@@ -30,31 +31,29 @@ _DIGITS = 5  # binary digits of a size in the search, as a multiple of what the 
 
 
 @dataclass(frozen=True)
-class TracedWorkload:
+class TracedStep:
     """The train step, traced for batch sizes that are multiples of a number, or for the data's own size alone."""
 
-    bench: Bench
-    step: StepEstimator | None
-    multiple_of: int | None
-    problem: str  # why the memory of the step cannot be estimated; empty if it can
-    one_size: int | None  # the only batch size that the step accepts
+    estimator: StepEstimator | None  # None if it could not be traced
+    multiple_of: int | None = None
+    problem: str = ""  # why its memory cannot be estimated; empty if it can
+    one_size: int | None = None  # the only batch size that it accepts
 
-    def estimates(self, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
+    def estimates(self, spec: TrialSpec, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
         """Yield the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
-        spec, problem = self.bench.context.spec, self.problem
+        problem = self.problem
         try:
-            if self.step is not None and not problem and spec.gpus:
+            if self.estimator is not None and not problem:
                 for gpu in absent_gpu.find(spec.gpus):
-                    yield Message(gpus=(on_gpu(self.step, gpu, sizes, self.multiple_of, samples),))
-            elif self.step is not None and not problem:
-                for footprint in self.step.estimates(sizes, compile_all=spec.compile_all):
+                    yield Message(gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),))
+                for footprint in () if spec.gpus else self.estimator.estimates(sizes, compile_all=spec.compile_all):
                     yield Message(footprints=(footprint,))
         except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
             problem = first_line(error)
         yield Message(estimate_problem=problem)
 
 
-def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedWorkload:
+def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     """Trace the step; run it once if it cannot be traced."""
     bench.context.enter(Phase.ESTIMATING)
     method, device, distribution = bench.call.method, bench.context.placement.device, distribution_of(bench.model)
@@ -74,10 +73,10 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedWorklo
         except Exception as error:
             errors.append(first_line(error))
             continue
-        return TracedWorkload(bench, step, multiple, problem, None if problem or multiple else max(lengths))
+        return TracedStep(step, multiple, problem, None if problem or multiple else max(lengths))
     run = Run(StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
     bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
-    return TracedWorkload(bench, None, None, problem or errors[0], None)
+    return TracedStep(None, problem=problem or errors[0])
 
 
 def on_gpu(

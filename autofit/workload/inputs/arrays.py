@@ -24,6 +24,7 @@ class Arrays(FitInput):
     """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight); each part is a nest of arrays."""
 
     kind = "arrays"
+    tunes = ()  # a function that makes arrays needs no knobs
     fit_knobs = ("batch_size",)
     ends_by_itself = False
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)

@@ -62,21 +62,29 @@ def plan(length, rate=1000.0, options=None, workers=1, **spec):
     return planned_epochs(data, options or {}, replace(SPEC, **spec), 2, rate)
 
 
-def test_short_epochs_are_timed_whole_and_of_long_ones_the_gaps_with_all_workers_at_work():
-    whole, gaps = plan(100), plan(1000)
-    assert (whole.are_whole, whole.arguments["x"], whole.steps, whole.samples) == (True, 100, 100, 2000)
-    assert (gaps.are_whole, gaps.steps, gaps.samples) == (False, 4, 20_000)
-    assert (plan(1000, workers=8).steps, plan(1000, workers=8, rate=100.0).steps) == (8, 4)
+FORTY = {"options": {"steps_per_epoch": 40}}
 
 
-@pytest.mark.parametrize(("length", "samples", "steps"), [(None, 800, 4), (100, 800, 4), (40, 800, None), (20, 400, None)])
-def test_the_iterator_stays_if_the_user_ends_epochs_before_the_data(length, samples, steps):
-    timed = plan(length, options={"steps_per_epoch": 40})
-    assert (timed.samples, timed.arguments.get("steps_per_epoch")) == (samples, steps)
+@pytest.mark.parametrize(
+    ("length", "given", "planned"),
+    [
+        (100, {}, {"are_whole": True, "steps": 100, "samples": 2000}),  # short epochs
+        (1000, {}, {"are_whole": False, "steps": 4, "samples": 20_000}),  # of long ones, the gaps
+        (1000, {"workers": 8}, {"steps": 8}),  # with all workers at work
+        (1000, {"workers": 8, "rate": 100.0}, {"steps": 4}),
+        (None, FORTY, {"samples": 800, "steps_per_epoch": 4}),  # Keras keeps the iterator
+        (None, {**FORTY, "epoch_samples": 1600}, {"samples": 1600, "steps_per_epoch": 4}),
+        (100, FORTY, {"samples": 800, "steps_per_epoch": 4}),
+        (40, FORTY, {"samples": 800, "steps_per_epoch": None}),
+    ],
+)
+def test_epochs_are_as_the_users(length, given, planned):
+    timed = plan(length, **given)
+    actual = {"steps_per_epoch": timed.arguments.get("steps_per_epoch"), **vars(timed)}
+    assert planned == {name: actual[name] for name in planned}
 
 
 def test_no_gap_is_read_that_cannot_matter_or_of_unknown_epochs():
-    assert plan(None, options={"steps_per_epoch": 40}, epoch_samples=1600).samples == 1600
     assert plan(1000, longest_epoch_seconds=0.0) == ""
     assert "19 s" in plan(1000, longest_epoch_seconds=19.0)
     assert plan(None) == step_clock.UNKNOWN
