@@ -16,7 +16,7 @@ def build_model():
 
 
 def test_inference_is_tuned(backend, tmp_path):
-    space, storage = {"batch_size": [16, 256]}, str(tmp_path / "trials.db")
+    space, storage = {"batch_size": [16, 256], "steps_per_execution": [1]}, str(tmp_path / "trials.db")
     given = {"space": space, "baseline": {"batch_size": 16}, "max_trials": 2, "storage": storage, "progress": False}
     result = autofit.tune(build_model, ROWS, call="predict", backend=backend, device="cpu", **given)
     assert {trial.measurement.outcome for trial in result.trials} == {Outcome.OK}
