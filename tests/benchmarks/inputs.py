@@ -5,9 +5,10 @@
 
 Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
 batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
-`fit` is a program of its own that imports Keras, makes the data and trains an epoch: host memory is the highest resident
-set that the kernel counted (none of the kinds starts processes). The trial, the confirming run and the estimate are
-autofit's own. Both run under a limit of TensorFlow's CPU allocator, as it is for a trial with a device limit.
+`fit` is a program of its own that imports Keras, makes the data and trains an epoch: its peak is the highest resident set
+that the kernel counted (none of the kinds starts processes), without the pages of files, which are not counted in a trial
+either. The trial, the confirming run and the estimate are autofit's own. Both run under a limit of TensorFlow's CPU
+allocator, as a trial does that has a device limit.
 """
 
 import argparse
@@ -15,10 +16,12 @@ import json
 import math
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 
+import psutil
+
+from autofit.machine.host import ProcessMemory
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.search.memory import host_bytes_by_part
@@ -152,7 +155,8 @@ def main():
     if arguments.plain:
         kind, gib, validation_gib = arguments.plain
         plain(kind, float(gib), float(validation_gib))
-        print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        used = ProcessMemory.of(psutil.Process())
+        print(used.held + used.highest_resident - used.resident)
         return
     frozen = json.loads(FROZEN.read_text())
     cases = [*((kind, gib, 0.0) for kind, sizes in SIZES.items() for gib in sizes), ("arrays", 0.5, 0.25)]
