@@ -33,7 +33,7 @@ JOBS = {
     "slow input": ("slow", {"workers": 1}),
     "slow input, 2 threads": ("slow", {"workers": 2}),
 }
-BATCH, QUEUE, TRACING_STEPS, SHORT_SECONDS, TIMES_LONGER, ROUNDS = 64, 10, 20, 1.2, 4, 5
+BATCH, QUEUE, TRACING_STEPS, SHORT_SECONDS, TIMES_LONGER, ROUNDS = 64, 10, 20, 1.0, 4, 5
 MEASURE_SECONDS = 2.5  # of a trial: as long as a confirming run
 
 
