@@ -324,7 +324,7 @@ def main():
         usual = time.monotonic() - began  # the second run prints the result of the first
         with ThreadPoolExecutor(given.parallel) as pool:
             seeds = [f"{given.seed}-{number}" for number in range(len(faults))]
-            done = [undisturbed, *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, usual) for _ in faults])]
+            done = [undisturbed, *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, 0.85 * usual) for _ in faults])]
         failures, hits = sum(bool(tune.problems) for tune in done), Counter(tune.fault for tune in done if tune.is_hit)
         print(f"{len(done)} tunes, each resumed; hit: {dict(hits)}; {failures} failures", flush=True)
     if given.trials:
