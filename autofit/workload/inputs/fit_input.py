@@ -112,7 +112,7 @@ class FitInput(ABC):
         given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
         missing: dict[str, list[str]] = {}
         for knob in self.tunes:
-            if knob not in knobs_of(data, fixed) and knob not in self.fit_knobs and not given & {*KNOBS[knob].parameters}:
+            if knob not in knobs_of(data, fixed) and not given & {*KNOBS[knob].parameters}:
                 # Keras's classes take no batch size
                 missing.setdefault(FitInput.remedy if knob == "batch_size" else self.remedy, []).append(knob)
         return {", ".join(knobs): f"the data takes no such argument; {remedy}" for remedy, knobs in missing.items()}

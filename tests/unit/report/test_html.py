@@ -28,7 +28,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags, self.text, self._open = [], [], ""
         figures = re.search(r'<script type="application/json" id="figures">(.*)</script>', text)
-        self.figures = json.loads(figures[1], parse_constant=pytest.fail)
+        self.figures = json.loads(figures[1], parse_constant=pytest.fail) if figures else {}
         self.feed(text)
         self.words = " ".join(" ".join(self.text).split())
 
