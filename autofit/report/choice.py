@@ -59,6 +59,8 @@ def headline(record: TuneRecord, answer: Answer | None = None) -> Headline:
         gain = "not confirmed"
     elif config != speedup.baseline:
         reason = _unshown(answer)
+    elif all(trial.config == config for trial in record.searched):
+        reason = "only your present configuration was tried"
     undecided, time = "" if answer.challenger is None else _unshown(answer.challenger), answer.needed_seconds
     longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
@@ -214,7 +216,9 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         "contention": f", but together they reached {format_rate(together)}; they compete for cores or memory bandwidth",
     }
     alone = f"the model alone reached {format_rate(compute)} samples/s and the input alone {format_rate(inputs)}"
-    return f"{label}: {alone}{consequence.get(bottleneck, '')}"
+    between = "; most of an epoch's time passes between its steps and the next epoch's"
+    epoch = between if record.samples_per_second < together / 2 else ""
+    return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
 
 
 def _other_work(record: TuneRecord) -> str:

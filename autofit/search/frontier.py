@@ -32,7 +32,7 @@ from autofit.search.memory import Memory, finished
 from autofit.search.rates import Prediction, Rates, ran
 from autofit.search.space import SearchSpace, cost, distance
 
-EXHAUSTED = "every configuration has been tried, or is known or predicted not to fit"
+EXHAUSTED = "every other configuration has been tried, is known or predicted not to fit, or would take seconds for a call"
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
 _BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
 _HEADROOM = 0.03  # share of each limit that must stay free according to the upper bound of the predicted memory

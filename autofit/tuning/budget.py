@@ -100,14 +100,17 @@ class Budget:
     @property
     def out_of_time(self) -> str:
         """The reason for stopping if no time is left, or only the time for confirming."""
-        return f"max_seconds ({self._max_seconds or 0.0:g}) is used up"
+        left = (
+            f"leaves {self.seconds_left():.0f} s, too few for another trial" if self.seconds_left() >= 1 else "is used up"
+        )
+        return f"max_seconds ({self._max_seconds or 0.0:g}) {left}"
 
     def too_short(self, trials: Sequence[Trial], before: str) -> str:
         """Say what did not end in time, and name twice the `max_seconds` that a trial and its confirming runs need."""
         seconds = [trial.measurement.seconds for trial in trials]
         needed = self.seconds() - sum(seconds) + (1 + LOOKS[0]) * max(seconds, default=0.0)
         most = _whole_tens(2 * max(needed, self._max_seconds or 0.0))
-        return f"{self.out_of_time} before {before}. Raise max_seconds to {most:.0f}"
+        return f"max_seconds ({self._max_seconds or 0.0:g}) was too little time until {before}. Raise it to {most:.0f}"
 
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool

@@ -120,7 +120,8 @@ def no_result_error(
     sizes = problem.space.batch_size
     ended = [trial.measurement for trial in trials]
     last = f"; the last trial: {ended[-1].evidence.reason}" if ended else ""
-    if not budget.seconds_left():
+    was_cut = all(m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended)
+    if not budget.seconds_left() or was_cut:
         return NoTrialFinishedError(budget.too_short(trials, f"a trial finished{last}"))
     if ooms := [trial for trial in trials if trial.measurement.outcome.is_oom]:
         smallest = min(ooms, key=lambda trial: cost(trial.config))
