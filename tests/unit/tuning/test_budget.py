@@ -160,7 +160,7 @@ def test_seconds_that_end_before_any_trial_does_are_named_with_more_that_are_lik
     launcher = Timed(describing, start)
     with pytest.raises(NoTrialFinishedError, match=rf"max_seconds \({max_seconds}\)") as raised:
         launcher.tune(tmp_path, max_seconds=max_seconds)
-    (named,) = map(int, re.findall(r"Raise max_seconds to (\d+)$", str(raised.value)))
+    (named,) = map(int, re.findall(r"Raise it to (\d+)$", str(raised.value)))
     longest = max((spec.deadline_seconds for spec in launcher.cut if spec.role == "measure"), default=0.0)
     assert named >= 2 * max(max_seconds, describing + 4 * longest) - END_SECONDS
 
