@@ -38,22 +38,23 @@ host_labels: {class: small}
 """
 
 
-@pytest.fixture
-def nodes(monkeypatch):
+@pytest.fixture(scope="module")
+def nodes():
     """The hosts of a cluster: a head that does not measure, and three that do, each labelled with its class."""
     needs("ray")
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    import ray
-    from ray.cluster_utils import Cluster
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        import ray
+        from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    measuring = {"num_cpus": 1, "resources": {"measuring": 1}, "include_dashboard": False}
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    yield cluster, [cluster.add_node(labels={"class": label}, **measuring) for label in LABELS]
-    ray.shutdown()
-    cluster.shutdown()
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        measuring = {"num_cpus": 1, "resources": {"measuring": 1}, "include_dashboard": False}
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        yield cluster, [cluster.add_node(labels={"class": label}, **measuring) for label in LABELS]
+        ray.shutdown()
+        cluster.shutdown()
 
 
 class SlowLauncher(FakeLauncher):
@@ -106,30 +107,13 @@ def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_mach
     ]
 
 
-def test_a_cell_on_a_host_that_dies_goes_on_elsewhere(nodes, tmp_path):
-    cluster, hosts = nodes
-    killer = threading.Timer(3, cluster.remove_node, [hosts[1]], {"allow_graceful": False})
-    killer.start()
-    swept = dict(tune_on_ray(cells(tmp_path, ["small"] * 4), tune, "ray", None, print))
-    killer.join()
-    assert [swept[n].outcome for n in range(4)] == ["ok"] * 4
-
-
 def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_them(nodes, tmp_path):
     (tmp_path / "job.py").write_bytes((ROOT / "tests/workloads.py").read_bytes())
     (tmp_path / "sweep.yaml").write_text(SWEEP)
 
     def start(*arguments):
-        command = [
-            AUTOFIT,
-            "sweep",
-            "sweep.yaml",
-            "--on",
-            "ray",
-            "--storage",
-            f"sqlite:///{tmp_path}/trials.db",
-            *arguments,
-        ]
+        options = ["--on", "ray", "--storage", str(tmp_path / "trials.db")]
+        command = [AUTOFIT, "sweep", "sweep.yaml", *options, *arguments]
         return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def servers():
@@ -149,3 +133,12 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
     assert [(row["outcome"], row["host"]) for row in rows] == [("ok", platform.node()), ("failed", platform.node())]
     assert "_ray_pkg_" in rows[1]["problem"]  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
+
+
+def test_a_cell_on_a_host_that_dies_goes_on_elsewhere(nodes, tmp_path):
+    cluster, hosts = nodes
+    killer = threading.Timer(3, cluster.remove_node, [hosts[1]], {"allow_graceful": False})
+    killer.start()
+    swept = dict(tune_on_ray(cells(tmp_path, ["small"] * 4), tune, "ray", None, print))
+    killer.join()
+    assert [swept[n].outcome for n in range(4)] == ["ok"] * 4
