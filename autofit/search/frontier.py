@@ -174,8 +174,13 @@ class FrontierSearch:
         if done := [t.config for t in finished(trials, context)]:
             has_many = sum(t.measurement.outcome.is_oom for t in trials) >= _MOST_OOMS
             near, leap = ConfigArrays(done, context.cores), 1 if has_many else _LEAP_FACTOR
-            possible &= arrays.batch <= leap * near.batch.max()
-            possible &= arrays.worker_processes <= leap * max(1.0, near.worker_processes.max())
+            for values, most in (
+                (arrays.batch, near.batch.max()),
+                (arrays.worker_processes, max(1.0, near.worker_processes.max())),
+            ):
+                # a space may have no value within the leap: then the next one is tried
+                next_larger = np.min(values, where=values > most, initial=np.inf) if leap > 1 else most
+                possible &= (values <= leap * most) | (values == next_larger)
         if rated or (not trials and ran(context.warm_start)):
             rates = Rates(rated, context).predict(arrays)
             is_call = arrays.steps > arrays.steps.min()

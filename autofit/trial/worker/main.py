@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import os
 import signal
@@ -26,6 +27,7 @@ from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
 
 
 def preload() -> None:
@@ -41,7 +43,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     peaks = DevicePeaks(backend, task.placement)
-    context = TrialContext(folder, task.spec, task.placement, channel, peaks)
+    context = TrialContext(folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks)
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)

@@ -74,7 +74,8 @@ def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, 
     for later, trial in enumerate(trials):
         before = trials[:later]
         largest = max((t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK), default=None)
-        assert largest is None or trial.config.batch_size <= 8 * largest
+        sizes = [size for size in SPACE.batch_size if largest is not None and size > largest]
+        assert largest is None or trial.config.batch_size <= max(8 * largest, min(sizes, default=0))
         for oom in (t for t in before if t.measurement.outcome.is_oom):
             assert not dominated_by(arrays(trial.config), arrays(oom.config), oom.measurement.outcome)[0]
 
@@ -162,9 +163,14 @@ def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom_and_ne
         assert trials[risky[0]].measurement.outcome is Outcome.OK
 
 
+def test_where_no_size_is_within_a_leap_of_those_that_ran_the_next_one_is_tried():
+    asked = proposer(space=replace(SPACE, batch_size=(16, 512)), baseline=FitConfig(16, 1, 10, False))
+    assert 512 in {trial.config.batch_size for trial in searched(asked, made=1e-6)[0]}
+
+
 @pytest.mark.parametrize(
     ("batch_sizes", "made", "sample", "tries_calls"),
-    [((4, 8, 16, 64, 256), 3e-3, 2.5e-3, False), ((4, 64), 1e-3, 2e-3, True)],
+    [((4, 8, 16, 64, 256), 3e-3, 2.5e-3, False), ((4,), 1e-3, 2e-3, True)],
 )
 def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(batch_sizes, made, sample, tries_calls):
     space = SearchSpace(batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32))
