@@ -26,6 +26,8 @@ def run(launcher, request):
     present = []
 
     def run(config, role="measure", *, device_bytes=None, host_bytes=8 * 2**30, seconds=120, spec=None, **parts):
+        if parts.get("data") is rows.loader:
+            needs("torch")
         if present != [parts]:  # what the launcher learns from a trial is lost when the workload changes
             present[:] = [parts]
             launcher.change(Workload(**PARTS | parts, backend=request.cls.backend))
