@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofit.records.description import Description
-from autofit.records.machine import Machine
+from autofit.records.result import TuneLog
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import FitConfig, Trial
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,8 @@ class Described:
     """The workload is described, and the search begins."""
 
     description: Description
-    limits: Limits
-    machine: Machine
-    device: str
-    kept: tuple[Trial, ...]  # the stored trials of an earlier run
-    max_trials: int
+    log: TuneLog  # with the stored trials of an earlier run
     max_seconds: float | None
-    seconds: float = 0.0  # spent so far, which counts towards `max_seconds`
     knobs: tuple[str, ...] = ()  # names of those that are searched
 
 

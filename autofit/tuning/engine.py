@@ -19,20 +19,22 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from autofit.errors import AutofitError, StorageError, TuneError
+from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
-from autofit.records.result import TuneLog, TuneRecord
+from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, Measurement, Trial
 from autofit.search.frontier import FrontierSearch, LargestBatch
 from autofit.search.sampler import BoundedSampler, FrontierSampler
+from autofit.storage import result_files
+from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import OWN_BATCH_TRIALS
 from autofit.tuning.confirm import Confirmation
 from autofit.tuning.problem import Problem, build_problem, notices
-from autofit.tuning.record import failed_tune, no_result_error, nothing_fits_error, record_of, store
+from autofit.tuning.record import no_result_error, nothing_fits_error, record_of
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 from autofit.tuning.settings import LARGEST
@@ -88,7 +90,9 @@ class _Engine:
                 raise_user_error(trial.measurement)
             raise no_result_error(problem, self._runner.budget, self.study.trials(), stop_reason)
         record = record_of(problem, self._log(), answers, stop_reason)
-        store(self.study, self._request, record)
+        self.study.set_attribute(self._request.result_key(), result_files.encode(record))
+        self.study.set_attribute(result_files.RUNS, [])
+        self.study.set_labels({"chosen": str(record.config), METRIC: record.samples_per_second})
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:
@@ -139,19 +143,7 @@ class _Engine:
         similar = self.study.similar_trials(request.warm_start_key(described))
         problem = build_problem(request, described, () if request.settings.options.fresh else similar)
         self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
-        self._emit(
-            Described(
-                described,
-                request.limits,
-                request.machine,
-                request.placement.name,
-                self.study.trials(),
-                request.settings.max_trials,
-                request.settings.max_seconds,
-                self._describing_seconds,
-                tuple(problem.space.knobs()),
-            )
-        )
+        self._emit(Described(described, self._log(), request.settings.max_seconds, tuple(problem.space.knobs())))
         for text in notices(problem):
             self._notify(text)
         return problem
@@ -162,7 +154,9 @@ class _Engine:
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error, and remove an empty study."""
         if isinstance(error, TuneError):
-            error.tune = failed_tune(self._log(), error)
+            needed = ("memory", "batch_size", "needed_bytes") if isinstance(error, NothingFitsError) else ()
+            fields = {name: getattr(error, name) for name in needed}
+            error.tune = FailedTune(**vars(self._log()), problem=str(error), **fields)
         if not isinstance(error, StorageError) and not self.study.trials():
             self.study.remove()
 

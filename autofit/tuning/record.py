@@ -1,4 +1,4 @@
-"""Make what a tune ends with: its record, or the error of a tune without a result; and store it."""
+"""Make what a tune ends with: its record, or the error of a tune without a result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofit.errors import AutofitError, NothingFitsError, NoTrialFinishedError
+from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
-from autofit.records.result import Answer, Bottleneck, FailedTune, TuneLog, TuneRecord
+from autofit.records.result import Answer, Bottleneck, TuneLog, TuneRecord
 from autofit.records.trial import Limits, Measurement, Trial
 from autofit.search.space import cost
-from autofit.storage import result_files
-from autofit.storage.codec import METRIC
-from autofit.storage.study import TuningStudy
 from autofit.tuning.budget import Budget
 from autofit.tuning.problem import Problem
 from autofit.tuning.request import TuneRequest
@@ -29,7 +26,7 @@ _CEILING_SHARE = 0.85  # if the rate is below this share of the lower ceiling, s
 def record_of(problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | None], stop_reason: str) -> TuneRecord:
     """Make the record of a tune from its answers: the fastest config, and that of the own batch size."""
     request, description = problem.request, problem.description
-    fastest, same_batch = (None if answer is None else _with_arguments(answer, request, description) for answer in answers)
+    fastest, same_batch = (answer and _with_arguments(answer, request, description) for answer in answers)
     assert fastest is not None, "a tune without an answer has no record"
     measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config]
     bottleneck, compute, inputs, run_rate = ceilings_of(fastest, measured)
@@ -61,19 +58,6 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
     return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
 
 
-def failed_tune(log: TuneLog, error: AutofitError) -> FailedTune:
-    """Make the record of a tune that ended with an error."""
-    needed = ("memory", "batch_size", "needed_bytes") if isinstance(error, NothingFitsError) else ()
-    return FailedTune(**vars(log), problem=str(error), **{name: getattr(error, name) for name in needed})
-
-
-def store(study: TuningStudy, request: TuneRequest, record: TuneRecord) -> None:
-    """Store a record as the result of a request."""
-    study.set_attribute(request.result_key(), result_files.encode(record))
-    study.set_attribute(result_files.RUNS, [])
-    study.set_labels({"chosen": str(record.config), METRIC: record.samples_per_second})
-
-
 def ceilings_of(
     answer: Answer, measured: Sequence[Measurement]
 ) -> tuple[Bottleneck, float | None, float | None, float | None]:
@@ -82,35 +66,27 @@ def ceilings_of(
     # the whole `fit` is None, because the machine was slower when it was measured; the other ceiling then decides the
     # bottleneck.
     complete = [
-        (m.samples_per_second, m.compute_samples_per_second, m.input_samples_per_second, m.steady_samples_per_second)
+        (m.samples_per_second, m.steady_samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
         for m in measured
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]
     if not complete:
         return "unknown", None, None, None
     confirmed = answer.samples_per_second
-    of_epochs, compute, inputs, steady = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
+    of_epochs, steady, *both = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     rate = steady or of_epochs
     reached = max(rate, confirmed * rate / of_epochs)
-    compute_holds, input_holds = (ceiling >= reached / (1 + _CEILING_NOISE) for ceiling in (compute, inputs))
-    if compute_holds and input_holds:
-        bottleneck = decide_bottleneck(reached, compute, inputs)
-    elif compute_holds:
-        bottleneck = "compute" if reached >= (1 - _WAITING_SHARE) * compute else "input"
-    elif input_holds:
-        bottleneck = "input" if reached >= _CEILING_SHARE * inputs else "compute"
-    else:
+    compute, inputs = (one if one and one >= reached / (1 + _CEILING_NOISE) else None for one in both)
+    bottleneck: Bottleneck = "input"
+    if compute and reached >= (1 - _WAITING_SHARE) * compute:
+        bottleneck = "compute"
+    elif compute and inputs and reached < _CEILING_SHARE * min(compute, inputs):
+        bottleneck = "contention"
+    elif inputs and (compute <= inputs if compute else reached < _CEILING_SHARE * inputs):
+        bottleneck = "compute"
+    elif not compute and not inputs:
         bottleneck = "unknown"
-    return bottleneck, compute if compute_holds else None, inputs if input_holds else None, rate
-
-
-def decide_bottleneck(end_to_end: float, compute: float, inputs: float) -> Bottleneck:
-    """Find what limits the rate of `fit`: the step or the input alone, or, if it reaches neither rate, contention."""
-    if end_to_end >= (1 - _WAITING_SHARE) * compute:
-        return "compute"
-    if end_to_end < _CEILING_SHARE * min(compute, inputs):
-        return "contention"
-    return "compute" if compute <= inputs else "input"
+    return bottleneck, compute, inputs, rate
 
 
 def no_result_error(

@@ -83,16 +83,17 @@ class Progress:
             self._activity = event
 
     def _described(self, event: Described) -> None:
-        self._limits = event.limits
+        log = event.log
+        self._limits = log.limits
         if event.max_seconds is not None:
-            self._deadline = time.monotonic() + event.max_seconds - event.seconds
-        self._trials = list(event.kept)
+            self._deadline = time.monotonic() + event.max_seconds - log.seconds
+        self._trials = list(log.trials)
         self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
-        self._print(f"{event.device}, {counted(event.machine.cores, 'core')}; limits: {limits_in_words(event.limits)}")
+        self._print(f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits_in_words(log.limits)}")
         if event.description.shapes:
             self._print(event.description.shapes)
-        if event.kept:
-            self._print(f"reusing {counted(len(event.kept), 'trial')} of an earlier run")
+        if log.trials:
+            self._print(f"reusing {counted(len(log.trials), 'trial')} of an earlier run")
 
     def _print_plain(self, line: str) -> None:
         """Print a line unless a live table shows the same information."""

@@ -31,7 +31,7 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
 
 def show_trials(progress, record, *, trials, max_seconds=None):
     """So many trials of 5 s."""
-    progress.show(Described(record.description, record.limits, record.machine, "CPU", (), 99, max_seconds, 30.0))
+    progress.show(Described(record.description, replace(record, trials=(), seconds=30.0), max_seconds))
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
         progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took)))

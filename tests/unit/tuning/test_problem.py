@@ -92,7 +92,7 @@ def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resu
     before = tuned(tmp_path, launcher, max_trials=4)
     assert launcher.specs[0].config == FitConfig()  # described as it is written
     events, record = collect(tune, make_request(tmp_path, max_trials=6), launcher)
-    assert next(event for event in events if isinstance(event, Described)).kept == before.trials
+    assert next(event for event in events if isinstance(event, Described)).log.trials == before.trials
     assert record.speedup.baseline == FitConfig(64, -1, -1)
     assert (record.config.workers, record.data_kwargs["num_parallel_calls"]) == (-1, -1)
     assert {trial.config.workers for trial in record.trials} > {-1}

@@ -34,7 +34,7 @@ FIRST = FitConfig(8, 1, 10, False)
 
 
 def kept(events):
-    return next(event for event in events if isinstance(event, Described)).kept
+    return next(event for event in events if isinstance(event, Described)).log.trials
 
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
