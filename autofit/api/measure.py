@@ -100,9 +100,8 @@ def estimate(
         problem = f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it"
         raise UsageError(problem, key="call")
     gpus = absent_gpu.find([gpu] if isinstance(gpu, str) else gpu)
-    if batch_size is None:
-        batch_size = () if gpus else BATCH_SIZES
-    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+    asked = (() if gpus else BATCH_SIZES) if batch_size is None else batch_size
+    sizes = (asked,) if isinstance(asked, int) else tuple(asked)
     if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
         raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
     if gpus:

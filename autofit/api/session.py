@@ -38,22 +38,18 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     errors = [UsageError(no_such(name, NAMES), key=name) for name in arguments if name not in NAMES]
     with collecting(errors):
         workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
-        _refuse_unsupported(workload)
+        build_model = workload.build_model
+        if knobs.is_model(build_model):
+            what = f"{type(build_model).__name__} is a model"
+            raise UsageError(f"{what}; each trial builds its own: pass a function that returns one", key="build_model")
+        if not callable(build_model) and not isinstance(build_model, Reference):
+            raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
+        for data in (workload.data, workload.validation):
+            kinds.refuse_unsupported(data)
     with collecting(errors):
         settings = TuneSettings(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
     raise_joined(errors)
     return workload, settings
-
-
-def _refuse_unsupported(workload: Workload) -> None:
-    build_model = workload.build_model
-    if knobs.is_model(build_model):
-        problem = f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one"
-        raise UsageError(problem, key="build_model")
-    if not callable(build_model) and not isinstance(build_model, Reference):
-        raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
-    for data in (workload.data, workload.validation):
-        kinds.refuse_unsupported(data)
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:

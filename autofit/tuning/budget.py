@@ -95,15 +95,11 @@ class Budget:
         outcomes = {trial.measurement.outcome for trial in trials}
         if len(trials) >= _HOPELESS_TRIALS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(trials)} trials all timed out or crashed"
-        return None if trial_seconds else self.out_of_time
-
-    @property
-    def out_of_time(self) -> str:
-        """The reason for stopping if no time is left, or only the time for confirming."""
-        left = (
-            f"leaves {self.seconds_left():.0f} s, too few for another trial" if self.seconds_left() >= 1 else "is used up"
-        )
-        return f"max_seconds ({self._max_seconds or 0.0:g}) {left}"
+        if trial_seconds:
+            return None
+        left = self.seconds_left()
+        is_too_little = f"leaves {left:.0f} s, too few for another trial" if left >= 1 else "is used up"
+        return f"max_seconds ({self._max_seconds or 0.0:g}) {is_too_little}"
 
     def too_short(self, trials: Sequence[Trial], before: str) -> str:
         """Say what did not end in time, and name twice the `max_seconds` that a trial and its confirming runs need."""

@@ -219,9 +219,9 @@ def _ended(ray: Any, task: Any, request: CellRequest) -> Cell:
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
         return Cell(request.values, problem=str(cause if isinstance(cause, AutofitError | HostError) else error))
-    if cell.tune is not None:  # a call source made on the host imports from files on the host
-        cell = replace(cell, tune=replace(cell.tune, call_source=call_source_of(request.workload)))
-    return replace(cell, values=request.values)
+    # a call source made on the host imports from files on the host
+    record = cell.tune and replace(cell.tune, call_source=call_source_of(request.workload))
+    return replace(cell, tune=record, values=request.values)
 
 
 def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path | None) -> Cell:

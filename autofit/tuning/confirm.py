@@ -38,7 +38,7 @@ class Confirmation:
 
     def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]) -> None:
         self._problem, self._runner, self._study, self._runs = problem, runner, study, runs
-        self._baseline, self._tolerance = problem.baseline, problem.settings.options.tolerance
+        self._baseline, self._tolerance = problem.baseline, problem.request.settings.options.tolerance
         self._answers = Answers(
             self._baseline, self._tolerance, problem.own_batch, baseline_may_win=self._baseline in problem.space
         )
@@ -46,7 +46,7 @@ class Confirmation:
             stored = result_files.TRIALS.validate_python(study.attributes.get(result_files.RUNS, []))
         except ValidationError:
             stored = ()
-        self._reusable = [run for run in stored if run.fits(problem.limits)]
+        self._reusable = [run for run in stored if run.fits(problem.request.limits)]
         runs += [trial for trial in study.trials() if trial.stage is not Stage.SEARCH]
         self._is_over = False  # the time for confirming is
 
@@ -54,7 +54,7 @@ class Confirmation:
         """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
         answers, budget = self._answers, self._runner.budget
         while eligible := self._eligible():
-            if self._problem.settings.batch_size == LARGEST:  # without a comparison
+            if self._problem.request.settings.batch_size == LARGEST:  # without a comparison
                 largest = max(eligible, key=lambda trial: trial.config.batch_size or 1).config
                 answers.same_batch.answer = answers.fastest.answer = largest
             elif not self._is_over and answers.propose(self._estimated()):
@@ -63,10 +63,10 @@ class Confirmation:
             alone = next((c.answer for c in answers.both if c.answer is not None and not self._runs_of(c.answer)), None)
             if alone is None:
                 break
-            has_time, _ = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
-            if has_time and (self._run(alone) is not None or all(c.answer != alone for c in answers.both)):
-                continue  # it has run, or another config may be the answer because it failed
-            _, needed_seconds = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
+            has_time, needed_seconds = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
+            if has_time:
+                self._run(alone)  # if it fails, another config may be the answer
+                continue
             for contest in (c for c in answers.both if c.answer == alone):
                 contest.needed_seconds = contest.needed_seconds or needed_seconds
             break
@@ -89,7 +89,7 @@ class Confirmation:
 
     def _eligible(self) -> list[Trial]:
         """Return the trials and runs that may be chosen."""
-        eligible = failures.eligible(self._ran(), self._problem.limits)
+        eligible = failures.eligible(self._ran(), self._problem.request.limits)
         return [trial for trial in eligible if self._answers.first is not None or trial.config != self._baseline]
 
     def _ran(self) -> tuple[Trial, ...]:
@@ -172,11 +172,11 @@ class Confirmation:
         answers, unconfirmed = self._answers, self._answers.unconfirmed
         config = unconfirmed if contest is answers.fastest and unconfirmed is not None else contest.answer
         among = {t.config for t in self._eligible() if contest is answers.fastest or answers.is_own(t.config)}
-        if config not in among:
+        if config is None or config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
-            config = nearest(estimated, self._tolerance, self._baseline) if estimated else None
-        if config is None:
-            return None
+            if not estimated:
+                return None
+            config = nearest(estimated, self._tolerance, self._baseline)
         runs = self._runs_of(config)
         measured = [trial.measurement for trial in ran(self._ran()) if trial.config == config]
         counted = runs or measured[:1]
@@ -186,7 +186,10 @@ class Confirmation:
             spread = math.expm1(pooled_half_width(logs, *others))
         peaks = ([getattr(m, f"{memory}_peak_bytes") or 0 for m in measured] for memory in ("device", "host"))
         device_peak_bytes, host_peak_bytes = (max(of_memory) or None for of_memory in peaks)
-        same = [one for one in (contest, answers.same_batch) if one.answer == contest.answer]
+        same, challenger = [one for one in (contest, answers.same_batch) if one.answer == contest.answer], None
+        if beaten := [one.candidates[-1] for one in same if one.candidates and one.candidates[-1] != one.answer]:
+            rates = [trial.samples_per_second for trial in self._ran() if trial.config == beaten[0]]
+            challenger = Challenger(beaten[0], statistics.median(rates), answers.speedup(beaten[0]))
         return Answer(
             config=config,
             samples_per_second=statistics.median(m.samples_per_second or 0.0 for m in counted),
@@ -194,15 +197,7 @@ class Confirmation:
             device_peak_bytes=device_peak_bytes,
             host_peak_bytes=host_peak_bytes,
             speedup=answers.speedup(config),
-            challenger=next(filter(None, map(self._challenger, same)), None),
+            challenger=challenger,
             confirmed=bool(runs) and config != unconfirmed,
             needed_seconds=next(filter(None, (one.needed_seconds for one in same)), None),
         )
-
-    def _challenger(self, contest: Contest) -> Challenger | None:
-        """Return the last config that was compared with an answer without replacing it; None if there is none."""
-        config = contest.candidates[-1] if contest.candidates else None
-        if config is None or config == contest.answer:
-            return None
-        rates = [trial.samples_per_second for trial in self._ran() if trial.config == config]
-        return Challenger(config, statistics.median(rates), self._answers.speedup(config))

@@ -100,10 +100,17 @@ class _Engine:
 
         At the baseline's batch size, where the models already know most, a few trials run in addition to `max_trials`.
         """
-        study, budget, max_trials, where = self.study, self._runner.budget, problem.settings.max_trials, ""
+        study, budget, settings, space, where = self.study, self._runner.budget, self._request.settings, problem.space, ""
+        max_trials = settings.max_trials
         if at_own_batch:
             max_trials, where = min(len(study.trials()), max_trials) + OWN_BATCH_TRIALS, ", at your own batch size"
-        sampler = _sampler(problem, at_own_batch=at_own_batch)
+            space = replace(space, batch_size=(problem.baseline.batch_size,))
+        arguments = {"baseline": problem.baseline, **vars(problem.context)}
+        if settings.options.sampler is None:
+            search = LargestBatch if settings.batch_size == LARGEST else FrontierSearch
+            sampler = FrontierSampler(space, search=search, **arguments)
+        else:
+            sampler = BoundedSampler(settings.options.sampler, space, **arguments)
         while True:
             sampler.trials = trials = study.trials()
             seconds = budget.trial_seconds(trials, problem)
@@ -177,15 +184,3 @@ class _Engine:
             placement=request.placement,
             study=request.fingerprint(),
         )
-
-
-def _sampler(problem: Problem, *, at_own_batch: bool) -> FrontierSampler:
-    """Return a new sampler; one that the user gave is restricted to what is predicted to fit."""
-    settings, space = problem.settings, problem.space
-    if at_own_batch:
-        space = replace(space, batch_size=(problem.baseline.batch_size,))
-    arguments = {"baseline": problem.baseline, **vars(problem.context)}
-    if settings.options.sampler is not None:
-        return BoundedSampler(settings.options.sampler, space, **arguments)
-    search = LargestBatch if settings.batch_size == LARGEST else FrontierSearch
-    return FrontierSampler(space, search=search, **arguments)

@@ -52,17 +52,10 @@ def estimate(
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
         parts = host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0, cores)
-        device = memory.device(sized)
-        rows.append(
-            EstimateRow(
-                batch_size=footprint.batch_size,
-                device_bytes_by_part=dict(footprint.device_bytes_by_part),
-                host_bytes_by_part=parts,
-                device_upper_bytes=round(device.upper_bytes) if device else footprint.device_bytes,
-                host_upper_bytes=round(memory.host(sized).upper_bytes),
-                fits=memory.fits(sized),
-            )
-        )
+        device, host_bytes = memory.device(sized), round(memory.host(sized).upper_bytes)
+        device_bytes = round(device.upper_bytes) if device else footprint.device_bytes
+        by_part = dict(footprint.device_bytes_by_part), parts
+        rows.append(EstimateRow(footprint.batch_size, *by_part, device_bytes, host_bytes, memory.fits(sized)))
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
     largest = max((size for size in {*grid, *sizes} if memory.fits(replace(config, batch_size=size))), default=None)
     return EstimateRecord(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)

@@ -18,13 +18,13 @@ from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
+from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.context import SearchContext
 from autofit.search.memory import least_device_bytes
 from autofit.search.space import SearchSpace, build_space
 from autofit.tuning.request import TuneRequest
-from autofit.tuning.settings import KEEP, LARGEST, TUNE, TuneSettings
+from autofit.tuning.settings import KEEP, LARGEST, TUNE
 from autofit.workload import accumulation
 from autofit.workload.fit_options import PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
@@ -47,25 +47,17 @@ class Problem:
     warm_start: tuple[Trial, ...] = ()
 
     @property
-    def settings(self) -> TuneSettings:
-        return self.request.settings
-
-    @property
-    def limits(self) -> Limits:
-        return self.request.limits
-
-    @property
     def own_batch(self) -> int | None:
         """The batch size of the baseline, if the fastest config of that size is an answer of its own."""
-        has_two = self.settings.batch_size == TUNE and self.request.changes_learning
+        has_two = self.request.settings.batch_size == TUNE and self.request.changes_learning
         return self.baseline.batch_size if has_two and len(self.space.batch_size or ()) > 1 else None
 
     @property
     def context(self) -> SearchContext:
         """What the models of the search need to know."""
-        cores, on_cpu = self.request.machine.cores, self.request.placement.device is None
-        tolerance = self.settings.options.tolerance
-        return SearchContext(self.description, self.limits, cores, on_cpu, tolerance, self.warm_start)
+        asked, on_cpu = self.request, self.request.placement.device is None
+        tolerance = asked.settings.options.tolerance
+        return SearchContext(self.description, asked.limits, asked.machine.cores, on_cpu, tolerance, self.warm_start)
 
 
 def build_problem(request: TuneRequest, description: Description, similar: Sequence[Trial] = ()) -> Problem:

@@ -103,7 +103,7 @@ def no_result_error(
         smallest = min(ooms, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
         if not sizes or tried <= sizes[0]:
-            return nothing_fits_error(problem.limits, smallest)
+            return nothing_fits_error(problem.request.limits, smallest)
         return NoTrialFinishedError(
             f"{stop_reason} before a trial finished: the smallest batch size tried, {tried}, ran out of memory "
             f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batch sizes"

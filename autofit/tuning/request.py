@@ -88,12 +88,6 @@ class TuneRequest:
             parts["sampler"] = self.sampler_key
         return f"{result_files.RECORD}:{_hash(parts)}"
 
-    def stored_attributes(self) -> Mapping[str, Any] | None:
-        """Read the attributes of the request's study; None if the storage does not have it."""
-        from autofit.storage import connection  # imported late: it imports Optuna
-
-        return connection.attributes_of(self.settings.storage, self.fingerprint())
-
     def labels(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""
         call = self.call_source.call
@@ -108,9 +102,8 @@ class TuneRequest:
     def _workload_and_hardware(self) -> dict[str, Any]:
         # without the RAM, which grows on some virtual machines: limits say what of it counts, and are compared when a
         # stored trial or result is used
-        hardware: list[Any] = [self.machine.cores, self.machine.processor]
-        for gpu in self.placement.gpus:
-            hardware += [gpu.name, gpu.total_bytes]
+        of_gpus = (part for gpu in self.placement.gpus for part in (gpu.name, gpu.total_bytes))
+        hardware = [self.machine.cores, self.machine.processor, *of_gpus]
         if not self.placement.gpus and self.placement.count > 1:
             hardware.append(f"{self.placement.count} logical devices")
         return {"workload": self.workload_fingerprint, "hardware": hardware}
@@ -122,7 +115,11 @@ def _hash(parts: Mapping[str, Any]) -> str:
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     """Return a request's stored result, or None if there is none that is valid under the present limits."""
-    attributes = {} if request.settings.options.fresh else request.stored_attributes() or {}
+    if request.settings.options.fresh:
+        return None
+    from autofit.storage import connection  # imported late: it imports Optuna
+
+    attributes = connection.attributes_of(request.settings.storage, request.fingerprint()) or {}
     limits = result_files.lowered(request.limits, attributes.get(result_files.FAILED))
     try:
         stored = result_files.decode(attributes.get(request.result_key()))

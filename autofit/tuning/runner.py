@@ -59,27 +59,18 @@ class TrialRunner:
         step = config.batch_size, config.steps_per_execution
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
         read = next((m for m in same if m.compute_is_read and m.compute_samples_per_second), None)
-        fields: dict[str, Any] = {
-            "measure_seconds": SEARCH_SECONDS,
-            "rate_to_beat": _PROMISING_RATIO * max((trial.samples_per_second for trial in trials), default=0.0),
-            **_ceilings(read, "compute"),
-            **changes,
-        }
-        return self._measured(self._spec(Role.MEASURE, config, **fields), activity)
+        best = max((trial.samples_per_second for trial in trials), default=0.0)
+        usual = {"measure_seconds": SEARCH_SECONDS, "rate_to_beat": _PROMISING_RATIO * best, **_ceilings(read, "compute")}
+        return self._measured(self._spec(Role.MEASURE, config, **usual | changes), activity)
 
     def confirm(self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool) -> Measurement:
         """Run a config for longer than in the search; if `validates`, the run starts with a short epoch and its validation.
 
         `measured` is a measurement of this or a similar config in the search.
         """
-        spec = self._spec(
-            Role.CONFIRM,
-            config,
-            measure_seconds=CONFIRM_SECONDS,
-            deadline_seconds=self.budget.deadline_seconds(measured),
-            validates=validates,
-            **_ceilings(measured, "compute", "input"),
-        )
+        fields = {"measure_seconds": CONFIRM_SECONDS, **_ceilings(measured, "compute", "input")}
+        deadline = self.budget.deadline_seconds(measured)
+        spec = self._spec(Role.CONFIRM, config, deadline_seconds=deadline, validates=validates, **fields)
         return self._measured(spec, activity)
 
     def _spec(self, role: Role, config: FitConfig, **changes: Any) -> TrialSpec:

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from autofit.errors import UsageError
@@ -17,18 +16,6 @@ from autofit.records.knobs import KNOBS
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import TOLERANCE, VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
-
-
-def _at_least(knob: str) -> Callable[[int], int]:
-    lowest = KNOBS[knob].lowest
-
-    def validate(value: int) -> int:
-        if value < lowest and value != AUTOTUNE:
-            raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
-        return value
-
-    return validate
-
 
 TUNE, KEEP, LARGEST = "tune", "keep", "largest"
 """What to do with the batch size: find both answers, only that of the own batch size, or the largest batch that fits."""
@@ -61,11 +48,19 @@ class Baseline(BaseModel):
     model_config = VALIDATED
 
     batch_size: Count | None = None
-    workers: Annotated[AutotunedValue, AfterValidator(_at_least("workers"))] | None = None
-    max_queue_size: Annotated[AutotunedValue, AfterValidator(_at_least("max_queue_size"))] | None = None
+    workers: AutotunedValue | None = None
+    max_queue_size: AutotunedValue | None = None
     use_multiprocessing: bool | None = None
     prefetch_factor: Count | None = None
     steps_per_execution: Count | None = None
+
+    @field_validator("workers", "max_queue_size")
+    @classmethod
+    def _at_least(cls, value: int | None, field: ValidationInfo) -> int | None:
+        lowest = KNOBS[field.field_name or ""].lowest
+        if value not in (None, AUTOTUNE) and value < lowest:
+            raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
+        return value
 
     def values(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
