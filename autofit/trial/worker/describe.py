@@ -82,9 +82,8 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
             one_size, reason = traced.one_size, _BY_STEP
 
     given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
-    alternates = backend.alternates_on_cpu and not context.placement.gpus
-    if data.has_processes and not backend.steps_are_async:
-        alternates = True
+    processes_alternate = data.has_processes and not backend.steps_are_async
+    alternates = processes_alternate or (backend.alternates_on_cpu and not context.placement.gpus)
     optimizer = getattr(model, "optimizer", None)
     validation_knobs = named.get("validation", {})
     notices = fork_problem, *_notices(bench, sum(arrays.tensors)), notice_of_model, call.callbacks.notice()
