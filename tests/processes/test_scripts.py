@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 SCRIPT = """
 import numpy as np
 from dataclasses import dataclass, field
@@ -50,35 +48,3 @@ def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
     assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
     changed = run_script(tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1")
     assert not set(changed) & set(before)
-
-
-FUNCTIONS_OF_A_SCRIPT = """
-from autofit.workload.fingerprint import identify
-from autofit.workload.workload import Workload
-
-def layers():
-    import script_layers
-
-def part_of_a_package():
-    from script_nets import resnet
-
-for build in (layers, part_of_a_package):
-    print(identify(Workload(build, None)))
-"""
-
-
-@pytest.mark.parametrize("is_file", [True, False])
-def test_modules_that_a_function_of_a_script_imports_count(tmp_path, is_file):
-    text = FUNCTIONS_OF_A_SCRIPT
-    (tmp_path / "script.py").write_text(text)
-    (tmp_path / "script_nets").mkdir()
-    fingerprints = []
-    for size in (1, 2):
-        for file in ("script_layers.py", "script_nets/resnet.py"):
-            (tmp_path / file).write_text(f"SIZE = {size}\n")
-        command = [sys.executable, "script.py" if is_file else "-"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        run = subprocess.run(command, input=text, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        fingerprints.append(run.stdout.split())
-    assert len(set(fingerprints[0])) == 2
-    assert not set(fingerprints[0]) & set(fingerprints[1])

@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.records.states import FailureKind, Phase
-from autofit.trial.wire import MESSAGES, Failure, Message, encode
-from autofit.trial.worker import job
+from autofit.records.states import Phase
 from autofit.trial.worker.job import DevicePeaks
 
 GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
@@ -35,7 +33,6 @@ VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
         ([FIRST], 500, 500),
         ([*VALIDATED, *LATER], 400, 400),  # nor in its first step of validation
         ([*VALIDATED, (Phase.VALIDATION, 40), *LATER], 40, 400),
-        ([(Phase.FIRST_STEP, 0)], 10, 10),
     ],
 )
 def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cpu):
@@ -43,9 +40,3 @@ def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cp
     assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [on_gpu, on_cpu]
     assert peaks_of(GPU, phases).by_phase == dict(phases[:-1])  # the last phase goes on
     assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None  # it counted nothing
-
-
-def test_an_error_whose_text_has_a_lone_surrogate_can_be_sent():
-    line = encode(Message(failure=job.user_failure(ValueError("the name \ud800"))))
-    assert MESSAGES.validate_json(line).failure.reason == "ValueError: the name ?"
-    assert encode(Message(failure=Failure(FailureKind.DEVICE_OOM, job.first_line(RuntimeError("out of \ud800")))))

@@ -6,10 +6,9 @@ import os
 import pytest
 
 from autofit.records.description import Footprint
-from autofit.records.machine import ON_CPU
-from autofit.records.states import FailureKind, Outcome, Phase, Role
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
-from autofit.trial.wire import TASKS, Failure, Message, Task, TrialPipe, encode
+from autofit.records.states import FailureKind, Outcome, Phase
+from autofit.records.trial import Evidence, Measurement
+from autofit.trial.wire import Failure, Message, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
 WALK, XLA = ([Footprint(size, {"activations": 7 * size}, method, 0.35) for size in (1, 8)] for method in ("walk", "XLA"))
@@ -35,18 +34,12 @@ def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came():
         assert trial.read() == []
 
 
-def test_a_task_comes_out_as_it_went_in():
-    task = Task(TrialSpec(Role.CONFIRM, FitConfig(8, 1), Limits(None, 2**30), 60.0, batch_sizes=(1, 8)), ON_CPU)
-    assert TASKS.validate_json(TASKS.dump_json(task)) == task
-
-
 @pytest.mark.parametrize(
     ("footprints", "estimated", "footprints_described", "problem"),
     [
         ([*WALK], "", WALK, None),
         ([*WALK, *XLA], "", XLA, None),
         ([*WALK, XLA[1]], None, WALK, None),  # ended while XLA compiled: a line of the walk is more than a point of XLA's
-        ([WALK[1], XLA[1]], None, [XLA[1]], None),  # of one batch size
         ([], None, [], "ended at its deadline"),
         ([WALK[0]], "cannot be traced", [], "cannot be traced"),
     ],
