@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.api import watch
-from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.storage import result_files
 
@@ -66,7 +65,6 @@ def test_an_epoch_as_promised(trained):
     ("how", "text"),
     [
         ({"params": {"steps": None}}, ": 1,000 samples/s, 1.00 of"),
-        ({"batches": range(0, 200, 8), "params": {}}, ": 1,000 samples/s, 1.00 of"),
         ({"validates": False, "start": 2.0}, ": 1,000 samples/s, 1.00 of"),
         ({"batches": range(1), "params": {"steps": 1}}, ": 9.9 samples/s, 0.01 of the tune's 1,000: slower;"),
         ({"params": {"verbose": 1, "steps": 200}}, "\nautofit: epoch 1: "),
@@ -75,10 +73,3 @@ def test_an_epoch_as_promised(trained):
 )
 def test_the_first_epoch_leaves_out_the_first_call_and_validation(trained, how, text):
     assert text in trained(**how)
-
-
-def test_the_result_must_be_that_of_a_fit(result, tmp_path):
-    result_files.save(replace(result, call_source=replace(result.call_source, call="predict")), tmp_path / "result.json")
-    with pytest.raises(UsageError) as caught:
-        watch.Watch(tmp_path / "result.json")
-    assert caught.value.key == "result"

@@ -4,18 +4,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from typer.testing import CliRunner
 
 from autofit.api.result import Result
-from autofit.cli import app
-from autofit.errors import UsageError
 from autofit.records.result import Cell
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
 from autofit.report import choice, snippet
 from autofit.report.html import page as html
 from autofit.report.html import plots
-from autofit.storage import result_files
 from tests.fakes import MACHINE, MIB, with_fields
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
@@ -147,12 +143,3 @@ def test_a_notebook_shows_the_answers_without_scripts(two_answers):
     for answer in choice.answers(two_answers):
         assert str(answer.config) in page.words
         assert " ".join(snippet.render(two_answers, answer).split()) in page.words
-
-
-def test_results_and_the_command_write_pages(record, failed_tune, tmp_path):
-    with pytest.raises(UsageError):
-        Result(**vars(record)).report(tmp_path / "nowhere" / "page.html")
-    for saved, text in ((record, str(record.config)), (failed_tune, failed_tune.problem)):
-        result_files.save(saved, tmp_path / "result.json")
-        assert CliRunner().invoke(app, ["report", str(tmp_path / "result.json")]).exit_code == 0
-        assert text in (tmp_path / "result.html").read_text()

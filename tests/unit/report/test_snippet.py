@@ -45,7 +45,6 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
 @pytest.mark.parametrize(
     ("call", "parts", "lines"),
     [
-        ("fit", 1, ["(x,) = data()", "model.fit(x, batch_size=64)"]),
         ("fit", 2, ["x, y = data()", "model.fit(x, y, batch_size=64)"]),
         ("predict", 3, ["model.predict(x, batch_size=64)"]),
         ("evaluate", 3, ["model.evaluate("]),
@@ -79,7 +78,6 @@ def test_the_model_is_built_and_compiled_as_the_arguments_and_the_config_say(rec
 @pytest.mark.parametrize(
     ("changes", "fit_kwargs", "lines"),
     [
-        ({"data": "data", "data_form": "arrays", "validation": None}, {}, ["model.fit(..., batch_size=64)"]),
         (
             {"data": "data", "data_form": "arrays", "validation": None, "fit_kwargs": {"epochs": 3}},
             {"epochs": 3, "steps_per_epoch": 5},
@@ -134,7 +132,6 @@ def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
 @pytest.mark.parametrize(
     ("call_source", "knobs", "code"),
     [
-        ({"validation": "validation", "validation_form": "arrays"}, {}, "validation_data=...,"),
         ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
         ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),
         ({"validation": "val", "validation_form": "object"}, {"workers": "workers"}, "val.workers = "),

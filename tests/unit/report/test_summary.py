@@ -1,4 +1,3 @@
-import csv
 import io
 from dataclasses import replace
 
@@ -58,14 +57,6 @@ def test_a_sweep_prints_itself_as_its_table(sweep):
     swept = SweepResult(**vars(sweep))
     assert all(len(line) <= 80 for line in str(swept).splitlines())
     assert matches_snapshot(str(swept), "sweep.txt")
-
-
-def test_the_hosts_are_a_column_where_there_are_several(sweep):
-    assert "tuned on" not in str(SweepResult(**vars(sweep)))
-    there = replace(sweep, cells=tuple(replace(cell, host=f"host{n}") for n, cell in enumerate(sweep.cells)))
-    assert "host0" in str(SweepResult(**vars(there))).splitlines()[1]
-    rows = list(csv.DictReader(io.StringIO(columns.as_csv(there))))
-    assert [row["host"] for row in rows] == ["host0", "host1", "host2"]
 
 
 def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep, two_answers):

@@ -3,24 +3,20 @@
 import zlib
 from dataclasses import replace
 
-import numpy as np
 import optuna
-import pytest
 
 from autofit.records.knobs import DATA_KNOBS
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, FitConfig, Limits
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by
 from autofit.search.memory import Memory, host_bytes_by_part
-from autofit.search.rates import Rates
-from autofit.search.sampler import BoundedSampler, FrontierSampler
+from autofit.search.sampler import FrontierSampler
 from autofit.search.space import build_space
 from tests.fakes import DESCRIPTION, MIB, arrays, use_quick_models
 
 AUTO = FitConfig(64, AUTOTUNE, AUTOTUNE)
 CORES = 8
-NO_LIMIT = Limits(None, 2**33)
 
 
 def space(asked=None, **changes):
@@ -52,38 +48,13 @@ def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
     assert [memory.fits(config) for config in (FitConfig(64, 1, 10), AUTO)] == [True, False]
 
 
-def test_a_reading_of_autotune_is_learned_for_autotune_and_hardly_for_the_numbers():
-    def predicted(*readings):
-        measured = [
-            Measurement(
-                Outcome.OK, Evidence("ran"), 2.0, rate, 0.01, compute_samples_per_second=8e3, input_samples_per_second=rate
-            )
-            for _, rate in readings
-        ]
-        trials = [Trial(config, each) for (config, _), each in zip(readings, measured, strict=True)]
-        context = SearchContext(replace(DESCRIPTION, sample_bytes=1000), NO_LIMIT, CORES, False)
-        return np.exp(Rates(trials, context).predict(arrays(FitConfig(128, 8, 10), replace(AUTO, batch_size=128))).mean)
-
-    numbers = [(FitConfig(64, 1, 10), 500.0), (FitConfig(64, 2, 10), 1000.0), (FitConfig(64, 8, 10), 2000.0)]
-    before, after = predicted(*numbers), predicted(*numbers, (AUTO, 1000.0))
-    assert before[1] == pytest.approx(before[0], rel=0.15)  # unknown: as many threads as cores
-    assert after[0] == pytest.approx(before[0], rel=0.15)
-    assert after[1] == pytest.approx(1000.0, rel=0.2)
-
-
 ASKED = {"batch_size": [8, 64], "workers": [-1, 1], "max_queue_size": [-1, 4]}
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        FrontierSampler(ASKED, cores=CORES),
-        BoundedSampler(optuna.samplers.RandomSampler(seed=0), space(ASKED), limits=NO_LIMIT, cores=CORES),
-    ],
-)
-def test_a_sampler_proposes_autotune_to_plain_optuna(sampler, monkeypatch):
+def test_the_sampler_proposes_autotune_to_plain_optuna(monkeypatch):
     use_quick_models(monkeypatch)
-    study, tried = optuna.create_study(direction="maximize", sampler=sampler), []
+    sampler, tried = FrontierSampler(ASKED, cores=CORES), []
+    study = optuna.create_study(direction="maximize", sampler=sampler)
 
     def objective(trial):
         tried.append(sampler.suggest(trial))

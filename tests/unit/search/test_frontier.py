@@ -1,19 +1,17 @@
 """The proposer: what it never proposes, what it explores, and when it stops."""
 
 import itertools
-import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by
-from autofit.search.frontier import LABELS, FrontierSearch, Proposal, Reason, difference
-from autofit.search.space import SearchSpace, build_space
+from autofit.search.frontier import FrontierSearch, Reason
+from autofit.search.space import build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, arrays, use_quick_models
 
 SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
@@ -104,20 +102,10 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     assert allowed[1] == 32 < allowed[0]
 
 
-def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_batch():
-    first = proposer().propose([]).proposal
-    assert (first.config, first.reason) == (FitConfig(8, 1, 10, False), Reason.PROBE)
-    second = proposer().propose([run(first.config)]).proposal
-    assert second.reason is Reason.PROMISE
-    assert 8 < second.config.batch_size <= 64
-
-
 @pytest.mark.parametrize(
     ("trials", "is_allowed", "is_left"),
     [  # what a failure leaves to try
-        ([failed(8, Outcome.DEVICE_OOM)], lambda c: c.batch_size >= 8, False),
         ([failed(8, Outcome.CRASHED)], lambda c: c == FitConfig(8, 1, 10, False), False),
-        ([failed(8, Outcome.TIMEOUT)], lambda c: c == FitConfig(8, 1, 10, False), False),
         ([run(BASELINE), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, False),  # slow to start
         ([run(FitConfig(8, 1, 10, False)), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, True),
     ],
@@ -125,18 +113,6 @@ def test_the_first_probe_is_small_where_nothing_is_known_and_the_second_another_
 def test_a_failure_rules_out_what_would_fail_as_well(trials, is_allowed, is_left):
     assert any(map(is_allowed, left(proposer(), trials))) is is_left
     assert proposer().propose(trials).proposal.config not in [trial.config for trial in trials]
-
-
-def test_a_proposal_says_what_differs_why_and_how_near_the_limit():
-    one, other = FitConfig(32, 2, 4, False), FitConfig(64, 4, 10, True)
-    assert difference(one, other) == "smaller batch, fewer workers, shorter queue, threads"
-    assert difference(replace(one, workers=1), other) == "smaller batch, fewer workers"  # without a queue
-    assert difference(FitConfig(64, AUTOTUNE, AUTOTUNE), one) == "larger batch, workers auto, queue auto"
-    proposal = Proposal(FitConfig(64), Reason.PROMISE, 0.123, 0.74, 0.2, 0.71, "larger batch")
-    assert str(proposal) == "larger batch: predicted +12%, device memory 71% ± 3% of the limit"
-    unsure = Proposal(FitConfig(64), Reason.PROMISE, -0.001, most_gain=0.3)
-    assert re.findall(r"[+-]\d+%|\b0%", str(unsure)) == ["0%", "+30%"]
-    assert str(Proposal(FitConfig(64), Reason.PROBE)) == LABELS[Reason.PROBE]
 
 
 SMALL, NO_DEVICE_LIMIT = Limits(1000 * MIB, 2**40), Limits(2**40, 1000 * MIB)

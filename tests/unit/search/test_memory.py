@@ -52,10 +52,10 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
 
 @pytest.mark.parametrize("seed", range(8))
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
-    """Affine peaks that scatter by half a percent, as XLA's do, and an estimate that is off by up to 30 %."""
+    """Affine peaks that scatter by half a percent, as XLA's do; the estimate lacks a constant or is off by up to 30 %."""
     draw = random.Random(seed)
     held, a_sample, off = draw.uniform(0.04, 0.35), draw.uniform(0.0005, 0.02), draw.uniform(0.7, 1.3)
-    description = estimated((8, 32), lambda b: (held + a_sample * b) * off * LIMIT, "XLA", 0.5, jit_compile=True)
+    description = estimated((8, 32), lambda b: (seed % 2 * held + a_sample * b) * off * LIMIT, "XLA", 0.5, jit_compile=True)
     largest, trials = int((1 - held) / a_sample), []
     batch = max(1, largest // 16)
     for _ in range(4):
@@ -69,20 +69,6 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
             low, high = (middle, high) if fits else (low, middle)
         batch = min(low, 8 * batch)
     assert 0.8 * largest <= low <= largest
-
-
-@pytest.mark.parametrize("constant", [0.0, 0.5, 1.7])
-@pytest.mark.parametrize("has_estimate", [True, False])
-def test_a_constant_that_the_estimate_lacks_is_no_factor(constant, has_estimate):
-    """As on a GPU: the context and workspaces lie on every peak."""
-    gib = 2**30
-
-    def peak(batch):
-        return (constant + 0.2 + 1.13 * batch / 20) * gib
-
-    description = estimated((8, 32), lambda b: (0.2 + b / 20) * gib, "XLA", 0.3, jit_compile=True)
-    memory = memory_of(description if has_estimate else DESCRIPTION, ran_at(peak, 8, 16, 32, 64), device=40 * gib)
-    assert 1.0 < memory.device(FitConfig(128)).upper_bytes / peak(128) < 1.25
 
 
 @pytest.mark.parametrize("has_peak", [True, False])

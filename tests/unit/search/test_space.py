@@ -1,8 +1,6 @@
 """Laws of the search space: equivalent configs, legal values, and distances."""
 
-import itertools
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +8,7 @@ from hypothesis import strategies as st
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.search.space import build_space, distance, nearest
-from autofit.storage import codec
+from autofit.search.space import build_space, nearest
 from tests.fakes import KNOBS
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
@@ -36,17 +33,6 @@ def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point(
     asked = {"batch_size": [8], "workers": [1, 4, 8, 16], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
     points = build_space(asked, KNOBS, cores=16).configs()
     assert {(c.workers, c.max_queue_size) for c in points if c.has_queue} == {(4, 2), (4, 10), (8, 10), (16, 10)}
-
-
-def test_the_values_are_those_asked_for_and_survive_as_optunas_parameters():
-    asked = {"batch_size": [8], "use_multiprocessing": [True, False], "steps_per_execution": [32, 1]}
-    space = build_space(asked, asked, cores=2)
-    points, distributions = list(space.configs()), codec.distributions(space.knobs())
-    assert {(p.batch_size, p.use_multiprocessing, p.steps_per_execution) for p in points} == {
-        (8, *values) for values in itertools.product((False, True), (1, 32))
-    }
-    for name, distribution in distributions.items():
-        assert all(distribution._contains(distribution.to_internal_repr(getattr(point, name))) for point in points)
 
 
 def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_is_asked():
@@ -79,7 +65,6 @@ def test_the_batch_sizes_of_a_space(asked, changes, expected):
     [
         ({}, 4096),
         ({"on_gpu": True}, 65536),
-        ({"on_gpu": True, "sample_count": 9000}, 9000),
         ({"sample_count": 2000, "min_updates": 10}, 200),
         ({"sample_count": 2000, "min_updates": 10, "effective_batch_size": 1024}, 1024),  # which decides on the updates
         ({"sample_count": 200, "min_updates": 10}, 32),  # what Keras takes, if nothing is said
@@ -105,15 +90,12 @@ def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, p
     ("asked", "changes", "key", "numbers"),
     [
         ({"batch_size": [8, 9, 15]}, {"replicas": 2}, "space.batch_size", {9, 15, 2}),
-        ({"batch_size": {"min": 3, "max": 3}}, {"replicas": 2}, "space.batch_size", {3, 2}),
         ({}, {"effective_batch_size": 15, "replicas": 2}, "space", {2, 100, 15}),
         ({}, {"sample_count": 1, "replicas": 2}, "device", {1, 2}),
-        ({"batch_size": {"min": 7, "max": 8}}, {"effective_batch_size": 9}, "space", {7, 8, 9}),
         ({}, {"knobs": ["workers"], "effective_batch_size": 64}, "effective_batch_size", {64}),
         ({"workers": [1]}, {"knobs": ["batch_size"]}, "space", set()),
         ({"workers": [-1, 2]}, {}, "space.workers", {1, 2}),  # -1 is AUTOTUNE, which is for tf.data alone
         ({"workers": {"min": -1, "max": 4}}, {"autotunes": True}, "space.workers", {0, 1, 4}),
-        ({"batch_size": [-1]}, {"autotunes": True}, "space.batch_size", {1}),
     ],
 )
 def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, changes, key, numbers):
@@ -129,19 +111,9 @@ def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, ch
         ({4: 99.5, 32: 90, 64: 99, 128: 100, 256: 100.5}, 0.02, 32, 64),
         ({4: 99.5, 32: 90, 64: 99, 128: 100, 256: 100.5}, 0.02, 200, 256),
         ({4: 99.5, 32: 90, 64: 99, 128: 100, 256: 100.5}, 0.0, 32, 256),
-        ({4: 100, 32: 100, 64: 100}, 0.02, 32, 32),
         ({16: 100, 64: 100}, 0.02, 32, 16),  # at equal distance, the cheaper one
     ],
 )
 def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen(rates, tolerance, baseline, chosen):
     configs = {FitConfig(batch): rate for batch, rate in rates.items()}
     assert nearest(configs, tolerance, FitConfig(baseline)) == FitConfig(chosen)
-
-
-def test_the_distance_counts_the_batch_then_workers_then_processes_then_the_queue():
-    baseline, alone = FitConfig(32, 2, 10, False), FitConfig(32, 1, 10, False)
-    changes = {"max_queue_size": 4}, {"use_multiprocessing": True}, {"workers": 4}, {"workers": 8}, {"batch_size": 40}
-    keys = [distance(replace(baseline, **change), baseline) for change in ({}, *changes, {"batch_size": 64})]
-    assert keys == sorted(set(keys))
-    assert not any(distance(replace(alone, workers=0, max_queue_size=2), alone))
-    assert distance(FitConfig(32, -1, 10), baseline)[1] == 1.0
