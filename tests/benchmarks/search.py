@@ -2,7 +2,7 @@
 
     python tests/benchmarks/search.py               print the frozen tables (the same as search.txt)
     python tests/benchmarks/search.py --run         a fresh run of everything, frozen in search.json (about an hour;
-                                                    Optuna's GP needs torch); with --but "GP;TPE" their frozen rows are kept
+                                                    Optuna's GP needs torch)
 
 Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). The
 models and constants of the search were developed on the surfaces 0 to 299 and the tables compute, gil, pickling and host.
@@ -125,20 +125,14 @@ def main():
     """Run on request, then print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
-    parser.add_argument("--but", default="", metavar="A;B", help="peers whose frozen rows stay; what is missing runs")
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text())
     if arguments.run:
-        kept = [name for name in arguments.but.split(";") if name]
-        rows = [row for row in frozen["rows"] if row[0] in kept]
-        known = {(row[0], row[1]) for row in rows}
         machine = detect()
         versions = f"Python {platform.python_version()}, Optuna {optuna.__version__}"
-        earlier = f"; of an earlier run: {', '.join(kept)}" if kept else ""
-        frozen = {"machine": f"{machine.processor}, {machine.cores} cores, {versions}{earlier}"}
+        frozen = {"machine": f"{machine.processor}, {machine.cores} cores, {versions}"}
         with ProcessPoolExecutor() as pool:
-            wanted = [task for task in tasks() if task[:2] not in known]
-            frozen["rows"] = [*itertools.chain.from_iterable(pool.map(search, wanted, chunksize=8)), *rows]
+            frozen["rows"] = [*itertools.chain.from_iterable(pool.map(search, tasks(), chunksize=8))]
         FROZEN.write_text(json.dumps(frozen).replace("], [", "],\n[") + "\n")
     print(frozen["machine"])
     cases = len({(r[2], r[3]) for r in frozen["rows"] if r[1] == "held back"})

@@ -161,17 +161,6 @@ def published_gpus(text):
     ]
 
 
-def input_rates(text):
-    """The rate of the input alone."""
-    every = rows(r"^(\w[\w ]*?) +(\d+) +(\d+) +[\d,]+ +[\d,]+ +[\d,]+ +([\d.]+)", text)
-    within = sum(abs(float(row[3]) - 1) <= 0.1 for row in every)
-    misses = [f"{name}, {w} workers, queue {q}: {r}" for name, w, q, r in every if abs(float(r) - 1) > 0.1]
-    return (
-        f"Six pipelines of known rate, 1 to 16 workers, queues of 2 to 32: {within} of {len(every)} readings within 10 %.",
-        misses,
-    )
-
-
 def backend_rates(text):
     """Rates of trials against a plain fit."""
     every = rows(r"^(.*?)  +(tensorflow|jax|torch) .*? ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
@@ -190,7 +179,6 @@ CLAIMS = (
     ("Tunes of public programs", public_tunes, "public_tunes", "2026-11-28"),
     ("A gain that is stated is one", confirmation, "confirmation", "2026-11-27"),
     ("Trials state the rate of a plain fit", backend_rates, "backend_rates", "2026-11-23"),
-    ("The rate of the input alone", input_rates, "input_rates", "2026-11-25"),
     ("Host memory", inputs, "inputs", "2026-11-22"),
     ("Device memory, TensorFlow", memory, "memory", "2026-11-27"),
     ("Device memory, TensorFlow with oneDNN's kernels", memory, "memory-onednn", "2026-11-27"),

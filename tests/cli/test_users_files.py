@@ -46,9 +46,6 @@ if __name__ == "__main__":
         asked = {"max_trials": 2, "options": {"min_updates": 1, "fresh": True}, "fit_kwargs": {"callbacks": callbacks}}
         result = autofit.tune(build_model, data, model_kwargs={"fails": sys.argv[1] == "fails"}, **asked)
 """
-UNGUARDED = (
-    "import keras\nmodel = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\nmodel.save('model.keras')\n"
-)
 
 
 def start(folder, *arguments):
@@ -107,20 +104,6 @@ def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
     assert status != 0
     assert "fill it once" in output
     assert list(hashes(folder)) == ["train.py"]
-
-
-def test_a_script_that_saves_when_it_is_imported_is_refused(tmp_path):
-    folder = tmp_path / "program"
-    folder.mkdir()
-    (folder / "train.py").write_text(
-        UNGUARDED + "def build_model():\n    return model\ndef data(batch_size):\n    return model\n"
-    )
-    (folder / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\n")
-    before = hashes(folder)
-    output, status = run(folder, AUTOFIT, "tune", "tune.yaml")
-    assert status == 2
-    assert "train.py:3 calls save of a model when the file is imported" in output
-    assert hashes(folder) == before
 
 
 @pytest.mark.parametrize(

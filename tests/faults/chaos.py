@@ -1,6 +1,6 @@
-"""Kill tunes and single trials at random moments, and fill, lock and stop what they need: nothing is lost, left or wrong.
+"""Kill tunes and their trials at random moments, and fill, lock and stop what they need: nothing is lost, left or wrong.
 
-    python tests/faults/chaos.py [--tunes 40] [--trials 400] [--others 2] [--faults hang,segfault] [--seed 0] [--parallel 2]
+    python tests/faults/chaos.py [--tunes 40] [--others 2] [--faults hang,segfault] [--seed 0] [--parallel 2]
 
 `--tunes`: so many tunes of the command line are killed: the driver, its trial server, or both. `--others`: so many tunes
 for each other fault (OTHERS). The same command then runs once more, undisturbed. Checked after each tune: 1. both runs end,
@@ -8,11 +8,8 @@ the second with a result; 2. no process is left, nor any file for temporary file
 trial that was printed or stored is lost or changed; 4. the fault explains each outcome; 5. a run ends with one message at
 most, no traceback of autofit's, and an exit status that the fault explains.
 
-`--trials`: so many single trials of a warm server are killed. The outcome names the signal, no process is left below the
-server, which stays the same, and after each tenth an undisturbed trial is OK.
-
 It prints a line of JSON for each tune, and the counts. It needs Linux; full disks need root, and are left out without. On
-two cores, ten tunes take two minutes and a hundred trials four; on torch less (KERAS_BACKEND=torch): nothing is compiled.
+two cores, ten tunes take two minutes; on torch less (KERAS_BACKEND=torch): nothing is compiled.
 """
 
 import argparse
@@ -27,7 +24,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -38,12 +34,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autofit.records.states import Outcome, Role  # noqa: E402  # the repository is not installed everywhere
-from autofit.records.trial import FitConfig, Limits, TrialSpec  # noqa: E402
+from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
 from autofit.storage import connection  # noqa: E402
-from autofit.trial.launcher import ProcessLauncher, run_to_end  # noqa: E402
-from autofit.workload.reference import Reference  # noqa: E402
-from autofit.workload.workload import Workload  # noqa: E402
 
 AUTOFIT, MARK = str(Path(sys.executable).parent / "autofit"), "AUTOFIT_CHAOS_RUN"
 ALONE = "AUTOFIT_CHAOS_MOUNTS"
@@ -254,58 +246,9 @@ def play_tune(seed, fault, after):
     return tune
 
 
-def kill_trials(count, seed):
-    """Kill so many single trials of a warm server; returns the signals that hit with the outcomes, and what is wrong."""
-    draw, hits, problems = random.Random(seed), Counter(), []
-    folder, mark = Path(tempfile.mkdtemp(prefix="chaos-")), f"{os.getpid()}-trials"
-    (folder / "jobs.py").write_text(JOBS)
-    (folder / "tmp").mkdir()
-    os.environ |= {"TMPDIR": str(folder / "tmp"), MARK: mark}
-    tempfile.tempdir = None
-    workload = Workload(*(Reference(f"jobs.py:{name}", str(folder)) for name in ("build", "Rows")))
-    with ProcessLauncher(workload) as launcher, ThreadPoolExecutor(1) as pool:
-        server = psutil.Process(launcher.warm().pid)
-
-        def run(*, processes):
-            return run_to_end(
-                launcher.run(TrialSpec(Role.MEASURE, FitConfig(8, 2, 4, processes), Limits(None, 2**34), MOST_SECONDS, 0.3))
-            )
-
-        def kill(after, number, ended):
-            ended.wait(after)
-            while not ended.is_set():
-                with contextlib.suppress(psutil.Error):
-                    for process in server.children():
-                        process.send_signal(number)
-                        return True
-            return False
-
-        usual = max(run(processes=processes).seconds for processes in (False, True))
-        while sum(hits.values()) < count and len(problems) < 10:
-            number = draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT))
-            ended = threading.Event()
-            killed = pool.submit(kill, draw.uniform(0, usual), number, ended)
-            measured = run(processes=draw.random() < 0.3)
-            ended.set()
-            evidence = measured.evidence
-            was_ok, is_hit = measured.outcome is Outcome.OK, killed.result()
-            if not was_ok and (not is_hit or (measured.outcome, evidence.signal) != (Outcome.CRASHED, number.name)):
-                problems.append(f"{number.name} at trial {sum(hits.values())}: {measured.outcome}, {evidence}")
-            if is_hit:
-                hits[f"{number.name} {'after its last message' if was_ok else 'crashed'}"] += 1
-            if left := server.children(recursive=True):
-                problems.append(f"left below the server: {left}")
-            if launcher.warm().pid != server.pid:
-                raise SystemExit("the server is another one after a trial was killed")
-            if is_hit and sum(hits.values()) % 10 == 0 and (ran := run(processes=False)).outcome is not Outcome.OK:
-                problems.append(f"an undisturbed trial: {ran.outcome}, {ran.evidence}")
-    return hits, problems + left_of(mark, folder / "tmp")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tunes", type=int, default=40, help="tunes to kill (default: %(default)s)")
-    parser.add_argument("--trials", type=int, default=400, help="single trials to kill (default: %(default)s)")
     parser.add_argument("--others", type=int, default=2, help="tunes for each other fault (default: %(default)s)")
     parser.add_argument("--faults", default=",".join(OTHERS), help="the other faults (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
@@ -327,10 +270,6 @@ def main():
             done = [undisturbed, *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, 0.85 * usual) for _ in faults])]
         failures, hits = sum(bool(tune.problems) for tune in done), Counter(tune.fault for tune in done if tune.is_hit)
         print(f"{len(done)} tunes, each resumed; hit: {dict(hits)}; {failures} failures", flush=True)
-    if given.trials:
-        killed, problems = kill_trials(given.trials, given.seed)
-        print(*problems, f"{sum(killed.values())} trials killed: {dict(killed)}; {len(problems)} failures", sep="\n")
-        failures += len(problems)
     if left := {*Path("/dev/shm").iterdir()} - shared:
         failures += 1
         print(f"2: left in /dev/shm: {', '.join(map(str, left))}")

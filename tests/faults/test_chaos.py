@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the faults are those of Linux")
 def test_nothing_is_lost_left_or_wrong_after_a_fault():
-    arguments = ["--tunes", "2", "--others", "1", "--faults", "worker-kill,full-storage", "--trials", "5"]
+    arguments = ["--tunes", "2", "--others", "1", "--faults", "trial-kill,worker-kill,full-storage"]
     command = [sys.executable, Path(__file__).with_name("chaos.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
