@@ -66,21 +66,6 @@ def build_recurrent(steps=PIXELS):
     return model
 
 
-def build_for_one_size(size=8):
-    """A stateful network, which takes batches of one size only."""
-    return build_for_batches(size)
-
-
-def build_for_batches(batch_size=8):
-    """A stateful network for batches of the size that it is given."""
-    layers = keras.layers
-    inputs = keras.Input((PIXELS, PIXELS, 3), batch_size=batch_size)
-    state = layers.LSTM(4, stateful=True)(layers.Reshape((PIXELS, PIXELS * 3))(inputs))
-    model = keras.Model(inputs, layers.Dense(1)(state))
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-
 class Cases(keras.utils.PyDataset):
     """Batches of ones; from the fifth on it misbehaves as the batch size says."""
 

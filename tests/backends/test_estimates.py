@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-from autofit.records.trial import FitConfig
-from tests import workloads as w
 from tests.installed import needs
 
 BACKEND = "jax"
@@ -21,15 +19,6 @@ with LiveBytes() as count:
     del second, view, third
 print(count.after_each)
 """
-
-
-def test_a_model_that_takes_batches_of_one_size_is_estimated_for_that(backend, launched, play):
-    described = play(launched(w.build_for_one_size), FitConfig(8), role="describe", batch_sizes=(8, 32, 128))
-    if backend == "torch":  # on which Keras cannot train a stateful LSTM
-        assert "modified by an inplace operation" in described.evidence.reason
-        return
-    assert described.fixed_batch_size == 8
-    assert [footprint.batch_size for footprint in described.footprints] == [8]
 
 
 def test_the_tensors_of_torch_count_while_they_live():

@@ -5,14 +5,13 @@
 
 Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
 values of the grid, with one step in a call. The grid is timed without autofit (`plain_keras.py`): for each config, in a
-random order, a process calls `fit`. The three best of this grid and of its part with the program's own batch size, the
-answers and the program's own config then run five times more, in turn, and these rounds alone give the ratios, by pairs,
-with their 95 % interval. Which config is the best in a round, the other rounds say: the highest of several readings is too
-high by chance. "A grid of 15" is 15 processes with 5 s after their first step.
+random order, a process calls `fit`. The three best of this grid, the answers and the program's own config then run five
+times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config is the best
+in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15 processes
+with 5 s after their first step.
 """
 
 import argparse
-import itertools
 import json
 import math
 import pathlib
@@ -34,7 +33,6 @@ from autofit.records.trial import FitConfig
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
-ANSWERS = ("same_batch", "fastest")
 TUNES, FINALISTS, RUNS, COARSE_GRID = 2, 3, 5, 15
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
 SPACES = {  # the first batch size is the program's own
@@ -103,20 +101,16 @@ def run(job):
         starts.append(start)
     own, rows = own_config(job), []
     ranked = sorted(grid, key=grid.get, reverse=True)
-    of_own = [config for config in ranked if config.batch_size == own.batch_size]
-    finalists = [*ranked[:FINALISTS], *of_own[:FINALISTS], own]
-    for (result, seconds), name in itertools.product(tunes, ANSWERS):
-        answer = result[name]
-        if answer is None or (name == ANSWERS[0] and answer["config"] == result[ANSWERS[1]]["config"]):
-            continue
+    finalists = [*ranked[:FINALISTS], own]
+    for result, seconds in tunes:
+        answer = result["fastest"]
         config = FitConfig(**{knob: answer["config"][knob] for knob in DATA_KNOBS})
         finalists.append(config)
+        is_shown = config != own and answer["speedup"]["low"] is not None
         rows.append(
             {
-                "answer": name,
                 "chosen": str(config),
-                "stated": None if config == own else [answer["speedup"][end] for end in ("ratio", "low", "high")],
-                "confirmed": answer["confirmed"],
+                "stated": [answer["speedup"][end] for end in ("ratio", "low", "high")] if is_shown else None,
                 "trials": len(result["trials"]),
                 "runs": len(result["runs"]),
                 "ooms": sum(t["measurement"]["outcome"].endswith("oom") for t in result["trials"]),
@@ -128,7 +122,6 @@ def run(job):
         "own": str(own),
         "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
         "grid": {str(config): rate for config, rate in grid.items()},
-        "own batch": [str(config) for config in of_own],
         "rates": time_in_turn(job, list(dict.fromkeys(finalists))),
         "rows": rows,
     }
@@ -154,25 +147,19 @@ def show(job, figures):
     rates, ratios = figures["rates"], []
     print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
     for row in figures["rows"]:
-        of_answer = row.get("answer", ANSWERS[1])
-        among = {c: rates[c] for c in figures["own batch"] if c in rates} if of_answer == ANSWERS[0] else rates
-        of_best = ratio(rates[row["chosen"]], best_in_turn(among))
+        of_best = ratio(rates[row["chosen"]], best_in_turn(rates))
         timed_gain = ratio(rates[row["chosen"]], rates[figures["own"]])
         stated, inside = "none shown", ""
         if row["stated"]:
-            stated, (low, high) = ("not confirmed", (0, math.inf))
-            if row["stated"][1] is not None:
-                stated, (low, high) = interval(row["stated"]), row["stated"][1:]
-            overlaps = low <= timed_gain[2] and timed_gain[1] <= high
-            inside = "inside" if low <= timed_gain[0] <= high else "overlaps" if overlaps else "OUTSIDE"
+            stated, (_, low, high) = interval(row["stated"]), row["stated"]
+            inside = "inside" if low <= timed_gain[0] <= high else "OUTSIDE"
         share = row["seconds"] / figures["coarse_seconds"]
-        name = f"{of_answer.replace('_', ' '):10} {row['chosen']:30}"
         print(
-            f"  {name} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
+            f"  fastest    {row['chosen']:30} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
             f"{row['seconds']:5.0f} {share:5.2f}  {stated:20} {interval(timed_gain):20} {inside}",
             flush=True,
         )
-        ratios.append((of_answer, of_best[0], share))
+        ratios.append((of_best[0], share))
     return ratios
 
 
@@ -198,17 +185,11 @@ def main():
         f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
     )
     rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
-    ratios, own = ([ratio for answer, ratio, _ in rows if answer == name] for name in reversed(ANSWERS))
-    shares = [share for answer, _, share in rows if answer == ANSWERS[1]]
+    ratios, shares = zip(*rows, strict=True)
     print(
         f"\n{len(ratios)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest {min(ratios):.2f}; of the "
         f"seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest {max(shares):.2f}"
     )
-    if own:
-        print(
-            f"{len(own)} other answers at the program's own batch size: of the best there, median "
-            f"{statistics.median(own):.2f}, lowest {min(own):.2f}"
-        )
 
 
 if __name__ == "__main__":

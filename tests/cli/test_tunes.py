@@ -1,7 +1,6 @@
-"""Whole tunes as a user runs them: the quickstart to its pasted lines, one killed and resumed, one where nothing fits."""
+"""Whole tunes as a user runs them: the quickstart, killed and resumed, to its pasted lines, and one where nothing fits."""
 
 import json
-import signal
 import subprocess
 import sys
 
@@ -29,7 +28,18 @@ def commanded(*arguments):
     return done.stdout
 
 
-def test_the_quickstart_ends_with_a_confirmed_config_whose_lines_train(tmp_path):
+def kill_after_a_trial(folder):
+    """Kill the tune in a folder once a trial has ended, and wait for all that it has started to end."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen([AUTOFIT, "tune", "tune.yaml"], cwd=folder, start_new_session=True, **streams) as killed:
+        assert any(": ok, " in line for line in killed.stdout)  # more trials and runs follow
+        below = psutil.Process(killed.pid).children(recursive=True)
+        killed.kill()
+    assert below
+    wait_for(lambda: are_gone(below))
+
+
+def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_lines_train(tmp_path):
     settings = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
     for key in ("build_model", "data", "validation"):
         settings[key] = str((ROOT / "configs" / settings[key]).resolve())
@@ -37,8 +47,10 @@ def test_the_quickstart_ends_with_a_confirmed_config_whose_lines_train(tmp_path)
     settings["space"] = yaml.safe_load(f"{{batch_size: [32, 1024], {ONE}}}")
     settings["baseline"] = {"batch_size": 32, "workers": 1, "max_queue_size": 4}
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(settings))
+    kill_after_a_trial(tmp_path)
     done = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--output", "result.json")
     assert (done.returncode, done.stderr) == (0, "")
+    assert "reusing 1 trial of an earlier run" in done.stdout
 
     file = tmp_path / "result.json"
     result = json.loads(file.read_text())
@@ -65,22 +77,6 @@ def test_the_quickstart_ends_with_a_confirmed_config_whose_lines_train(tmp_path)
     ran = run(tmp_path, sys.executable, "-c", "import sys" + summary.rpartition("import sys")[2])
     assert ran.returncode == 0, ran.stderr
     assert "val_accuracy" in ran.stdout
-
-
-def test_a_tune_that_is_killed_leaves_no_process_and_goes_on_where_it_was(tmp_path):
-    text = "Cases\ndata_kwargs: {seconds: 0.01, length: 40}\nstorage: trials.db\nbaseline: {batch_size: 32}\n"
-    (tmp_path / "tune.yaml").write_text(f"{WORKLOAD}{text}space: {{batch_size: [32], {ONE}}}\n")
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    killed = subprocess.Popen([AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, start_new_session=True, **streams)
-    assert any(": ok, " in line for line in killed.stdout)  # a trial has ended; runs follow
-    below = psutil.Process(killed.pid).children(recursive=True)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    killed.stdout.close()
-    wait_for(lambda: are_gone(below))
-    resumed = run(tmp_path, AUTOFIT, "tune", "tune.yaml")
-    assert resumed.returncode == 0, resumed.stderr
-    assert "reusing 1 trial of an earlier run" in resumed.stdout
 
 
 def test_when_nothing_fits_it_says_what_is_needed(tmp_path):

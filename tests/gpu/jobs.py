@@ -10,7 +10,6 @@ from keras import layers
 
 SMALL = "VISIT_SMALL" in os.environ
 PIXELS, FILTERS, COUNT = (16, (8,), 1024) if SMALL else (64, (32, 64, 128), 65536)
-WORDS, LENGTH, WIDTH, BLOCKS = (256, 16, 32, 1) if SMALL else (8192, 128, 256, 4)
 CLASSES, BORDER = 10, 4
 CALLS_BEFORE_A_HANG = 40  # more than it takes to describe the data
 
@@ -59,23 +58,6 @@ class Hanging(Photos):
             Path(os.environ["VISIT_FOLDER"], "hanging").touch()
             time.sleep(3600)
         return super().__getitem__(index)
-
-
-def transformer(words=WORDS):
-    """An encoder of sentences (Vaswani et al. 2017, arXiv:1706.03762) whose norms come first."""
-    inputs = keras.Input((LENGTH,), dtype="int32")
-    x = layers.Embedding(words, WIDTH)(inputs)
-    for _ in range(BLOCKS):
-        normal = layers.LayerNormalization()(x)
-        x = x + layers.MultiHeadAttention(4, WIDTH // 4)(normal, normal)
-        x = x + layers.Dense(WIDTH)(layers.Dense(4 * WIDTH, "gelu")(layers.LayerNormalization()(x)))
-    return _classifier(inputs, layers.GlobalAveragePooling1D()(x))
-
-
-def sentences():
-    """Arrays of the numbers of words, and of classes."""
-    draw = np.random.default_rng(0)
-    return draw.integers(0, WORDS, (COUNT, LENGTH), "int32"), draw.integers(0, CLASSES, COUNT)
 
 
 def _classifier(inputs, features):

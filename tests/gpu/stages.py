@@ -63,14 +63,6 @@ def brief(trial):
     return fields | {"log": m.evidence.log_tail[-3:]} | {name: getattr(m, name) for name in names}
 
 
-def measured(name, model, data, sizes, **kwargs):
-    """Measure batch sizes under the tight limit, and keep the trials under this name."""
-    configs = [autofit.FitConfig(size) for size in sizes]
-    trials = [brief(trial) for trial in autofit.measure(model, data, configs, **where(TIGHT_LIMIT), **kwargs)]
-    write(details={name: trials})
-    return trials
-
-
 # ── what everything else rests on ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -103,7 +95,10 @@ def limit(seconds):
     sizes = (small, middle, beyond, small) if IS_LIMITED else (small, middle, small)
     import jobs
 
-    first, second, *oom, again = measured("trials", jobs.residual, jobs.Photos, sizes)
+    configs = [autofit.FitConfig(size) for size in sizes]
+    trials = [brief(trial) for trial in autofit.measure(jobs.residual, jobs.Photos, configs, **where(TIGHT_LIMIT))]
+    write(details={"trials": trials})
+    first, second, *oom, again = trials
     ran = sum(trial["outcome"] == "ok" for trial in (first, second, again))
     figure("trials within the limit", ran, 3)
     for trial in oom:
@@ -117,23 +112,6 @@ def limit(seconds):
     figure("peak of the same trial again", ratio, 0.98, 1.02, on_cpu=False)
     if driver_peak:  # all backends but torch take the whole limit at once
         figure("MiB beside, by the driver", (driver_peak - (peak if BACKEND == "torch" else TIGHT_LIMIT)) // MIB, 200, 2500)
-
-
-def ooms(seconds):
-    """Whatever runs out of device memory is recognised. On a CPU, the same jobs run with small batches."""
-    import jobs
-
-    kinds = [
-        ("attention", jobs.transformer, jobs.sentences, 512, {}),
-        ("weights", jobs.transformer, jobs.sentences, 32, {} if SMALL else {"words": 2**22}),
-    ]
-    for name, model, data, size, model_kwargs in kinds:
-        try:
-            (trial,) = measured(name, model, data, [8 if SMALL else size], model_kwargs=model_kwargs)
-        except autofit.UserCodeError as error:
-            print(error, flush=True)
-            trial = {"outcome": "not recognised"}
-        figure(name, trial["outcome"], "ok" if SMALL else "device_oom")
 
 
 HANGING = """
@@ -257,7 +235,7 @@ def peaks(seconds):
         figure("a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
 
 
-STAGES = {each.__name__: each for each in (fork, limit, kill, ooms, tune, rates, peaks)}
+STAGES = {each.__name__: each for each in (fork, limit, kill, tune, rates, peaks)}
 
 if __name__ == "__main__":
     stage, status = sys.argv[1], 0

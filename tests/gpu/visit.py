@@ -22,7 +22,6 @@ ROUNDS = (  # by their value: stages, with the seconds that each may take
     {"limit": 75},
     {"tune": 115, "rates": 65, "peaks": 50},
     {"kill": 45},
-    {"ooms": 90},
 )
 # TensorFlow counts the memory of this allocator only; threads of torch that wait for others take their time
 SMALL = {"VISIT_SMALL": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "OMP_NUM_THREADS": "1"}

@@ -126,7 +126,7 @@ def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(usual, 
         os.kill(usual._server.pid, signal.SIGSTOP)
         with pytest.raises(TrialProcessError, match="did not answer"):
             usual.warm()
-    running = begun(usual, FitConfig(w.HANGS, 1, 10, False), seconds=30.0)
+    running = begun(usual, FitConfig(w.HANGS, 1, 10, False), seconds=60.0)
     server = psutil.Process(usual._server.pid)
     server.suspend()
     assert drain(running)[1].outcome is Outcome.TIMEOUT
@@ -154,14 +154,6 @@ def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, mon
         assert list(launcher._folder.temporary.iterdir())  # TensorFlow's and XLA's
         assert {*tmp_path.iterdir()} == {*before, launcher._folder.path}
     assert {*tmp_path.iterdir()} == before
-
-
-def test_a_python_that_cannot_be_started_is_named_and_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher, pytest.raises(TrialProcessError, match="/nowhere/"):
-        launcher.warm()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):

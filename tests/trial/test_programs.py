@@ -116,6 +116,18 @@ def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, aske
     assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if fixed is None else [fixed])
 
 
+def build_for_batches(batch_size):
+    model = keras.Sequential([keras.Input((WIDTH,), batch_size=batch_size), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+def test_a_model_that_is_given_the_batch_size_is_built_for_each(turn, play):
+    launcher = turn(build_for_batches, FORMS["labels"])
+    assert play(launcher, FitConfig(BATCH), role="describe").model_takes_batch
+    assert play(launcher, FitConfig(4 * BATCH)).outcome is Outcome.OK
+
+
 def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path):
     pictures, labels = np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3)), np.arange(16)
     Workload(len, ImageDataGenerator().flow(pictures, labels, batch_size=4, shuffle=False)).save(tmp_path)

@@ -16,7 +16,7 @@ import numpy as np
 
 WIDTH = 4
 STILL_AFTER = 4
-QUIET_SECONDS = 1.0
+QUIET_LOOKS = 20
 SECONDS = 0.03  # a batch: long enough for producers to overlap
 BATCHES = 48
 _lock, _busy = threading.Lock(), []
@@ -56,12 +56,11 @@ class StandsStill(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
             return
-        count, since = -1, time.monotonic()
-        while time.monotonic() - since < QUIET_SECONDS:
+        count, looks = -1, 0
+        while looks < QUIET_LOOKS:  # looks, not seconds: what makes batches stops when all of a busy machine does
             time.sleep(0.05)
             found = len(made(os.environ["WITNESS"]))
-            if found != count:
-                count, since = found, time.monotonic()
+            count, looks = found, looks + 1 if found == count else 0
         write(ahead=count - STILL_AFTER)
 
     def on_train_end(self, logs=None):
