@@ -1,4 +1,8 @@
-"""torch DataLoaders: what is tuned about them, what they have ahead, and how a trial with one ends."""
+"""torch: what is tuned about DataLoaders, what they have ahead, how a trial with one ends; and tensors that count."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +15,18 @@ from tests.backends import loaders
 from tests.fakes import drain
 
 BACKEND = "torch"
+LIVE_BYTES = """
+import torch
+from autofit.backends.torch.step_footprint import LiveBytes
+with LiveBytes() as count:
+    first = torch.ones(1000)
+    second = first + 1
+    view = second[10:]
+    del first
+    third = view * 2
+    del second, view, third
+print(count.after_each)
+"""
 
 
 def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launched, play):
@@ -54,3 +70,10 @@ def test_the_workers_of_a_loader_start_in_each_epoch(launched):
 
 def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(backend, launched, play):
     assert play(launched(), FitConfig(w.OK), role="describe").takes_turns == (backend == "torch")
+
+
+def test_the_tensors_of_torch_count_while_they_live(backend):
+    # in a process without TensorFlow: torch.compile's Triton crashes when it is loaded after it
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    printed = subprocess.check_output([sys.executable, "-c", LIVE_BYTES], env=environment, text=True)
+    assert printed.strip() == "[4000, 8000, 8000, 7960]"

@@ -56,22 +56,22 @@ COMBINATIONS = (
 DESCRIPTIONS = TypeAdapter(Description)
 
 
-def cases(names=None, *, onednn=False):
+def cases(*, onednn=False):
     """(key, model kwargs, batches) of every device case; with oneDNN without XLA, which does not use it."""
     import zoo
 
     for build, (precision, optimizer, xla) in itertools.product(zoo.MODELS, COMBINATIONS):
         name = build.__name__
-        if (names and name not in names) or (onednn and xla):
+        if onednn and xla:
             continue
         first = zoo.MODELS[build].first_probe
         kwargs = {"name": name, "precision": precision, "optimizer": optimizer, "xla": xla}
         yield "/".join((name, precision, optimizer, "xla" if xla else "plain")), kwargs, [first * k for k in (1, 2, 8, 16)]
 
 
-def measure_device(frozen, file, names, *, onednn):
+def measure_device(frozen, file, *, onednn):
     """Measure the missing peaks and descriptions, case by case."""
-    for key, kwargs, batches in cases(names, onednn=onednn):
+    for key, kwargs, batches in cases(onednn=onednn):
         case = frozen["device"].setdefault(key, {"peaks": {}})
         lacking = [b for b in batches if str(b) not in case["peaks"]]
         if not lacking and "description" in case:
@@ -152,7 +152,6 @@ def main():
     """Measure the missing cases on request, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="first measure what the file lacks")
-    parser.add_argument("--models", nargs="*", help="only these models")
     parser.add_argument("--onednn", action="store_true", help="with oneDNN's kernels (default: with TensorFlow's own)")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
@@ -162,7 +161,7 @@ def main():
     if arguments.measure:
         machine = detect()
         frozen["machine"] = {"processor": machine.processor, "cores": machine.cores, "python": platform.python_version()}
-        measure_device(frozen, file, arguments.models, onednn=arguments.onednn)
+        measure_device(frozen, file, onednn=arguments.onednn)
     print(", ".join(f"{name} {value}" for name, value in frozen["machine"].items()))
     whole = {key: case for key, case in frozen["device"].items() if "description" in case}
     print(", ".join(f"{name} {value}" for name, value in next(iter(whole.values()))["description"]["versions"].items()))

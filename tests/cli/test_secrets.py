@@ -39,28 +39,14 @@ storage: trials.db
 """
 
 
-@pytest.fixture
-def autofit(tmp_path):
-    """Run the command; returns its status, what it printed, and all that it left in files."""
+@pytest.mark.slow
+def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     (tmp_path / "jobs.py").write_text(WORKLOAD)
     (tmp_path / "tune.yaml").write_text(TUNE)
     (tmp_path / "sweep.yaml").write_text(TUNE + "matrix:\n  data_kwargs.token: ['${TOKEN}']\n")
     (tmp_path / "tmp").mkdir()
-
-    def run(*arguments):
-        environment = {**os.environ, "TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
-        done = subprocess.run(
-            [AUTOFIT, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
-        return done.returncode, done.stdout + done.stderr, "\n".join(path.read_bytes().decode("latin-1") for path in made)
-
-    return run
-
-
-@pytest.mark.slow
-def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(autofit):
-    all_of_it = ""
+    environment = {**os.environ, "TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
+    printed = ""
     for command in (
         ["tune", "tune.yaml", "--output", "result.json"],
         ["sweep", "sweep.yaml"],
@@ -69,11 +55,14 @@ def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(autofit):
         ["show", "result.json"],
         ["check", "sweep.yaml"],
     ):
-        status, printed, made = autofit(*command)
-        assert status == 0, printed
-        all_of_it += printed + made
-        if command[0] == "tune":
-            for text in ("build(urls=['https://me:${TOKEN}@host/data', 'plain'])", "token='${TOKEN}'", "pin='${PIN}'"):
-                assert text in printed
-    assert TOKEN not in all_of_it
-    assert PIN not in all_of_it
+        done = subprocess.run(
+            [AUTOFIT, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout + done.stderr
+    for text in ("build(urls=['https://me:${TOKEN}@host/data', 'plain'])", "token='${TOKEN}'", "pin='${PIN}'"):
+        assert text in printed
+    made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    for text in (printed, *(path.read_bytes().decode("latin-1") for path in made)):
+        assert TOKEN not in text
+        assert PIN not in text

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 
@@ -48,18 +47,15 @@ if __name__ == "__main__":
 """
 
 
-def start(folder, *arguments):
+def options(folder):
+    """How the program starts in a folder, with a storage in another one."""
     environment = {**os.environ, "XDG_DATA_HOME": str(folder.parent / "data")}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(arguments, cwd=folder, env=environment, start_new_session=True, **streams)
+    return {"cwd": folder, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
 def run(folder, *arguments):
-    with start(folder, *arguments) as process:
-        try:
-            return process.communicate(timeout=800)[0], process.wait()
-        finally:
-            process.kill()
+    done = subprocess.run(arguments, timeout=800, check=False, **options(folder))
+    return done.stdout, done.returncode
 
 
 def hashes(folder):
@@ -88,11 +84,9 @@ def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
 
 def test_a_tune_that_is_killed_leaves_them(trained):
     before = hashes(trained)
-    process = start(trained, sys.executable, "train.py", "tune")
-    assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    with subprocess.Popen([sys.executable, "train.py", "tune"], **options(trained)) as process:
+        assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
+        process.kill()
     assert hashes(trained) == before
 
 

@@ -38,7 +38,6 @@ from autofit.records.states import Outcome  # noqa: E402  # the repository is no
 from autofit.storage import connection  # noqa: E402
 
 AUTOFIT, MARK = str(Path(sys.executable).parent / "autofit"), "AUTOFIT_CHAOS_RUN"
-ALONE = "AUTOFIT_CHAOS_MOUNTS"
 MOST_SECONDS, LEFT_SECONDS = 300, 20  # of a run, and until all that it left has ended: many times what they take
 KILLS = {"driver-kill": 9, "driver-term": 15, "driver-hup": 1, "driver-int": 2, "server-kill": 9, "both-kill": 9}
 OTHERS = {
