@@ -15,13 +15,12 @@ def printed(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=800).stdout
 
 
-@pytest.mark.parametrize("name", ["backend_rates", "confirmation", "inputs", "memory", "public_tunes", "search"])
+@pytest.mark.parametrize(
+    "name", ["backend_rates", "confirmation", "inputs", "memory", "memory-onednn", "public_tunes", "search"]
+)
 def test_the_output_is_the_frozen_one(name):
-    assert printed(f"{name}.py") == (HERE / f"{name}.txt").read_text()
-
-
-def test_the_output_with_onednn_is_the_frozen_one():
-    assert printed("memory.py", "--onednn") == (HERE / "memory-onednn.txt").read_text()
+    program, _, option = name.partition("-")
+    assert printed(f"{program}.py", *([f"--{option}"] if option else [])) == (HERE / f"{name}.txt").read_text()
 
 
 def test_the_validation_page_follows_from_the_frozen_outputs():

@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-AUTOFIT = str(Path(sys.executable).parent / "autofit")
+from tests.cli.test_cli import AUTOFIT, ROOT
+
 TOKEN, PIN = "hf-3c1f77secret", "90817263"
 WORKLOAD = f"""
 import sys
