@@ -90,14 +90,12 @@ def test_a_tune_that_is_killed_leaves_them(trained):
     assert hashes(trained) == before
 
 
-def test_a_cache_that_is_missing_is_not_filled(trained, tmp_path):
-    folder = tmp_path / "program"
-    folder.mkdir()
-    (folder / "train.py").write_text(PROGRAM)
-    output, status = run(folder, sys.executable, "train.py", "tune")
+def test_a_cache_that_is_missing_is_not_filled(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    output, status = run(tmp_path, sys.executable, "train.py", "tune")
     assert status != 0
     assert "fill it once" in output
-    assert list(hashes(folder)) == ["train.py"]
+    assert list(hashes(tmp_path)) == ["train.py"]
 
 
 @pytest.mark.parametrize(
