@@ -37,6 +37,5 @@ def test_a_grain_dataset_is_described_and_read_as_in_a_plain_fit(launched, play,
     measurement = play(launcher, config)
     assert measurement.outcome is Outcome.OK, measurement.evidence
     read = witness.read_text().split()
-    assert len(read) >= 2 * grains.ROWS
     # the trial's own process looks at the first batch
     assert len(set(read)) == 1 if config is THREADS else len(set(read)) >= 3
