@@ -12,9 +12,9 @@ from pathlib import Path
 
 from autofit.errors import TrialProcessError
 
-# The launcher removes the folder on close. If the driver was killed, the trial server removes it; if the server was also
-# killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its holder ends,
-# and systemd-tmpfiles does not touch a locked folder.
+# The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
+# were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
+# holder ends, and systemd-tmpfiles does not touch a locked folder.
 
 _PREFIX = "autofit-tune-"
 

@@ -41,6 +41,14 @@ _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
+# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself because it is
+# importing or suspended. If the command of this pid does not name the folder, the pid belongs to another program.
+_GUARD = """
+read -r line
+sleep 1
+if grep -qsF "$2" "/proc/$1/cmdline" || ps -o args= -p "$1" | grep -qF "$2"; then kill -9 "$1"; fi
+rm -rf "$2"
+"""
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -74,13 +82,25 @@ class ServerConnection:
             except OSError as error:
                 raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
         self.pid = self._process.pid
+        self._guard: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # without a shell, only the server itself notices that the driver died
+            self._guard = subprocess.Popen(
+                ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def wait_until_ready(self) -> None:
         """Wait until the server has imported the backend; raise `TrialProcessError` if that fails."""
+        message = {"failed": "its process did not answer"}
         try:
-            message = self.receive(_START_SECONDS) or {"failed": "its process did not answer"}
+            message = self.receive(_START_SECONDS) or message
         except ServerLostError:
-            message = {"failed": f"its process {how_it_ended(self._process.wait())}\n\n{read_log(self._folder.server_log)}"}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                message["failed"] = f"its process {how_it_ended(self._process.wait(_STOP_SECONDS))}"
+            message["failed"] += f"\n\n{read_log(self._folder.server_log)}"
         self.is_ready = "ready" in message
         if not self.is_ready:
             problem = message["failed"].strip()
@@ -120,6 +140,9 @@ class ServerConnection:
 
     def stop(self) -> None:
         """End the server and all its descendants; keep the folder."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
         with contextlib.suppress(OSError):  # the server is gone
             self.connection.send(None)
         self.connection.close()

@@ -1,6 +1,7 @@
 """The proposer: what it never proposes, what it explores, and when it stops."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Tria
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by
 from autofit.search.frontier import FrontierSearch, Reason
-from autofit.search.space import build_space
+from autofit.search.space import SearchSpace, build_space
 from tests.fakes import BASELINE, DESCRIPTION, KNOBS, MIB, arrays, use_quick_models
 
 SPACE = build_space(None, KNOBS, cores=8, sample_count=100_000)
