@@ -48,15 +48,13 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:
     """Import a function, with GPUs hidden and the backend selected, because its module may import Keras."""
-    before = dict(os.environ)
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    os.environ |= {"KERAS_BACKEND": backend} if backend else {}
+    from unittest.mock import patch  # which Keras loads, too
+
+    switches = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **({"KERAS_BACKEND": backend} if backend else {})}
     try:
-        return resolve_reference(key, part)
+        with patch.dict(os.environ, switches):
+            return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,8 +102,9 @@ def sweep_cells(
     labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
-    on_ray = partial(tune_on_ray, requests, partial(_tune, False), executor, ship, lambda text: shown.show(Notice(text)))
-    with contextlib.closing(on_ray() if is_ray else _tuned_here(requests, labels, shown)) as ended:
+    on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, lambda text: shown.show(Notice(text)))
+    here = ((n, tuned(partial(_tune, shown, labels[n]), each)) for n, each in enumerate(requests))
+    with contextlib.closing(on_ray if is_ray else here) as ended:
         for index, cell in ended:
             shown.show(Notice(f"{labels[index]}: {cell_outcome(cell)}"))
             cells[index] = cell
@@ -122,11 +123,7 @@ def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest
     return requests[first - 1 :: count]
 
 
-def _tuned_here(requests: Sequence[CellRequest], labels: Sequence[str], shown: Progress) -> Generator[tuple[int, Cell]]:
-    for index, request in enumerate(requests):
-        shown.title(labels[index])
-        yield index, tuned(partial(_tune, shown), request)
-
-
-def _tune(shown: bool | Progress, cell: CellRequest) -> TuneRecord:
+def _tune(progress: bool | Progress, title: str, cell: CellRequest) -> TuneRecord:
+    shown = progress_of(progress)
+    shown.title(title)
     return run_tune(cell.workload, cell.settings, shown)

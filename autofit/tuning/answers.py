@@ -168,7 +168,6 @@ class Answers:
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
     def log_rates(self, config: FitConfig | None) -> list[float]:
-        """Return the logarithms of the rates of a config in all rounds."""
         return [rates[config] for rates in self._rounds if config in rates]
 
     def is_own(self, config: FitConfig) -> bool:

@@ -136,13 +136,12 @@ class _Engine:
         request, runner, asked = self._request, self._runner, self._request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
         described = runner.describe(asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1))
+        smallest = replace(asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False)
         if isinstance(described, Measurement) and described.outcome.is_oom:
-            smallest = replace(asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False)
             described = runner.describe(smallest)
-            if isinstance(described, Measurement) and described.outcome.is_oom:
-                raise nothing_fits_error(request.limits, Trial(smallest, described))
         if isinstance(described, Measurement):
-            raise not_described(described, runner.budget)
+            failed, is_oom = Trial(smallest, described), described.outcome.is_oom
+            raise nothing_fits_error(request.limits, failed) if is_oom else not_described(described, runner.budget)
         self._description, self._describing_seconds = described, runner.budget.seconds()
         if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
             self._notify("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
@@ -168,7 +167,6 @@ class _Engine:
             self.study.remove()
 
     def _log(self) -> TuneLog:
-        """Return the log of everything that has run so far."""
         request = self._request
         return TuneLog(
             limits=request.limits,

@@ -105,9 +105,8 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         replicas=request.placement.count,
     )
     if space.batch_size is None and settings.batch_size == LARGEST:
-        raise UsageError(
-            f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size', key="batch_size"
-        )
+        problem = f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size'
+        raise UsageError(problem, key="batch_size")
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or count is None
     changes: dict[str, Any] = {"most_samples_executed": count, "whole_calls": is_counted}
     if space.batch_size is not None and settings.batch_size == KEEP:

@@ -80,7 +80,6 @@ class TuneRequest:
         return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (backend != TENSORFLOW)
 
     def result_key(self) -> str:
-        """Return the storage key of the result."""
         # requests that differ only in these settings and the sampler share a study with its trials, but each has a result
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         parts |= {name: getattr(self.settings.options, name) for name in _OPTIONS}
