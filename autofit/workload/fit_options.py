@@ -37,10 +37,10 @@ STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "v
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 MADE = (CALLBACKS,)  # arguments that may be given as a function that returns their value
 
-_IN_TRIALS = (CLASS_WEIGHT, "shuffle")
+IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_TAKEN = (*_IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
 _WITH_TARGETS = 2  # parts in (x, y)
 _HOOK = "on_epoch_end"  # a method of every callback
@@ -139,17 +139,6 @@ def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         call = f"{getattr(function, '__name__', 'the function')}()"
         made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))
     return {**options, CALLBACKS: made}
-
-
-def of_training(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a trial passes to each of its calls of `fit`."""
-    return {name: options[name] for name in _IN_TRIALS if name in options}
-
-
-def samples_of_epoch(options: Mapping[str, Any], batch_size: int | None) -> int | None:
-    """Return the samples in an epoch of `steps_per_epoch` batches of `batch_size`; None if either is not given."""
-    steps = options.get(STEPS_PER_EPOCH)
-    return None if steps is None or batch_size is None else int(steps * batch_size)
 
 
 def rendered(

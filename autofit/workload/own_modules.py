@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dis
 import functools
@@ -42,13 +41,12 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
 def read(content: bytes) -> tuple[str, set[str]]:
-    """Return a digest of a file, which comments and layout do not change if it is Python code, and what it imports."""
-    text, imports = repr(content), set[str]()
+    """Return a digest of a file, and what it imports if it is Python code."""
+    imports = set[str]()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, imports = names_in(compile(content, "", "exec", dont_inherit=True))
-        text = ast.dump(ast.parse(content))
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(), imports
+    return hashlib.sha256(content).hexdigest(), imports
 
 
 class OwnModules:

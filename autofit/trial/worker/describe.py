@@ -81,7 +81,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         if one_size is None and not takes_batch:
             one_size, reason = traced.one_size, _BY_STEP
 
-    given_samples = fit_options.samples_of_epoch(call.options, data.batch_samples)
+    given_steps = call.options.get(fit_options.STEPS_PER_EPOCH)
     processes_alternate = data.has_processes and not backend.steps_are_async
     alternates = processes_alternate or (backend.alternates_on_cpu and not context.placement.gpus)
     optimizer = getattr(model, "optimizer", None)
@@ -99,7 +99,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         fixed_batch_size=one_size,
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
-        sample_count=data.sample_count() if given_samples is None else given_samples,
+        sample_count=given_steps * data.batch_samples if given_steps else data.sample_count(),
         sample_bytes=math.ceil(bytes_of(batch) / data.batch_samples),
         shapes="" if shapes is None else str(shapes),
         batch_parts=data.part_count,

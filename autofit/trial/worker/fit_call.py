@@ -12,7 +12,7 @@ import gc
 import inspect
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,8 @@ class FitCall:
             time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(model, runs, has_first=first is not None, ends_by_itself=ends_by_itself)
         callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
-        given = {"verbose": 0, **fit_options.of_training(self.options), **arguments, "callbacks": callbacks}
+        options = {name: self.options[name] for name in fit_options.IN_TRIALS if name in self.options}
+        given = {"verbose": 0, **options, **arguments, "callbacks": callbacks}
         repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
         for repeat in range(repeats):
             if repeat:
@@ -157,13 +158,6 @@ class FitCall:
                 if wait_for_end is not None and method.trains and not backend.steps_are_async:
                     wait_for_end()
                     wait_for_end = None
-                self._step_ended(wait_for_end)
-                if self._run.clock.done and self._run is runs[-1] and self._run.is_abandoned:
-                    self.on_train_end()
-                    raise _TimedEnough
-                return made if dropped is None else (dropped, *state) if state else dropped
-
-            def _step_ended(self, wait_for_end: Callable[[], None] | None) -> None:
                 clock, steps = self._run.clock, self.params.get("steps") or 0
                 batches = min(execution, steps - self._batches) if self._batches < steps else execution
                 self._batches += batches
@@ -172,6 +166,10 @@ class FitCall:
                     context.enter(self._run.phase)
                 if clock.done and not ends_by_itself:
                     setattr(model, method.stop, True)
+                if clock.done and self._run is runs[-1] and self._run.is_abandoned:
+                    self.on_train_end()
+                    raise _TimedEnough
+                return made if dropped is None else (dropped, *state) if state else dropped
 
             def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
                 self._batches = 0
@@ -216,8 +214,7 @@ def idle(model: Any, call: KerasCall, steps: int) -> Any:
         def train_step(self, *arguments: Any) -> Any:
             return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
 
-        def test_step(self, *arguments: Any) -> Any:
-            return self.train_step(*arguments)
+        test_step = train_step
 
         def predict_step(self, *arguments: Any) -> Any:
             return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)

@@ -1,9 +1,4 @@
-"""Generators and grain datasets as input: a factory returns one, and `fit` iterates over it.
-
-`fit` draws the batches of a generator in a single thread. Further parameters of a factory of a `grain.IterDataset` or a
-`grain.DataLoader` are `num_threads` and `prefetch_buffer_size`, for `grain.ReadOptions`, or `num_workers` and
-`per_worker_buffer_size`, for processes. It batches before it reads ahead, so that the buffers count batches.
-"""
+"""Generators, which `fit` draws from in a single thread, and grain datasets as input: a factory returns one."""
 
 from __future__ import annotations
 
@@ -97,7 +92,7 @@ class Grain(FitInput):
 
 
 class GrainProcesses(Grain):
-    """The same dataset, whose batches processes make; each of them holds `prefetch_factor` batches ready."""
+    """The same dataset, whose batches `num_workers` processes make; each holds `per_worker_buffer_size` batches ready."""
 
     kind = "grain with processes"
     has_processes = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import functools
 import itertools
 import multiprocessing
 import sys
@@ -59,47 +58,11 @@ class PyDatasetInput(FitInput):
         return (self._data[index] for index in indices)
 
     def _proxy(self, length: int) -> Any:
+        from autofit.workload.inputs.proxy import DatasetProxy  # loads Keras: must stay out of the parent
+
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         maker = BatchMaker(self._report_error, self._made, self._is_over)
-        return proxy_class()(self._data, self._length, length, maker, **knobs)
-
-
-class DatasetProxy:
-    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None: endless), repeated as needed."""
-
-    # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
-
-    def __init__(self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any) -> None:
-        super().__init__(**knobs)  # of Keras's class
-        self._dataset, self._length, self._maker = dataset, length, maker
-        self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Any:
-        return self._maker.make(self._dataset.__getitem__, index if self._full is None else index % self._full)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (), vars(self)
-
-    def on_epoch_begin(self) -> None:
-        call_reported(self._maker.report_error, self._dataset.on_epoch_begin)
-
-    def on_epoch_end(self) -> None:
-        call_reported(self._maker.report_error, self._dataset.on_epoch_end)
-
-
-@functools.cache
-def proxy_class() -> Any:
-    """Make the class of proxies, which are PyDatasets of Keras as well."""
-    import keras  # heavy: must stay out of the parent
-
-    return type("PyDatasetProxy", (DatasetProxy, keras.utils.PyDataset), {})
-
-
-def _restored() -> Any:  # in a worker process; pickle then sets the attributes
-    return object.__new__(proxy_class())
+        return DatasetProxy(self._data, self._length, length, maker, **knobs)
 
 
 def register_iterators() -> None:

@@ -1,8 +1,4 @@
-"""`tf.data` as input: a factory returns a `tf.data.Dataset`; its knobs are parameters of the factory.
-
-The factory passes `batch_size` to the dataset's `batch`, `num_parallel_calls` (or `workers`) to `map`, and `prefetch` (or
-`max_queue_size`) to `prefetch`. In a trial, a cache in a file is only read, and one in memory is filled in part.
-"""
+"""`tf.data` as input: a factory passes its parameters to `batch`, `map` and `prefetch` of the dataset that it returns."""
 
 from __future__ import annotations
 
@@ -109,19 +105,18 @@ def cache_notices() -> Iterator[str]:
 
 def _control() -> bool:
     """Replace the methods of `tf.data.Dataset`; return whether that was done now."""
-    dataset = getattr(getattr(sys.modules.get("tensorflow"), "data", None), "Dataset", None)
+    tf: Any = sys.modules.get("tensorflow")
+    dataset = getattr(getattr(tf, "data", None), "Dataset", None)
     if dataset is None or getattr(dataset.cache, "__module__", None) == __name__:
         return False
     original = dataset.cache
 
     def cache(self: Any, filename: Any = "", name: str | None = None) -> Any:
-        import tensorflow as tf  # heavy: must stay out of the parent
-
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
-            _require_complete("a file" if path is None else path.decode(errors="replace"))
+            _require_complete(tf, "a file" if path is None else path.decode(errors="replace"))
         elif tf.executing_eagerly():
-            return _in_part(self, lambda elements: original(elements, name=name))
+            return _in_part(tf, self, lambda elements: original(elements, name=name))
         return original(self, filename, name=name)
 
     def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
@@ -131,9 +126,7 @@ def _control() -> bool:
     return True
 
 
-def _require_complete(path: str) -> None:
-    import tensorflow as tf  # heavy: must stay out of the parent
-
+def _require_complete(tf: Any, path: str) -> None:
     # tf.data only reads a cache that has an index and no locks
     if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(f"{path}.index"):
         raise UsageError(
@@ -143,10 +136,8 @@ def _require_complete(path: str) -> None:
         )
 
 
-def _in_part(elements: Any, cached: Callable[[Any], Any]) -> Any:
+def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
     """Return a dataset that reads the first elements from a cache in memory, as often as the elements have a number."""
-    import tensorflow as tf  # heavy: must stay out of the parent
-
     count = int(elements.cardinality())
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)
     size = sum(len(b"".join(p.numpy().ravel())) if p.dtype == tf.string else p.numpy().nbytes for p in first)

@@ -54,6 +54,14 @@ def test_every_own_file_that_the_model_imports_counts(folder, changed):
     assert fingerprint(Reference("model:build"), None) != fingerprint(Reference("math:build"), None)
 
 
+def test_a_file_that_is_not_python_code_counts(folder):
+    fingerprints = set()
+    for text in ("SIZE = (", "\x7fELF\0one", "\x7fELF\0two"):
+        (folder / "layers.py").write_text(text)
+        fingerprints.add(fingerprint(Reference("model.py:build", str(folder)), None))
+    assert len(fingerprints) == 3
+
+
 def run_cell(text, **scope):
     """Run a notebook's cell, whose text is in no file; returns its `build`."""
     scope["__name__"] = "__main__"

@@ -30,7 +30,6 @@ def test_weights_computed_with_numpy_become_plain_numbers():
 
 def test_steps_keep_the_samples_of_an_epoch():
     options = {"steps_per_epoch": 100, "validation_steps": 10, "epochs": 5}
-    assert fit_options.samples_of_epoch(options, 32) == 3200
     scaled = fit_options.rendered(options, 128, 32, scale_validation=True)
     assert scaled == {"steps_per_epoch": 25, "validation_steps": 3, "epochs": 5}
     assert fit_options.rendered(options, 128, 32, scale_validation=False) == {**scaled, "validation_steps": 10}
