@@ -203,10 +203,13 @@ class Measurement:
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
+    queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
     traceback: str | None = None
+    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train function since the first
+    blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None

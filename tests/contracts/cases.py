@@ -36,9 +36,12 @@ DESCRIBED = {
 def check_rates(measured, samples=BATCH):
     """The laws of the rates of a trial that is OK; `samples` are those of a call of the train function."""
     assert measured.outcome is Outcome.OK, measured.evidence
-    assert measured.steps > 0
+    seconds, calls = measured.blocks[-1]
+    assert calls == pytest.approx(measured.steps, abs=0.5)
+    assert calls > 0
+    assert measured.steady_samples_per_second == pytest.approx(calls * samples / seconds)
     assert measured.step_seconds * measured.steady_samples_per_second == pytest.approx(samples)
-    assert measured.step_seconds * measured.steps < measured.seconds
+    assert seconds < measured.seconds
 
 
 class Contract:

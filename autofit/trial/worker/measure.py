@@ -151,6 +151,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
             step_clock.wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
@@ -254,17 +255,17 @@ def _input_rate(bench: Bench) -> SteadyRate:
 def _send(
     bench: Bench, clock: StepClock, planned: Epochs | str, step: SteadyRate | None = None, inputs: SteadyRate | None = None
 ) -> None:
-    context, rate, held_out = bench.context, clock.rate(), bench.held_out
-    seconds, batches = bench.call.validation_batch_seconds or 0.0, 0
-    if held_out is not None and fit_options.VALIDATION_STEPS not in bench.call.options:
-        batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
+    context, rate = bench.context, clock.rate()
+    step_rate, step_is_read = ceiling(step, rate)
+    input_rate, input_is_read = ceiling(inputs, rate)
+    validation_seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
+    samples = None if held_out is None else held_out.sample_count()
+    if held_out is None or samples is None or fit_options.VALIDATION_STEPS in bench.call.options:
+        validation_seconds = None
+    elif validation_seconds is not None:
+        validation_seconds *= math.ceil(samples / held_out.batch_samples)
     readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.finite_spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
-    for name, alone in (("compute", step), ("input", inputs)):
-        rate_alone, is_read = ceiling(alone, rate)
-        is_read = is_read and getattr(context.spec, f"{name}_samples_per_second") is None
-        spread = None if alone is None else alone.finite_spread
-        readings |= {f"{name}_samples_per_second": rate_alone, f"{name}_spread": spread, f"{name}_is_read": is_read}
     measured = Measurement(
         Outcome.OK,
         Evidence("finished"),
@@ -274,6 +275,14 @@ def _send(
         steady_samples_per_second=rate.samples_per_second,
         step_seconds=rate.step_seconds,
         steps=rate.steps,
-        validation_seconds=seconds * batches or None,
+        blocks=rate.blocks,
+        compute_samples_per_second=step_rate,
+        compute_spread=None if step is None else step.finite_spread,
+        input_samples_per_second=input_rate,
+        input_spread=None if inputs is None else inputs.finite_spread,
+        compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
+        input_is_read=input_is_read and context.spec.input_samples_per_second is None,
+        queued_batches=clock.queued,
+        validation_seconds=validation_seconds,
     )
     context.send(Message(measurement=measured))

@@ -47,6 +47,7 @@ class SteadyRate:
     spread: float
     step_seconds: float
     steps: int
+    blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
 
     @classmethod
     def read_before(cls, samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
@@ -74,14 +75,17 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
     # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s, not of single steps
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
-    (block_start, block_done), rates = ends[0], []
+    blocks, rates = [ends[0]], []
     for end, done in ends[1:]:
+        block_start, block_done = blocks[-1]
         if end - block_start >= _BLOCK_SECONDS:
             rates.append((done - block_done) * batch_samples / (end - block_start))
-            block_start, block_done = end, done
+            blocks.append((end, done))
     mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps))
+    (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
+    read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
+    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read)
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
@@ -124,6 +128,7 @@ class StepClock:
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
+        self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
