@@ -274,13 +274,10 @@ class TrialSpec:
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
     rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
-    # A measuring trial does not time step or pipeline alone if their rates are given, and reports the spreads given with
-    # them. A confirming trial needs both to discount the batches that were in the queue before, which would inflate the
-    # rate.
+    # A measuring trial does not time the step alone if its rate is given. A confirming trial needs both rates to discount
+    # the batches that were in the queue before, which would inflate the rate.
     compute_samples_per_second: float | None = None
-    compute_spread: float | None = None
     input_samples_per_second: float | None = None
-    input_spread: float | None = None
     effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients
     # Only a confirming trial. If it does not, the memory with a full queue is known, and it waits until the queue is full
     # only if the input is clearly faster than the step.

@@ -1,8 +1,7 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
-Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, shared or not, without the
-pages of files that the kernel can read again. A trial hangs
-if its processes use no CPU time and read no bytes for longer than expected.
+Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, without those of files that
+the kernel can read again. A trial hangs if its processes use no CPU time and read no bytes for longer than expected.
 """
 
 from __future__ import annotations

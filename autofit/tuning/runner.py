@@ -140,8 +140,8 @@ def _other_work(measurement: Measurement) -> str:
 
 
 def _ceilings(measured: Measurement | None, *parts: str) -> dict[str, float | None]:
-    """Return the rates of step or input alone that a trial has read, and their spreads, as fields of a spec."""
-    names = [f"{part}_{field}" for part in parts for field in ("samples_per_second", "spread")]
+    """Return the rates of step or input alone that a trial has read, as fields of a spec."""
+    names = [f"{part}_samples_per_second" for part in parts]
     return {} if measured is None else {name: getattr(measured, name) for name in names}
 
 

@@ -1,7 +1,4 @@
-"""The entry point of a trial's process, which is a fork of the warm server or a plain subprocess.
-
-The process loads the user's code, does its task, and writes `wire.Message` lines to its pipe.
-"""
+"""The entry point of a trial's process, which is a fork of the warm server or a plain subprocess."""
 
 from __future__ import annotations
 

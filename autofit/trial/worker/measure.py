@@ -49,17 +49,14 @@ _READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running."""
-    bench = _opened(context, loaded)
-    spec = context.spec
-    measured_before = spec.compute_samples_per_second
-    step = SteadyRate.read_before(measured_before, spec.compute_spread) or _compute_rate(bench)
-    inputs = SteadyRate.read_before(spec.input_samples_per_second, spec.input_spread)
-    if inputs is None and not _comes_last(bench):
-        inputs = _input_rate(bench)
+    bench, spec = _opened(context, loaded), context.spec
+    known = spec.compute_samples_per_second
+    step = SteadyRate(known) if known else _compute_rate(bench)
+    inputs = None if _comes_last(bench) else _input_rate(bench)
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
-    timed = _train(bench, rates, validation_steps=int(validates), is_traced=not measured_before, to_beat=spec.rate_to_beat)
+    timed = _train(bench, rates, validation_steps=int(validates), is_traced=not known, to_beat=spec.rate_to_beat)
     _send(bench, *timed, step, inputs or _input_rate(bench))
 
 
@@ -114,11 +111,9 @@ def _train(
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
     short_clock = StepClock(data.batch_samples * execution, math.inf, warm_up=0, steps=math.ceil(steps / execution))
     short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
-    separate, together = [] if timed is None else [Run(timed, Phase.EPOCHS)], short
-    if not at_once:
-        separate, together = [*short, *separate], []
-    elif is_whole:
-        separate, together = [], [*short, *separate]
+    epochs = [] if timed is None else [Run(timed, Phase.EPOCHS)]
+    together = [*short, *(epochs if is_whole else [])] if at_once else []
+    separate = [run for run in (*short, *epochs) if run not in together]
     first = None if is_traced else Phase.FIRST_STEP
     if separate:
         arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
@@ -255,17 +250,16 @@ def _input_rate(bench: Bench) -> SteadyRate:
 def _send(
     bench: Bench, clock: StepClock, planned: Epochs | str, step: SteadyRate | None = None, inputs: SteadyRate | None = None
 ) -> None:
-    context, rate = bench.context, clock.rate()
-    step_rate, step_is_read = ceiling(step, rate)
-    input_rate, input_is_read = ceiling(inputs, rate)
-    validation_seconds, held_out = bench.call.validation_batch_seconds, bench.held_out
-    samples = None if held_out is None else held_out.sample_count()
-    if held_out is None or samples is None or fit_options.VALIDATION_STEPS in bench.call.options:
-        validation_seconds = None
-    elif validation_seconds is not None:
-        validation_seconds *= math.ceil(samples / held_out.batch_samples)
+    context, rate, held_out = bench.context, clock.rate(), bench.held_out
+    seconds, batches = bench.call.validation_batch_seconds or 0.0, 0
+    if held_out is not None and fit_options.VALIDATION_STEPS not in bench.call.options:
+        batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
     readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.finite_spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
+    for name, alone in (("compute", step), ("input", inputs)):
+        rate_alone, is_read = ceiling(alone, rate)
+        spread = None if alone is None else alone.finite_spread
+        readings |= {f"{name}_samples_per_second": rate_alone, f"{name}_spread": spread, f"{name}_is_read": is_read}
     measured = Measurement(
         Outcome.OK,
         Evidence("finished"),
@@ -276,13 +270,7 @@ def _send(
         step_seconds=rate.step_seconds,
         steps=rate.steps,
         blocks=rate.blocks,
-        compute_samples_per_second=step_rate,
-        compute_spread=None if step is None else step.finite_spread,
-        input_samples_per_second=input_rate,
-        input_spread=None if inputs is None else inputs.finite_spread,
-        compute_is_read=step_is_read and context.spec.compute_samples_per_second is None,
-        input_is_read=input_is_read and context.spec.input_samples_per_second is None,
         queued_batches=clock.queued,
-        validation_seconds=validation_seconds,
+        validation_seconds=seconds * batches or None,
     )
     context.send(Message(measurement=measured))

@@ -44,16 +44,10 @@ class SteadyRate:
     """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
 
     samples_per_second: float
-    spread: float
-    step_seconds: float
-    steps: int
+    spread: float = math.inf
+    step_seconds: float = 0.0
+    steps: int = 0
     blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
-
-    @classmethod
-    def read_before(cls, samples_per_second: float | None, spread: float | None) -> SteadyRate | None:
-        """Return a rate that an earlier trial read; None if none did."""
-        spread = math.inf if spread is None else spread
-        return None if samples_per_second is None else cls(samples_per_second, spread, 0.0, 0)
 
     @property
     def finite_spread(self) -> float | None:
@@ -62,11 +56,11 @@ class SteadyRate:
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
-    """Return the samples per second of step or pipeline alone, at least those of both together, and if they were read."""
+    """Return the samples per second of step or pipeline alone, at least those of both together, and if they are read."""
     if alone is None:
         return None, False
-    # a rate that is raised to that of both together is not read: the reading of both would count twice
-    is_read = alone.samples_per_second > together.samples_per_second
+    # a rate that an earlier trial read has no steps; of one that is raised, the reading of both together would count twice
+    is_read = alone.steps > 0 and alone.samples_per_second > together.samples_per_second
     return max(alone.samples_per_second, together.samples_per_second), is_read
 
 

@@ -43,17 +43,17 @@ def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_toleranc
     assert read == {"measure": (15.0, DESCRIPTION.sample_count), "confirm": (longest, DESCRIPTION.sample_count)}
 
 
-def test_a_rate_that_a_trial_takes_over_keeps_its_spread_and_comes_from_the_trial_that_read_it(tmp_path):
+def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_path):
     config, seen = FitConfig(32, 2, 4, False), []
-    read = Measurement(Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0, compute_spread=0.3)
+    read = Measurement(Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0)
     raised = replace(read, compute_samples_per_second=1200.0, compute_is_read=False)
     launcher = FakeLauncher()
     runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
     for measured in ([raised], [raised, read]):
         runner.measure(config, Activity("trial", config), [Trial(config, one) for one in measured])
     runner.confirm(config, read, Activity("confirming", config), validates=False)
-    given_rates = [(spec.compute_samples_per_second, spec.compute_spread) for spec in launcher.specs]
-    assert given_rates == [(None, None), (1000.0, 0.3), (1000.0, 0.3)]
+    given_rates = [spec.compute_samples_per_second for spec in launcher.specs]
+    assert given_rates == [None, 1000.0, 1000.0]
 
 
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
