@@ -24,11 +24,7 @@ def operation(reads=(), makes=(), after=(), overwrites=False, seconds=1.0):
 @pytest.mark.parametrize(("overwrites", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
 def test_a_buffer_lives_until_its_last_reader_has_ended(overwrites, expected):
     a, b, c = made(100, 100, 100)
-    operations = (
-        operation(makes=[a]),
-        operation([a], [b], (0,), overwrites),
-        operation([b], [c], (1,), overwrites),
-    )
+    operations = operation(makes=[a]), operation([a], [b], (0,), overwrites), operation([b], [c], (1,), overwrites)
     assert peak(operations, [c], threads=1).total() == expected
 
 

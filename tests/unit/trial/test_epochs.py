@@ -71,10 +71,8 @@ FORTY = {"options": {"steps_per_epoch": 40}}
         (100, {}, {"are_whole": True, "steps": 100, "samples": 2000}),  # short epochs
         (1000, {}, {"are_whole": False, "steps": 4, "samples": 20_000}),  # of long ones, the gaps
         (1000, {"workers": 8}, {"steps": 8}),  # with all workers at work
-        (1000, {"workers": 8, "rate": 100.0}, {"steps": 4}),
         (None, FORTY, {"samples": 800, "steps_per_epoch": 4}),  # Keras keeps the iterator
         (None, {**FORTY, "epoch_samples": 1600}, {"samples": 1600, "steps_per_epoch": 4}),
-        (100, FORTY, {"samples": 800, "steps_per_epoch": 4}),
         (40, FORTY, {"samples": 800, "steps_per_epoch": None}),
     ],
 )

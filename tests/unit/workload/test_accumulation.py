@@ -18,12 +18,11 @@ def test_as_many_batches_as_make_an_update():
 
 
 def test_the_optimizer_that_updates_the_weights_is_told():
-    plain = SimpleNamespace(optimizer=optimizer())
+    inner = optimizer()
+    plain, scaled = (SimpleNamespace(optimizer=outer) for outer in (optimizer(), SimpleNamespace(inner_optimizer=inner)))
     accumulate(plain, 4)
-    assert plain.optimizer.gradient_accumulation_steps == 4
-    scaled = SimpleNamespace(optimizer=SimpleNamespace(inner_optimizer=optimizer()))
     accumulate(scaled, 4)
-    assert scaled.optimizer.inner_optimizer.gradient_accumulation_steps == 4
+    assert plain.optimizer.gradient_accumulation_steps == inner.gradient_accumulation_steps == 4
     assert place_of(plain, lambda: None) == "optimizer"
     assert place_of(scaled, lambda: None) == "optimizer.inner_optimizer"
     assert place_of(plain, lambda gradient_accumulation_steps=None: None) == "build_model"

@@ -1,6 +1,6 @@
 """How the user's functions are called: their arguments, and the calls as code."""
 
-import functools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,8 +20,7 @@ def make_photos(batch_size, folder):
     raise AssertionError("binding calls nothing")
 
 
-def make_callbacks(path):
-    raise AssertionError("binding calls nothing")
+def make_callbacks(path): ...
 
 
 GIVEN = {"model_kwargs": {"width": 8}, "data_kwargs": {"folder": "."}}
@@ -55,18 +54,17 @@ MODULE = "tests.unit.workload.functions"
     [
         (shape, make, "shape()", "make", {}, ()),
         (
-            functools.partial(shape, xla=True),
-            functools.partial(make, files="x"),
+            partial(shape, xla=True),
+            partial(make, files="x"),
             "shape(xla=True)",
             "make",
             {"files": "x"},
             (),
         ),
-        (functools.partial(shape, 16), functools.partial(make, "x"), "build_model()", "make_data", {}, ("model", "data")),
-        (functools.partial(shape, filters=np.ones(3)), make, "shape(...)", "make", {}, ("model",)),
-        (lambda: None, lambda batch_size: None, "build_model()", "make_data", {}, ("model", "data")),
+        (partial(shape, 16), partial(make, "x"), "build_model()", "make_data", {}, ("model", "data")),
+        (partial(shape, filters=np.ones(3)), make, "shape(...)", "make", {}, ("model",)),
         (shape, (np.ones(3), np.ones(3)), "shape()", "data", {}, ("data",)),
-        (shape, functools.partial(make, files="x" * 1000), "shape()", "make", {}, ("data",)),
+        (shape, partial(make, files="x" * 1000), "shape()", "make", {}, ("data",)),
     ],
 )
 def test_calls_are_written_as_code_and_what_code_cannot_write_is_elided(build_model, data, model, called, kwargs, elided):

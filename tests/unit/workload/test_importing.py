@@ -26,7 +26,6 @@ def user(tmp_path, monkeypatch):
     [
         ("keras.Model().fit(1)", "calls fit of a model"),
         ("keras.Model().save('model.keras')", "calls save of a model"),
-        ("class Mine(keras.Model): pass\nMine().fit()", "calls fit of a model"),
         ("import argparse; argparse.ArgumentParser().parse_args(['--what'])", r"ends the program \(SystemExit: 2\)"),
     ],
 )
