@@ -1,7 +1,7 @@
 """What a failure rules out, and what may be chosen."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
@@ -52,6 +52,7 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
 configs = st.builds(FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans())
 
 
+@settings(max_examples=40)
 @given(configs, configs)
 def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
     for outcome in (Outcome.DEVICE_OOM, Outcome.HOST_OOM):
