@@ -58,11 +58,9 @@ def test_the_scatter_of_two_readings_is_that_of_all_runs(series, half_width):
         ([200, 210, 205], [100, 98, 101], OTHER),  # faster
         ([200, 210], [100, 98], None),  # too few rounds to say how much runs differ
         ([100, 100.02, 100.01], [100, 99.98, 100], BASELINE),  # not by more than the tolerance
-        ([50, 51, 50], [100, 99, 98], BASELINE),  # slower
         ([150, 110, 120], [100, 98, 100], None),  # open
         ([150, 80, 100], [100, 120, 110], BASELINE),  # slower so far: not worth more
         ([104, 150, 90], [100, 98, 101], BASELINE),  # faster so far, but eight rounds would hardly show it
-        ([150, 110, 120, 118, 125], [100, 98, 100, 99, 101], OTHER),
         ([120, 90, 118, 104, 125, 96, 119, 102], [100, 98, 100, 99, 101, 103, 97, 100], BASELINE),  # after eight
     ],
 )

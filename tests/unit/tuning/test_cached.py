@@ -4,9 +4,10 @@ import contextlib
 import resource
 
 import pytest
+from optuna.study import StudyDirection
 
 from autofit.api.result import Result
-from autofit.errors import NothingFitsError, UsageError
+from autofit.errors import NothingFitsError
 from autofit.records.events import Notice
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits
@@ -14,7 +15,11 @@ from autofit.storage import connection
 from tests.fakes import MIB, FakeLauncher, collect, make_request, tune, tuned
 
 FEW = {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
-SHARES = {"device_memory": "90%", "host_memory": "80%", "max_trials": 10}
+SHARES = {
+    "device_memory": "90%",
+    "host_memory": "80%",
+    "space": {"batch_size": [8, 16, 32, 64, 256], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]},
+}
 
 
 def under(device_mib):
@@ -24,8 +29,7 @@ def under(device_mib):
 def test_an_answer_holds_while_it_fits_and_the_limit_has_hardly_grown(tmp_path):
     held_back = tuned(tmp_path, **under(80))
     assert tuned(tmp_path, **under(82)).started_at == held_back.started_at
-    free = tuned(tmp_path, **under(4096))
-    assert free.samples_per_second > 1.3 * held_back.samples_per_second
+    assert tuned(tmp_path, **under(4096)).samples_per_second > 1.3 * held_back.samples_per_second
     assert tuned(tmp_path, **under(40)).device_peak_bytes <= 40 * MIB
 
 
@@ -43,21 +47,22 @@ def told(events, text):
 
 def test_a_tune_whose_study_is_deleted_meanwhile_goes_on_and_says_so(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db"
-    request, other = (make_request(tmp_path, storage=where, space=FEW, workload_fingerprint=name) for name in "ab")
+    request = make_request(tmp_path, storage=where, space=FEW, max_trials=3)
 
     class Forgets(FakeLauncher):
         def measure(self, spec):
             if len(self.specs) == 3:
                 with connection.opened(where) as backend, contextlib.suppress(KeyError):
                     backend.delete_study(backend.get_study_id_from_name(request.fingerprint()))
-                collect(tune, other, FakeLauncher())  # SQLite gives it the id of the study that was deleted
+                    backend.create_new_study([StudyDirection.MAXIMIZE], "another")  # SQLite gives it the same id
             return super().measure(spec)
 
     events, record = collect(tune, request, Forgets())
     assert len(told(events, "optuna delete-study")) == 1
     assert record.speedup.ratio > 1
     with connection.opened(where) as backend:
-        assert [study.study_name for study in backend.get_all_studies()] == [other.fingerprint()]
+        assert [study.study_name for study in backend.get_all_studies()] == ["another"]
+        assert backend.get_n_trials(backend.get_study_id_from_name("another")) == 0
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
@@ -102,15 +107,3 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
     ooms = {trial.config for trial in record.trials if trial.measurement.outcome is Outcome(f"{memory}_oom")}
     assert ooms == {result.config for result in results[:2]}
     assert tuned(tmp_path, **asked, fresh=True).config == results[0].config
-
-
-def test_a_result_without_a_study_cannot_fail(tmp_path):
-    result = Result(**vars(tuned(tmp_path, space=FEW)))
-    for memory, storage, key in (
-        ("host", str(tmp_path / "none.db"), "storage"),
-        ("gpu", f"journal:{tmp_path}/t.log", "memory"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            result.failed(memory, storage)
-        assert caught.value.key == key
-    assert not (tmp_path / "none.db").exists()

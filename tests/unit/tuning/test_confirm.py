@@ -9,18 +9,10 @@ from autofit.records.events import TrialEnded
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
 from autofit.report.html import page
-from tests.fakes import BASELINE, MIB, FakeLauncher, collect, make_request, searched, tune, tuned
+from tests.fakes import BASELINE, MIB, FakeLauncher, make_request, tune, tuned
 
 PLAIN = {"workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
 FEW = {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
-
-
-def test_confirming_runs_are_interleaved_and_change_order(tmp_path):
-    launcher = FakeLauncher()
-    record = tuned(tmp_path, launcher)
-    order = launcher.configs("confirm")
-    assert {*order[:3]} == {record.config, record.same_batch.config, BASELINE}
-    assert order == [*order[:3], *order[2::-1], *order[:3]]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DEVICE_OOM, Outcome.ERROR])
@@ -38,12 +30,7 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome
     assert page.compact(second).count(f"{len(second.searched)} trials of the search") == 1
 
 
-def test_a_baseline_that_fails_leaves_no_ratio_but_is_named(tmp_path):
-    speedup = tuned(tmp_path, baseline={"batch_size": 1024}, device_bytes=500 * MIB).speedup
-    assert (speedup.ratio, speedup.baseline_outcome, speedup.baseline.batch_size) == (None, Outcome.DEVICE_OOM, 1024)
-
-
-@pytest.mark.parametrize("multiples", [(0.58,), (1.5, 0.7), (1.2, 0.9, 1.0), (1.01,)])
+@pytest.mark.parametrize("multiples", [(0.58,), (1.5, 0.7), (1.01,)])
 def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tmp_path, multiples):
     """Other configs read well in the search, and confirm at these multiples of the baseline's rate."""
     factors = itertools.cycle(multiples)
@@ -65,7 +52,8 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
 def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
     level = {"samples_per_second": 1000.0, "compute_samples_per_second": 1000.0, "input_samples_per_second": 4000.0}
     launcher = FakeLauncher(changed=lambda spec, measured: replace(measured, **level))
-    assert tuned(tmp_path, launcher, baseline={"batch_size": 64}).config == FitConfig(64, 1, 10, False)
+    record = tuned(tmp_path, launcher, space=FEW, baseline={"batch_size": 128, "workers": 2})
+    assert record.config == FitConfig(128, 2, 10, False)
 
 
 def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
@@ -93,10 +81,8 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     record = tuned(tmp_path, second, space=FEW)
     assert len(first.configs("confirm")) + len(second.configs("confirm")) == len(record.runs)
     assert [run.stage for run in record.runs].count("baseline") == 3
-    tuned(tmp_path, third, space=FEW, tolerance=0.03)
-    assert third.configs("confirm") == [
-        run.config for run in record.runs
-    ]  # another answer is asked for, with its own proof
+    tuned(tmp_path, third, space=FEW, tolerance=0.03)  # another answer is asked for, with its own proof
+    assert third.configs("confirm") == [run.config for run in record.runs]
 
 
 @pytest.mark.parametrize("limit", [4096 * MIB, 8192 * MIB])
@@ -133,13 +119,3 @@ def test_a_choice_that_disappoints_gives_way_to_the_next_best(tmp_path):
     assert second.config != first.config
     assert second.samples_per_second > 0.7 * first.samples_per_second
     assert {first.config, second.config} <= {run.config for run in second.runs if run.stage == "chosen"}
-
-
-def test_a_machine_that_slows_down_after_the_search_casts_no_doubt_on_the_choice(tmp_path):
-    def slower(spec, measured):
-        return replace(measured, samples_per_second=measured.samples_per_second / (1.5 if spec.role == "confirm" else 1))
-
-    request = make_request(tmp_path, baseline={"batch_size": 8})
-    events, record = collect(tune, request, FakeLauncher(changed=slower))
-    assert record.speedup.is_shown
-    assert 1.5 * record.samples_per_second > 0.95 * max(trial.samples_per_second for trial in searched(events))

@@ -6,20 +6,17 @@ import pytest
 
 from autofit.errors import NothingFitsError, UsageError, UserCodeError
 from autofit.records.description import Footprint
-from autofit.records.events import Described, Notice
+from autofit.records.events import Notice
 from autofit.records.machine import Placement
-from autofit.records.result import CallSource
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.search.frontier import LABELS, Reason
-from autofit.storage import result_files
 from autofit.tuning.problem import build_problem, notices
 from autofit.tuning.settings import TuneSettings
 from tests.fakes import (
     BASELINE,
     DESCRIPTION,
     KNOBS,
-    MACHINE,
     MIB,
     FakeLauncher,
     collect,
@@ -121,13 +118,6 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
         assert steps_of(described) == (None, None)
 
 
-def test_an_epoch_of_given_length_is_divided_by_the_steps_in_a_call(tmp_path):
-    source = CallSource(fit_kwargs={"steps_per_epoch": 12})
-    request = make_request(tmp_path, space={"batch_size": [32, 64]}, call_source=source)
-    space = build_problem(request, replace(TAKES_STEPS, sample_count=12 * 64)).space
-    assert {(point.batch_size, point.steps_per_execution) for point in space.configs()} == {(32, 1), (32, 8), (64, 1)}
-
-
 def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_they_were_asked_for(tmp_path):
     def changed(spec, measured):
         if (spec.config.steps_per_execution or 1) > 1:
@@ -140,15 +130,15 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
     failed = [config for config in launcher.configs("measure") if config.steps_per_execution > 1]
     assert 1 <= len(failed) <= 3  # the first differ from the baseline in other ways, too
     assert record.config.steps_per_execution == 1
-    told = [event.text for event in events if isinstance(event, Notice) and "ValueError: shapes differ" in event.text]
-    assert len(told) == len(failed)
+    assert sum(isinstance(event, Notice) and "ValueError: shapes differ" in event.text for event in events) == len(failed)
     with pytest.raises(UserCodeError):
         tuned(tmp_path, launcher, **STEPS)
 
 
 def test_a_similar_question_begins_with_what_is_known(tmp_path):
-    asked = {"device_bytes": 200 * MIB, "max_trials": 8}
-    before = tuned(tmp_path, device_bytes=300 * MIB, max_trials=8)
+    space = {"workers": [1, 4], "max_queue_size": [4, 10], "use_multiprocessing": [False]}
+    asked = {"device_bytes": 200 * MIB, "max_trials": 8, "space": space}
+    before = tuned(tmp_path, **asked | {"device_bytes": 300 * MIB})
     warm, record = collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert record.device_peak_bytes <= 200 * MIB
@@ -156,15 +146,6 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
     trials, cold = searched(warm), tuned(tmp_path, **asked, workload_fingerprint="another").trials
     assert [each[0].why.startswith(LABELS[Reason.WARM_START]) for each in (trials, cold)] == [True, False]
     assert len(trials) < len(cold)
-
-
-def test_another_backend_model_or_machine_is_not_similar(tmp_path):
-    def key(backend="tensorflow", **changes):
-        return make_request(tmp_path, **changes).warm_start_key(replace(DESCRIPTION, versions={"backend": backend}))
-
-    others = [{"backend": "jax"}, {"workload_fingerprint": "another"}, {"machine": replace(MACHINE, cores=2)}]
-    assert len({key(), *(key(**other) for other in others)}) == 4
-    assert key() == key(device_bytes=MIB) == make_request(tmp_path).warm_start_key(DESCRIPTION)
 
 
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (3, 33), (5, 35)])
@@ -186,11 +167,6 @@ def test_a_batch_size_that_is_kept_is_the_only_one_that_runs(tmp_path, asked, ow
     assert len(launcher.configs("measure")) <= 4  # those at the own batch size are no additional ones
 
 
-def test_a_batch_size_that_is_given_belongs_to_the_baseline_and_others_are_tried_with_tune(tmp_path):
-    record = tuned(tmp_path, baseline={"batch_size": 48})
-    assert record.same_batch.config.batch_size == 48 < record.config.batch_size
-
-
 def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_speed(tmp_path):
     """The rate saturates at batch sizes far below the limit, and few updates are left: both do not count."""
     record = tuned(tmp_path, batch_size="largest", device_bytes=700 * MIB, min_updates=32, max_trials=12)
@@ -205,6 +181,6 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
 def test_two_batch_sizes_that_contradict_each_other_are_an_error(asked):
     contradictions = [{"space": {"batch_size": [16, 32]}}, *([{"baseline": {"batch_size": 32}}] if asked == 64 else [])]
     for settings in contradictions:
-        with pytest.raises(UsageError, match=f"{asked!r} is given, but (space|baseline)") as raised:
+        with pytest.raises(UsageError) as raised:
             TuneSettings(batch_size=asked, **settings)
         assert raised.value.key == "batch_size"

@@ -16,10 +16,8 @@ ASKED = {
 }
 OTHER_STUDY = [
     {"workload_fingerprint": "another"},
-    {"device_memory": "80%"},
     {"host_memory": "6GiB"},
     {"space": {"workers": [1, 2]}},
-    {"space": {"workers": {"min": 1, "max": 2}}},
     {"baseline": {"batch_size": 16}},
     {"effective_batch_size": 256},
     {"environment": {**ASKED["environment"], "keras": "3.16"}},
@@ -27,7 +25,6 @@ OTHER_STUDY = [
     {"machine": replace(MACHINE, cores=8)},
     {"placement": ON_CPU},
     {"placement": Placement.on(replace(GPU, name="another GPU"))},
-    {"placement": Placement.on(replace(GPU, total_bytes=2**40))},
     {"placement": Placement.on(replace(GPU, driver="560.1"))},
 ]
 OTHER_RESULT = [

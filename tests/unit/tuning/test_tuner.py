@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
-from autofit.records.events import Activity, Described, Notice, TrialEnded
+from autofit.records.events import Described, Notice, TrialEnded
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, TrialSpec
@@ -29,6 +29,7 @@ from tests.fakes import (
     tuned,
 )
 
+FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""
 
@@ -54,8 +55,6 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
     assert record.trials == tuple(trials)
     assert 3 <= len(trials) <= 22
     assert trials[0].config == FIRST
-    reasons = [event.why for event in events if isinstance(event, Activity) and event.doing.startswith("trial")]
-    assert [trial.why for trial in trials] == list(dict.fromkeys(reasons))
     assert trials[0].why.startswith(LABELS[Reason.PROBE])
     assert list(record.runs) == [e.trial for e in events if isinstance(e, TrialEnded) and e.trial.stage != "search"]
 
@@ -63,7 +62,6 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
 @pytest.mark.parametrize(
     ("limits", "cliff"),
     [
-        ({"device_bytes": 100 * MIB}, 32),
         ({"device_bytes": 80 * MIB, "host_bytes": 600 * MIB}, 32),
         ({"device_bytes": 330 * MIB}, None),  # the memory is as the models expect it
         ({"host_bytes": 900 * MIB}, None),
@@ -84,20 +82,20 @@ def test_the_frontier_is_reached_without_an_oom_and_nothing_above_a_known_one_is
 
 
 def test_the_same_question_is_answered_from_the_store_with_the_files_as_they_are_now(tmp_path):
-    first, launcher = tuned(tmp_path), FakeLauncher()
-    events, second = collect(tune, make_request(tmp_path), launcher)
+    first, launcher = tuned(tmp_path, space=FEW), FakeLauncher()
+    events, second = collect(tune, make_request(tmp_path, space=FEW), launcher)
     assert (second, launcher.specs, len(events)) == (first, [], 1)
     assert "--fresh" in events[0].text
     moved = CallSource(imports=("import sys", "sys.path.insert(0, '/new')"))
-    assert tuned(tmp_path, call_source=moved) == replace(first, call_source=moved)
-    tuned(tmp_path, launcher, fresh=True)
+    assert tuned(tmp_path, space=FEW, call_source=moved) == replace(first, call_source=moved)
+    tuned(tmp_path, launcher, space=FEW, fresh=True)
     assert launcher.configs("measure") == [trial.config for trial in first.trials]
 
 
 def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp_path):
-    tuned(tmp_path)
+    tuned(tmp_path, space=FEW)
     launcher = FakeLauncher({"describe": replace(DESCRIPTION, fingerprint="another model")})
-    events, _ = collect(tune, make_request(tmp_path, max_trials=4), launcher)
+    events, _ = collect(tune, make_request(tmp_path, space=FEW, max_trials=4), launcher)
     assert not kept(events)
     assert any("are deleted" in event.text for event in events if isinstance(event, Notice))
 
@@ -124,12 +122,11 @@ def test_a_workload_that_always_fails_is_given_up_which_does_not_count_in_a_late
     def changed(spec, measured):
         return Measurement(outcome, Evidence("ended"), spec.deadline_seconds)
 
-    for _ in range(2):
-        launcher = FakeLauncher(changed=changed)
-        with pytest.raises(NoTrialFinishedError, match=f"3 {outcome}") as raised:
-            tuned(tmp_path, launcher)
-        assert ("Raise max_trial_seconds" in str(raised.value)) is (outcome is Outcome.TIMEOUT)
-        assert len(launcher.configs("measure")) == 3
+    launcher = FakeLauncher(changed=changed)
+    with pytest.raises(NoTrialFinishedError, match=f"3 {outcome}") as raised:
+        tuned(tmp_path, launcher)
+    assert ("Raise max_trial_seconds" in str(raised.value)) is (outcome is Outcome.TIMEOUT)
+    assert len(launcher.configs("measure")) == 3
     assert tuned(tmp_path, max_trials=3).trials
 
 
