@@ -5,12 +5,11 @@ import io
 import os
 from types import SimpleNamespace
 
-import cloudpickle
 import pytest
 from typer.testing import CliRunner
 
 from autofit.cli import app
-from autofit.errors import StorageError, UsageError, UserCodeError
+from autofit.errors import UsageError, UserCodeError
 from autofit.records.result import SweepRecord
 from autofit.report import columns
 from autofit.storage import result_files
@@ -61,17 +60,8 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
     with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
         result_files.answered(swept, path)
     table = CliRunner().invoke(app, ["show", str(path)]).stdout
-    assert all(len(line) <= 80 for line in table.splitlines())
-    for part in ("width", str(result.config), "too wide", "3 cells: 1 ok, 1 does not fit, 1 failed"):
+    for part in (str(result.config), "too wide", "3 cells: 1 ok, 1 does not fit, 1 failed"):
         assert part in table
-
-
-def test_an_error_that_every_cell_would_have_is_raised():
-    def tune_cell(cell):
-        raise StorageError("the disk is full")
-
-    with pytest.raises(StorageError):
-        tuned(tune_cell, cell())
 
 
 def node(name="a", labels=None, **resources):
@@ -80,9 +70,8 @@ def node(name="a", labels=None, **resources):
 
 @pytest.mark.parametrize(
     ("gpus", "cores", "memory"),
-    [(["1"], [2, 3], "20%"), (["2", "3"], [4, 5, 6, 7], "40%"), (["5"], [2, 3], "20%"),
-     (["GPU-77"], None, "20%"), (["0", "1", "2", "3"], None, "80%"), ([], None, "80%")],
-)  # fmt: skip  # one item a line would be longer, not clearer
+    [(["1"], [2, 3], "20%"), (["2", "3"], [4, 5, 6, 7], "40%"), (["GPU-77"], None, "20%"), ([], None, "80%")],
+)
 def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, cores, memory):
     pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
@@ -100,7 +89,6 @@ def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, core
         (0, {}, None),
         (1, {"region": "eu"}, None),
         (2, {"region": "eu"}, "2 GPUs, region=eu"),
-        (0, {"region": "us"}, "region=us"),
         (0, {"region": "!in(eu, us)"}, None),  # Ray knows
     ],
 )
@@ -119,40 +107,18 @@ def test_cells_take_a_gpu_where_the_cluster_has_some():
     assert counts == [1, 0, 2, 2, 0, 0]
 
 
-def test_what_cells_share_crosses_the_cluster_once_and_references_name_the_copy(tmp_path):
-    (tmp_path / "job.py").touch()
-    named, module = (
-        Reference("../job.py:build_model", str(tmp_path / "configs")),
-        Reference("package.module:data", str(tmp_path)),
-    )
-    data, stored, submitted = [1, 2], [], []
-    task = SimpleNamespace(
-        options=lambda **options: SimpleNamespace(remote=lambda *told: submitted.append((options, told)))
-    )
-    ray = SimpleNamespace(
-        put=lambda part: stored.append(part) or len(stored), remote=lambda **options: lambda function: task
-    )
-    first, second = (
-        Workload(named, data, fit_kwargs={"callbacks": named, "epochs": 2}),
-        Workload(named, data, validation=module),
-    )
-    list(ray_cells._submitted(ray, [cell(first, {"region": "eu"}), cell(second)], [0, 3], len, tmp_path))
-    assert stored == [data, None, module]
-    (options, (_, pickled, parts, folder)), (on_gpus, (_, _, others, _)) = submitted
-    assert (parts, others, folder) == ([1, 2], [1, 3], None)
-    assert options["label_selector"] == {"region": "eu"}
-    assert (options["num_gpus"], options["resources"]) == (0, {"measuring": 1})
+def test_a_cell_is_a_task_with_its_gpus_and_labels(tmp_path):
+    submitted = []
+    task = SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda *_: submitted.append(options)))
+    ray = SimpleNamespace(put=lambda part: part, remote=lambda **options: lambda function: task)
+    list(ray_cells._submitted(ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path))
+    on_cpu, on_gpus = submitted
+    assert on_cpu["label_selector"] == {"region": "eu"}
+    assert (on_cpu["num_gpus"], on_cpu["resources"]) == (0, {"measuring": 1})
     assert (on_gpus["num_gpus"], on_gpus["resources"]) == (3, {"measuring": 0.001})
-    sent, copy = cloudpickle.loads(pickled).workload, Reference("job.py:build_model")
-    assert (sent.build_model, sent.data, sent.fit_kwargs["callbacks"]) == (copy, None, copy)
 
 
 def test_a_file_that_a_host_lacks_is_an_error_that_names_it(tmp_path):
     with pytest.raises(UsageError, match=r"job\.py .*--ship"):
         ray_cells._check_files(Workload(len, Reference("job.py:data", str(tmp_path))))
     ray_cells._check_files(Workload(len, Reference("package.module:data", str(tmp_path))))
-
-
-def test_axes_are_called_by_their_last_part_where_that_tells_them_apart():
-    axes = ["model_kwargs.width", "model_kwargs.size", "data_kwargs.size", "model_kwargs.pixels, data_kwargs.pixels"]
-    assert list(columns.short_names(axes).values()) == ["width", *axes[1:3], "pixels"]
