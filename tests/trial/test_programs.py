@@ -116,7 +116,7 @@ def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, aske
     assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if fixed is None else [fixed])
 
 
-def build_for_batches(batch_size):
+def build_for_batches(batch_size=BATCH):
     model = keras.Sequential([keras.Input((WIDTH,), batch_size=batch_size), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
