@@ -23,7 +23,6 @@ def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(b
 
 
 @pytest.mark.slow
-@pytest.mark.quiet
 def test_verify_cannot_measure_while_other_processes_use_every_core():
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.quiet]
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the faults are those of Linux")
 def test_nothing_is_lost_left_or_wrong_after_a_fault():

@@ -11,7 +11,6 @@ import pytest
 
 import autofit
 
-pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 PACKAGE = Path(autofit.__file__).parent
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.installed import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 PROGRAM = """
 import time
 import numpy as np

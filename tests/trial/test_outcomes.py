@@ -117,3 +117,10 @@ def test_shared_memory_is_read_once_more_when_a_trial_has_ended(turn, play, tmp_
     measurement = play(turn(data=DiesOfSharedMemory, data_kwargs={"marker": str(marker)}))
     assert measurement.outcome is Outcome.HOST_OOM
     assert "/dev/shm full" in measurement.evidence.reason
+
+
+def test_code_that_closes_all_files_and_opens_its_own_is_tried_and_they_stay_its_own(start, play, tmp_path):
+    file = tmp_path / "theirs.txt"
+    measurement = play(start(w.build_after_closing, launch="plain", model_kwargs={"file": str(file)}))
+    assert measurement.outcome is Outcome.OK, measurement.evidence
+    assert file.read_text() == "theirs" * 100

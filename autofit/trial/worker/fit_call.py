@@ -207,14 +207,6 @@ class FitCall:
 
 def idle(model: Any, call: KerasCall, steps: int) -> Any:
     """Return a model whose step does nothing: a new one, or `model` itself, changed, if it has a `call` of its own."""
-    if not is_own(model, call.name):
-        return _idle_model(steps)
-    setattr(model, call.step, getattr(_idle_model(), call.step))
-    setattr(model, call.function, None)
-    return model
-
-
-def _idle_model(steps: int = 1) -> Any:
     loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
     is_stateless = keras.backend.backend() == "jax"
 
@@ -227,7 +219,11 @@ def _idle_model(steps: int = 1) -> Any:
         def predict_step(self, *arguments: Any) -> Any:
             return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)
 
-    idle = Idle()
-    idle.built = True  # it has nothing to build
-    idle.compile(jit_compile=False, steps_per_execution=steps)
-    return idle
+    made = Idle()
+    if is_own(model, call.name):
+        setattr(model, call.step, getattr(made, call.step))
+        setattr(model, call.function, None)
+        return model
+    made.built = True  # it has nothing to build
+    made.compile(jit_compile=False, steps_per_execution=steps)
+    return made

@@ -6,11 +6,12 @@ import pytest
 
 from autofit.errors import NothingFitsError, UsageError, UserCodeError
 from autofit.records.description import Footprint
-from autofit.records.events import Notice
+from autofit.records.events import Described, Notice
 from autofit.records.machine import Placement
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement
 from autofit.search.frontier import LABELS, Reason
+from autofit.storage import result_files
 from autofit.tuning.problem import build_problem, notices
 from autofit.tuning.settings import TuneSettings
 from tests.fakes import (

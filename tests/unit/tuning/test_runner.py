@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.events import Notice
+from autofit.records.events import Activity, Notice
 from autofit.records.states import Outcome
-from autofit.records.trial import Conditions, Evidence, Limits, Measurement
+from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.report.choice import advice
+from autofit.tuning.runner import TrialRunner
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune, tuned
 
 FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}

@@ -13,8 +13,10 @@ from hypothesis.extra import numpy as st_numpy
 from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
+from autofit.workload.inputs import knobs
 from autofit.workload.inputs.kinds import refuse_unsupported
 from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
+from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 from tests.unit.workload.functions import build, make
@@ -165,3 +167,26 @@ DataLoader.__module__ = "torch.utils.data.dataloader"
 def test_data_that_trials_cannot_use_is_refused_with_what_to_write(data, message):
     with pytest.raises(UsageError, match=message):
         refuse_unsupported(data)
+
+
+class WithoutBatchSize:
+    """Like a PyDataset object whose batches have a fixed size."""
+
+    workers, max_queue_size, use_multiprocessing = 1, 10, False
+
+
+@pytest.mark.parametrize(
+    ("data", "fixed", "missing"),
+    [
+        (make, {"workers": 2}, ["max_queue_size, use_multiprocessing"]),  # the user has fixed them
+        (functools.partial(make, "files", workers=2), {}, ["max_queue_size, use_multiprocessing"]),
+        (lambda batch_size: None, {}, ["workers, max_queue_size, use_multiprocessing"]),
+        (lambda batch_size, **knobs: None, {}, []),
+        (WithoutBatchSize(), {}, ["batch_size"]),
+    ],
+)
+def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fixed, missing):
+    monkeypatch.setattr(knobs, "is_pydataset", lambda value: isinstance(value, WithoutBatchSize))
+    reasons = object.__new__(PyDatasetInput).not_taken(data, fixed)
+    assert list(reasons) == missing
+    assert ("super().__init__(**kwargs)" in "".join(reasons.values())) == ("batch_size" not in missing and bool(missing))
