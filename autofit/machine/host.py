@@ -77,7 +77,8 @@ def visible_cores() -> int:
 
 def usable_core_numbers() -> tuple[int, ...]:
     """Return the numbers of the cores in this process's affinity mask."""
-    return tuple(sorted(os.sched_getaffinity(0)))
+    # macOS has no such masks
+    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def cpu_quota() -> float | None:

@@ -26,10 +26,14 @@ class TuneFolder:
         self.path = Path(tempfile.gettempdir())
         with self.explained_errors():
             _remove_left(self.path)
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            while True:  # another launcher may remove a folder before it is locked
+                self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
+                    fcntl.flock(self._lock, fcntl.LOCK_EX)
+                if self.path.is_dir():
+                    break
+                os.close(self._lock)
             self.server_log = self.path / "server.log"
             self.temporary = self.path / "tmp"  # files of the user's code, and those that TensorFlow and XLA leave behind
             self.compiled = self.path / "compiled"  # programs, which all processes of the tune share

@@ -104,10 +104,13 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
 
 def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
     import tensorflow as tf  # not installed for other backends
-    from keras.src.trainers.data_adapters.data_adapter_utils import scipy_sparse_to_tf_sparse
 
     def tensor_of(leaf: Any) -> Any:
-        return tf.sparse.reorder(scipy_sparse_to_tf_sparse(leaf)) if hasattr(leaf, "tocoo") else leaf
+        if not hasattr(leaf, "tocoo"):  # Keras converts sparse matrices of SciPy
+            return leaf
+        entries = leaf.tocoo()
+        indices = tf.stack([tf.cast(entries.row, tf.int64), tf.cast(entries.col, tf.int64)], axis=1)
+        return tf.sparse.reorder(tf.SparseTensor(indices, entries.data, entries.shape))
 
     def first_row(leaf: Any) -> Any:
         if isinstance(leaf, tf.SparseTensor):
