@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,14 +48,21 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
 
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:
-    """Import a function, with GPUs hidden and the backend selected, because its module may import Keras."""
+    """Import a function, with GPUs and stderr hidden and the backend selected, because its module may import Keras."""
     from unittest.mock import patch  # which Keras loads, too
 
     switches = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **({"KERAS_BACKEND": backend} if backend else {})}
+    sys.stderr.flush()
+    stderr = os.dup(2)
     try:
-        with patch.dict(os.environ, switches):
+        with patch.dict(os.environ, switches), open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)  # libraries in C++ do not write to sys.stderr
             return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:
         raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -216,7 +216,7 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         "contention": f", but together they reached {format_rate(together)}; they compete for cores or memory bandwidth",
     }
     alone = f"the model alone reached {format_rate(compute)} samples/s and the input alone {format_rate(inputs)}"
-    between = "; most of an epoch's time passes between its steps and the next epoch's"
+    between = "; most of an epoch's time passes before its steps begin"
     epoch = between if record.samples_per_second < together / 2 else ""
     return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
 

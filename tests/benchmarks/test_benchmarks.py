@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
 HERE = pathlib.Path(__file__).parent
 
 

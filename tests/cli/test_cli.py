@@ -48,7 +48,6 @@ def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path):
     assert ": ok" not in done.stdout
 
 
-@pytest.mark.slow
 def test_estimate_prints_json(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
     done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json")
@@ -84,7 +83,6 @@ def test_a_tune_that_is_ended_leaves_no_process_and_no_file(tmp_path):
     wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"])
 
 
-@pytest.mark.slow
 def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\n" + SMALL)
     with DeviceLock(ON_CPU, "their_model with their_data") as theirs:

@@ -10,7 +10,6 @@ import pytest
 from tests.cli.test_cli import AUTOFIT
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
 def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(backend):
     environment, command = {**os.environ, "KERAS_BACKEND": backend}, [AUTOFIT, "doctor", "--json"]
@@ -22,7 +21,6 @@ def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(b
     assert statuses.get("trial") == ("ok" if backend == "tensorflow" else None), done.stdout
 
 
-@pytest.mark.slow
 def test_verify_cannot_measure_while_other_processes_use_every_core():
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:

@@ -10,7 +10,6 @@ nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
 def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

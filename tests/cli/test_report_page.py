@@ -9,7 +9,6 @@ from autofit.report.html import page as html
 from autofit.tuning.engine import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request
 
-pytestmark = pytest.mark.slow
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 LOG = ("loading pictures", "a line that is far longer than any phone is wide: " + 40 * "0123456789 ")

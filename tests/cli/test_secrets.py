@@ -3,8 +3,6 @@
 import os
 import subprocess
 
-import pytest
-
 from tests.cli.test_cli import AUTOFIT, ROOT
 
 TOKEN, PIN = "hf-3c1f77secret", "90817263"
@@ -37,7 +35,6 @@ storage: trials.db
 """
 
 
-@pytest.mark.slow
 def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     (tmp_path / "jobs.py").write_text(WORKLOAD)
     (tmp_path / "tune.yaml").write_text(TUNE)

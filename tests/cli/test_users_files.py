@@ -9,8 +9,6 @@ import pytest
 
 from tests.cli.test_cli import AUTOFIT
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import sys
 import numpy as np

@@ -9,7 +9,6 @@ import pytest
 
 from tests.installed import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
 VISIT = Path(__file__).with_name("visit.py")
 STAGES = ("fork", "limit", "tune", "rates", "peaks", "kill")
 

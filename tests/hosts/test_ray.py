@@ -24,7 +24,6 @@ from tests.fakes import FakeLauncher, make_request
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for
 
-pytestmark = pytest.mark.slow
 LABELS = ("big", "small", "small")
 SWEEP = """
 build_model: job.py:build_model
