@@ -74,6 +74,8 @@ def build_request(
             f"{backend.name}; choose one device",
             key="device",
         )
+    if workload.call != FIT and settings.effective_batch_size is not None:
+        raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
     present = settings.baseline.batch_size
     if present is not None and placement.shared(present) != present:
         raise UsageError(
