@@ -9,8 +9,7 @@ from typing import Any
 
 from autofit import backends
 from autofit.api.result import Estimate
-from autofit.api.session import parse, run
-from autofit.api.signature import explained
+from autofit.api.session import explained, parse, run
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial

@@ -1,15 +1,17 @@
-"""From arguments to a run: check them, choose the device, resolve the limits, wait for the device, and show the events."""
+"""From a call to a run: check its arguments, choose the device, resolve the limits, wait for it, and show the events."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from autofit import backends
 from autofit.backends.protocol import Backend
-from autofit.errors import UsageError
+from autofit.errors import AutofitError, UsageError
 from autofit.machine import gpus, host, limits
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit, Notice
@@ -28,9 +30,34 @@ from autofit.workload.inputs import kinds, knobs
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
+Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 NAMES = (*ARGUMENTS, *TuneSettings.model_fields)  # of the arguments of `tune` that files have, too
 _LOCK_POLL_SECONDS = 0.2
+
+
+def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
+    signature = inspect.signature(function)
+    names = tuple(signature.parameters)
+    positional = ", ".join(name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD)
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+
+    @functools.wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        try:
+            unknown = [] if takes_all else [name for name in kwargs if name not in names]
+            raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                expected = f"{function.__name__}({positional}, ...), with arrays as data=(x, y) and other arguments by name"
+                raise UsageError(f"{error}; call {expected}") from None
+            return function(*args, **kwargs)
+        except AutofitError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
@@ -61,11 +88,7 @@ def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
 def build_request(
     workload: Workload, settings: TuneSettings, backend: Backend, machine: Machine, placement: Placement
 ) -> TuneRequest:
-    """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload.
-
-    `machine` is as `detect` returns it, with the memory that is free now. Raises UsageError, and DeviceBusyError if the
-    calling process itself holds memory of the GPU.
-    """
+    """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload."""
     for gpu in placement.gpus:
         gpus.require_free(gpu)
     if placement.count > 1 and (not backend.distribution or workload.call != FIT):
@@ -127,17 +150,10 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
-    is_timed: bool = True,
+    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,  # finds a stored result
+    is_timed: bool = True,  # only one autofit takes timings on a device at a time: it waits for another one to finish
 ) -> Returned:
-    """Run a part of the engine, show its events, and return its result.
-
-    Args:
-        engine: the part of the engine; called with the request, a launcher, and a function that receives events.
-        known: function that returns a stored result, or None. A stored result is returned at once, without waiting.
-        is_timed: whether the engine takes timings. Only one autofit does so on a device at a time, so this function then
-            waits for another one to finish.
-    """
+    """Run a part of the engine, show its events, and return its result; a stored result is returned without waiting."""
     backend, shown, (machine, placement) = backends.named(workload.backend), progress_of(progress), detect(settings)
 
     def look_up() -> tuple[TuneRequest, Returned | None]:

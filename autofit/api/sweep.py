@@ -13,8 +13,7 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import SweepResult
-from autofit.api.session import progress_of, run_tune
-from autofit.api.signature import explained
+from autofit.api.session import explained, progress_of, run_tune
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.events import Notice

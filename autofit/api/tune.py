@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from autofit.api.result import Result
-from autofit.api.session import parse, progress_of, run_tune
-from autofit.api.signature import explained
+from autofit.api.session import explained, parse, progress_of, run_tune
 from autofit.report.console.progress import Progress
 
 

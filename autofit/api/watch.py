@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -93,10 +92,7 @@ class EpochWatch:
         return (count if samples - size < count <= samples else samples) - size * self._first_batch
 
     def _memory(self, children: Sequence[psutil.Process]) -> str:
-        total = 0
-        for process in (psutil.Process(), *children):
-            with contextlib.suppress(psutil.Error, OSError):
-                total += host.ProcessMemory.of(process).held
+        held = sum(memory.held for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of))
         promised = self._result.host_peak_bytes
-        share = f", {total / promised:.2f} of the tune's {format_bytes(promised)}" if promised else ""
-        return f"{format_bytes(total)}{share}"
+        share = f", {held / promised:.2f} of the tune's {format_bytes(promised)}" if promised else ""
+        return f"{format_bytes(held)}{share}"

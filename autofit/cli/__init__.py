@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from autofit.cli.commands import check, estimate, kwargs, report, schema, show, sweep, tune
+from autofit.cli.check import check
+from autofit.cli.commands import estimate, kwargs, report, schema, show, sweep, tune
 from autofit.cli.doctor import doctor
 from autofit.cli.init import init
 from autofit.cli.verify import verify

@@ -1,4 +1,4 @@
-"""The commands on YAML files (tune, sweep, check, estimate, schema) and on saved results (report, kwargs, show)."""
+"""The commands on YAML files (tune, sweep, estimate, schema) and on saved results (report, kwargs, show)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import yaml
 from pydantic import TypeAdapter
 
 import autofit
-from autofit.api.check import check_file
 from autofit.api.config import load
 from autofit.api.measure import BATCH_SIZES
 from autofit.api.result import Result
@@ -22,7 +21,6 @@ from autofit.errors import TuneError, UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord
 from autofit.report import snippet
-from autofit.report.columns import cell_label
 from autofit.report.console import tables
 from autofit.report.console.progress import Progress
 from autofit.report.console.terminal import Terminal
@@ -109,21 +107,6 @@ def sweep(
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
-
-
-def check(file: common.File) -> None:
-    """Check FILE, the functions it names, the limits and the device, without running anything.
-
-    Imports your modules, but calls none of their functions. For a sweep, checks every cell.
-    """
-    console = Terminal()
-    with reporting_errors():
-        cells = check_file(file)
-        for number, (values, checked) in enumerate(cells, 1):
-            if values:
-                console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
-            console.print(tables.labelled(checked.items()))
-        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
 def estimate(

@@ -118,7 +118,12 @@ def diagnose() -> Iterator[Finding | Activity]:
     yield warning("load", work, "End that work before a tune: it lowers rates.") if work else ok("load", "no other work")
     larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
     yield _folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
-    yield _storage()
+    from autofit.storage import connection  # imported late, because it loads Optuna
+
+    file = connection.file_of(None)
+    assert file is not None, "the storage of a tune is a file unless another is given"
+    elsewhere = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
+    yield _folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK, elsewhere)
     if backend is not None and placement is not None:
         yield Activity("training a tiny model in its own process")
         yield _trial(backend, machine, placement)
@@ -181,15 +186,6 @@ def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[s
     detail = f"{format_bytes(free_bytes)} free in {path}{file_system and f' on {file_system}'}"
     is_good = free_bytes >= least_bytes and file_system not in unsuitable
     return ok(subject, detail) if is_good else warning(subject, detail, remedy)
-
-
-def _storage() -> Finding:
-    from autofit.storage import connection  # imported late, because it loads Optuna
-
-    file = connection.file_of(None)
-    assert file is not None, "the storage of a tune is a file unless another is given"
-    remedy = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
-    return _folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK, remedy)
 
 
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:

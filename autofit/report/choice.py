@@ -36,20 +36,19 @@ class Headline:
         return f"{self.gain}: {'; '.join(filter(None, (str(self.answer.config), self.note)))}"
 
 
-def answers(record: TuneRecord) -> list[Answer]:
-    """Return the answers to show: that of the own batch size first, and the fastest config if it is another one."""
+def headlines(record: TuneRecord) -> list[Headline]:
+    """Return the answers in words: that of the own batch size first, and the fastest config if it is another one."""
     own, fastest = record.same_batch, record.fastest
-    return [fastest] if own is None or own.config == fastest.config else [own, fastest]
+    if own is None or own.config == fastest.config:
+        return [_headline(record, fastest, "it")]
+    which = "your batch size (result.same_batch.fit_kwargs and so on)"
+    return [_headline(record, own, which), _headline(record, fastest, "the fastest (result.fit_kwargs and so on)")]
 
 
-def headline(record: TuneRecord, answer: Answer | None = None) -> Headline:
-    """Return an answer, by default the fastest, in words."""
-    answer = answer or record.fastest
-    speedup, config = answer.speedup, answer.config
-    label, which = "fastest", "the fastest (result.fit_kwargs and so on)"
+def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
+    speedup, config, label = answer.speedup, answer.config, "fastest"
     if config != record.fastest.config:
         label = f"at batch {config.batch_size}" if record.batch_is_default else "at your batch"
-        which = "your batch size (result.same_batch.fit_kwargs and so on)"
     gain, reason = NO_GAIN, ""
     if speedup.baseline_outcome is not Outcome.OK:
         gain, reason = NONE, f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}"
@@ -64,13 +63,7 @@ def headline(record: TuneRecord, answer: Answer | None = None) -> Headline:
     undecided, time = "" if answer.challenger is None else _unshown(answer.challenger), answer.needed_seconds
     longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
-    use = f"To {record.call_source.verb} with {which if len(answers(record)) > 1 else 'it'}"
-    return Headline(answer, label, gain, note, use)
-
-
-def headlines(record: TuneRecord) -> list[Headline]:
-    """Return the answers in words."""
-    return [headline(record, answer) for answer in answers(record)]
+    return Headline(answer, label, gain, note, f"To {record.call_source.verb} with {which}")
 
 
 def baseline(record: TuneRecord) -> Answer | None:

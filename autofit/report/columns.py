@@ -10,11 +10,11 @@ from operator import attrgetter
 from typing import Any
 
 from autofit.records.knobs import KNOBS
-from autofit.records.result import Answer, Cell, SweepRecord, TuneRecord
+from autofit.records.result import Cell, SweepRecord, TuneRecord
 from autofit.records.states import Stage
 from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
-from autofit.report.choice import NONE, answers, headline, outcome_label
+from autofit.report.choice import NONE, headlines, outcome_label
 
 Row = dict[str, str]  # a text for each column
 
@@ -76,12 +76,12 @@ def cell_rows(record: SweepRecord) -> list[Row]:
         row = {name: _text(cell.values.get(axis)) for axis, name in names.items()} | dict.fromkeys(_OF_CELLS, "")
         row |= {FASTEST: cell.outcome, "tuned on": cell.host if record.hosts else ""}
         if (result := cell.result) is not None:
-            shown, fastest = answers(result), result.fastest
+            fastest, gains = result.fastest, _gains(result)
             row |= {
                 FASTEST: str(result.config),
                 "samples/s": format_rate(result.samples_per_second),
-                "gain": _gain(result, fastest),
-                OWN_BATCH: _gain(result, shown[0]) if len(shown) > 1 else "",
+                "gain": gains[-1],
+                OWN_BATCH: gains[0] if len(gains) > 1 else "",
                 "memory": _text(fastest.device_peak_bytes or fastest.host_peak_bytes, format_bytes),
                 "bottleneck": result.bottleneck,
             }
@@ -89,8 +89,8 @@ def cell_rows(record: SweepRecord) -> list[Row]:
     return rows
 
 
-def _gain(result: TuneRecord, answer: Answer) -> str:
-    return headline(result, answer).gain.partition(" (")[0]
+def _gains(result: TuneRecord) -> list[str]:
+    return [headline.gain.partition(" (")[0] for headline in headlines(result)]  # without intervals; the fastest is last
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
@@ -117,11 +117,9 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "config": attrgetter("config"),
     **{knob: attrgetter(f"config.{knob}") for knob in KNOBS},
     "samples_per_second": attrgetter("samples_per_second"),
-    "gain": lambda result: _gain(result, result.fastest),
+    "gain": lambda result: _gains(result)[-1],
     "speedup": attrgetter("speedup.ratio"),
-    "speedup_low": attrgetter("speedup.low"),
-    "speedup_high": attrgetter("speedup.high"),
-    "speedup_is_shown": attrgetter("speedup.is_shown"),
+    **{f"speedup_{field}": attrgetter(f"speedup.{field}") for field in ("low", "high", "is_shown")},
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
     "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
     "device_peak_bytes": attrgetter("device_peak_bytes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -111,7 +111,8 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}
-        return Group(labelled(facts.items()), "", _gpu_table(estimate), "", *_gpu_notes(estimate))
+        notes = [f"{gpu.gpu}: {gpu.problem}" for gpu in estimate.gpus if gpu.problem]
+        return Group(labelled(facts.items()), "", _gpu_table(estimate), "", *notes)
     table = _grid(padding=2)
     table.add_column("batch size")
     for row in estimate.rows:
@@ -143,12 +144,6 @@ def _gpu_table(estimate: EstimateRecord) -> Table:
             answer = (f"{gpu.largest_batch_size:,}", format_bytes(taken), f"{taken / gpu.usable_bytes:.0%}")
         table.add_row(gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer)
     return table
-
-
-def _gpu_notes(estimate: EstimateRecord) -> Iterator[str]:
-    for gpu in estimate.gpus:
-        if gpu.problem:
-            yield f"{gpu.gpu}: {gpu.problem}"
 
 
 def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None:

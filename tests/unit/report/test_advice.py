@@ -72,6 +72,6 @@ def test_a_larger_batch_names_a_learning_rate(record):
     larger = with_fields(record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32)))
     for optimizer, factor in (("SGD", "4"), ("Adam", "2"), ("", "2")):
         described = with_fields(larger, description=replace(larger.description, optimizer=optimizer))
-        assert numbers(choice.headline(described).note) == ["128", "32", factor]
-    assert numbers(choice.headline(with_fields(larger, effective_batch_size=64)).note) == ["64"]
-    assert "learning rate" not in choice.headline(with_fields(larger, config=FitConfig(32))).note
+        assert numbers(choice.headlines(described)[-1].note) == ["128", "32", factor]
+    assert numbers(choice.headlines(with_fields(larger, effective_batch_size=64))[-1].note) == ["64"]
+    assert "learning rate" not in choice.headlines(with_fields(larger, config=FitConfig(32)))[-1].note

@@ -50,7 +50,7 @@ def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio
     shown = with_fields(record, speedup=Speedup(BASELINE, Outcome.OK, ratio, low, high, 3))
     texts = outputs(shown, sweep)
     assert [output for output, text in texts.items() if f"{ratio}x" not in text or "no gain shown" in text] == []
-    assert choice.headline(shown).gain == f"{ratio}x ({low} to {high})"
+    assert choice.headlines(shown)[-1].gain == f"{ratio}x ({low} to {high})"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, speed
     challenger = Challenger(CHOSEN, 1990.0, speedup)
     same = Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3)
     kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=same, challenger=challenger))
-    shown = choice.headline(kept)
+    shown = choice.headlines(kept)[-1]
     assert shown.gain == choice.NO_GAIN
     assert all(fact in str(shown) for fact in (*facts, str(BASELINE), str(CHOSEN)))
 
 
 def test_a_baseline_that_failed_is_no_gain(record):
-    failed = choice.headline(with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM)))
+    failed = choice.headlines(with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM)))[-1]
     assert failed.gain == choice.NONE
     assert "device OOM" in failed.note
 

@@ -9,7 +9,7 @@ from autofit.api.result import Result
 from autofit.records.result import Cell
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.report import choice, snippet
+from autofit.report import snippet
 from autofit.report.html import page as html
 from autofit.report.html import plots
 from tests.fakes import MACHINE, MIB, with_fields
@@ -59,7 +59,7 @@ def test_the_answers_stand_on_top_and_every_trial_and_run_below_with_its_details
     ]
     positions = [page.words.index(shown) for shown in order]
     assert positions == sorted(positions)
-    for answer in choice.answers(two_answers):
+    for answer in (two_answers.same_batch, two_answers.fastest):
         assert " ".join(snippet.render(two_answers, answer).split()) in page.words
         assert str(answer.config) in page.words
     assert page.tags.count(("tr", "detail")) == len(two_answers.trials) + len(two_answers.runs)
@@ -140,6 +140,6 @@ def test_a_sweep_is_a_plot_and_a_table_of_its_cells(failed_tune, sweep):
 def test_a_notebook_shows_the_answers_without_scripts(two_answers):
     page = Page(Result(**vars(two_answers))._repr_html_())
     assert {"script", "style", "link"}.isdisjoint(tag for tag, _ in page.tags)
-    for answer in choice.answers(two_answers):
+    for answer in (two_answers.same_batch, two_answers.fastest):
         assert str(answer.config) in page.words
         assert " ".join(snippet.render(two_answers, answer).split()) in page.words

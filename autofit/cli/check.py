@@ -1,31 +1,40 @@
-"""`check_file`: a dry run that resolves every name, argument and limit without training."""
+"""`autofit check`: a dry run that resolves every name, argument and limit without training."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from autofit import backends
 from autofit.api.config import load
 from autofit.api.session import build_request, detect
+from autofit.cli import common
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
+from autofit.report.columns import cell_label
+from autofit.report.console import tables
+from autofit.report.console.terminal import Terminal
 from autofit.trial.worker.job import user_traceback
 from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
 
 
-def check_file(path: str | os.PathLike[str]) -> list[tuple[Mapping[str, Any], dict[str, str]]]:
-    """Check that a YAML file can be tuned, by importing its functions without calling them.
+def check(file: common.File) -> None:
+    """Check FILE, the functions it names, the limits and the device, without running anything.
 
-    Return a pair for each cell of a sweep, or one pair for a tune: the cell's values by axis (empty for a tune), and the
-    findings by subject (model, data, validation, device, host).
+    Imports your modules, but calls none of their functions. For a sweep, checks every cell.
     """
-    with load.placing_errors(path):
-        return [(cell[0], _dry_run(load.cell_request(*cell))) for cell in load.load_cells(path)]
+    console = Terminal()
+    with common.reporting_errors():
+        with load.placing_errors(file):
+            cells = [(values, _dry_run(load.cell_request(values, given))) for values, given in load.load_cells(file)]
+        for number, (values, findings) in enumerate(cells, 1):
+            if values:
+                console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
+            console.print(tables.labelled(findings.items()))
+        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:
