@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -83,16 +82,13 @@ class EpochWatch:
             line += ": slower" + (f", other processes used {other[0]:.1f} of {cores} cores" if other and is_busy else "")
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
-        print(f"{start}{line}; host memory {self._memory(children)}", flush=True)
+        held = sum(memory.held for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of))
+        peak = self._result.host_peak_bytes
+        share = f", {held / peak:.2f} of the tune's {format_bytes(peak)}" if peak else ""
+        print(f"{start}{line}; host memory {format_bytes(held)}{share}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
         size, count = self._result.config.batch_size or 1, self._result.description.sample_count or 0
         samples = size * (self.params.get("steps") or self._last_batch + self.model.steps_per_execution)
         return (count if samples - size < count <= samples else samples) - size * self._first_batch
-
-    def _memory(self, children: Sequence[psutil.Process]) -> str:
-        held = sum(memory.held for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of))
-        promised = self._result.host_peak_bytes
-        share = f", {held / promised:.2f} of the tune's {format_bytes(promised)}" if promised else ""
-        return f"{format_bytes(held)}{share}"

@@ -16,8 +16,6 @@ from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import NONE, headlines, outcome_label
 
-Row = dict[str, str]  # a text for each column
-
 FASTEST, OWN_BATCH = "fastest that fits", "at your batch"
 # columns that are aligned to the left; those of numbers are aligned to the right
 TEXTS = ("trial", "answer", "outcome", "device", "host", FASTEST, "bottleneck", "tuned on")
@@ -28,7 +26,7 @@ def _text(value: Any, form: Callable[[Any], str] = str) -> str:
     return NONE if value is None else form(value)
 
 
-def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[Row]:
+def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str, str]]:
     """Return the config and the readings of each trial; those of the search are numbered."""
     numbers = itertools.count(1)
     return [
@@ -68,7 +66,7 @@ def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
     return NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
 
 
-def cell_rows(record: SweepRecord) -> list[Row]:
+def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
     """Return the values and the result of each cell of a sweep."""
     names = {axis: axis if name in _OF_CELLS else name for axis, name in short_names(record.axes).items()}
     rows = []
@@ -122,11 +120,8 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     **{f"speedup_{field}": attrgetter(f"speedup.{field}") for field in ("low", "high", "is_shown")},
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
     "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
-    "device_peak_bytes": attrgetter("device_peak_bytes"),
-    "host_peak_bytes": attrgetter("host_peak_bytes"),
-    "bottleneck": attrgetter("bottleneck"),
-    "compute_samples_per_second": attrgetter("compute_samples_per_second"),
-    "input_samples_per_second": attrgetter("input_samples_per_second"),
+    **{name: attrgetter(name) for name in ("device_peak_bytes", "host_peak_bytes", "bottleneck")},
+    **{name: attrgetter(name) for name in ("compute_samples_per_second", "input_samples_per_second")},
 }
 
 

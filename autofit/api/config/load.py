@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
@@ -174,19 +174,14 @@ def texts() -> dict[str, str]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
-    labels: Any = Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
-    fields |= {**_FUNCTIONS, HOST_LABELS: (dict[str, str], labels)}
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()} | _FUNCTIONS
+    fields[HOST_LABELS] = dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")
+    matrix = "Values to combine in a sweep: a list for each dotted argument."
+    fields[MATRIX] = dict[str, Annotated[list[Any], Field(min_length=1)]], Field(default_factory=dict, description=matrix)
     schema, described = create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(), texts()
     for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
-    schema["properties"][MATRIX] = {
-        "type": "object",
-        "additionalProperties": {"type": "array", "minItems": 1},
-        "description": "Values to combine in a sweep: a list for each dotted argument.",
-    }
-    schema["patternProperties"] = {
-        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
-    }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "autofit tuning file"}
+    own = {f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {**head, **schema, "patternProperties": own, "title": "autofit tuning file"}

@@ -73,13 +73,13 @@ class Progress:
             self._described(event)
         elif isinstance(event, TrialEnded):
             self._trials.append(event.trial)
-            self._print_plain(_line(event.trial, self._limits))
+            self._print(_line(event.trial, self._limits), is_in_table=True)
         elif isinstance(event, Notice):
             self._print(event.text)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
                 left = self._time_left()
-                self._print_plain(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing)
+                self._print(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing, is_in_table=True)
             self._activity = event
 
     def _described(self, event: Described) -> None:
@@ -95,29 +95,20 @@ class Progress:
         if log.trials:
             self._print(f"reusing {counted(len(log.trials), 'trial')} of an earlier run")
 
-    def _print_plain(self, line: str) -> None:
-        """Print a line unless a live table shows the same information."""
-        if self._live is None:
-            self._print(line)
-
-    def _print(self, line: str) -> None:
-        if not self.is_quiet:
+    def _print(self, line: str, *, is_in_table: bool = False) -> None:
+        if not self.is_quiet and not (is_in_table and self._live):  # a live table shows the same
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
+        now, parts = self._activity, list[RenderableType]()
+        if now.doing:
+            details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
+            parts = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._time_left()}", style="dim")]
+            parts += [Text(f"     why: {now.why}", style="dim")] if now.why else []
         # rich cuts off the end of what is higher than the terminal; the last drawing, which remains, is whole
         is_last = self._live is None
-        table = [trial_table(self._trials, self._limits, newest_first=not is_last)] if self._trials else []
-        return Group(*self._activity_lines(), *table)
-
-    def _activity_lines(self) -> list[RenderableType]:
-        now = self._activity
-        if not now.doing:
-            return []
-        details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
-        left = self._time_left()
-        why = [Text(f"     why: {now.why}", style="dim")] if now.why else []
-        return [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{left}", style="dim"), *why]
+        parts += [trial_table(self._trials, self._limits, newest_first=not is_last)] if self._trials else []
+        return Group(*parts)
 
     def _time_left(self) -> str:
         """Return the time left until max_seconds; empty without one."""

@@ -124,12 +124,9 @@ def estimate_table(estimate: EstimateRecord) -> Group:
         for row in estimate.rows
     ]
     table.add_row("expected to fit", *verdicts, style="bold")
-    largest = estimate.largest_batch_size
-    conclusion = (
-        "Not even a batch size of 1 is expected to fit."
-        if largest is None
-        else f"Largest batch size whose upper bounds are within the limits: {largest}."
-    )
+    conclusion = "Not even a batch size of 1 is expected to fit."
+    if (largest := estimate.largest_batch_size) is not None:
+        conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
     return Group(labelled(facts.items()), "", table, "", conclusion)
 
 
