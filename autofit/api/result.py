@@ -10,8 +10,7 @@ from autofit.errors import UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import choice, columns, snippet
-from autofit.report.console.tables import estimate_table, summary, sweep_table
-from autofit.report.console.terminal import plain_text
+from autofit.report.console.tables import estimate_table, plain_text, summary, sweep_table
 from autofit.report.html import page
 from autofit.storage import result_files
 

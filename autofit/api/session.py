@@ -38,15 +38,13 @@ _LOCK_POLL_SECONDS = 0.2
 
 def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
-    signature = inspect.signature(function)
-    names = tuple(signature.parameters)
-    positional = ", ".join(name for name, one in signature.parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD)
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+    signature, spec = inspect.signature(function), inspect.getfullargspec(function)
+    names, positional = (*spec.args, *spec.kwonlyargs), ", ".join(spec.args)
 
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         try:
-            unknown = [] if takes_all else [name for name in kwargs if name not in names]
+            unknown = [] if spec.varkw else [name for name in kwargs if name not in names]
             raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
             try:
                 signature.bind(*args, **kwargs)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from autofit.api.result import Result
 from autofit.api.session import explained, parse, progress_of, run_tune
 from autofit.report.console.progress import Progress
+from autofit.report.console.tables import Terminal
 
 
 # the command line, the JSON schema and the tables of configs/README.md have the texts of the arguments from this docstring
@@ -138,6 +139,6 @@ def tune(
     arguments = dict(locals())
     shown = progress_of(arguments.pop("progress"))
     result = Result.of(run_tune(*parse(arguments), shown))
-    if shown is not progress and not shown.is_in_notebook:  # a notebook shows the result itself
+    if shown is not progress and not Terminal().is_in_notebook:  # a notebook shows the result itself
         shown.summarise(result)
     return result

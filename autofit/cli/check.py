@@ -14,8 +14,7 @@ from autofit.cli import common
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
-from autofit.report.console import tables
-from autofit.report.console.terminal import Terminal
+from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.worker.job import user_traceback
 from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
@@ -33,7 +32,7 @@ def check(file: common.File) -> None:
         for number, (values, findings) in enumerate(cells, 1):
             if values:
                 console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
-            console.print(tables.labelled(findings.items()))
+            console.print(labelled(findings.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
@@ -49,11 +48,9 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
             remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
             raise UsageError(f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}")
     device = request.limits.device_bytes
-    return {
-        **findings,
-        "device": f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}",
-        "host": f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}",
-    }
+    findings["device"] = f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}"
+    findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
+    return findings
 
 
 def _resolved(backend: str | None, key: str, part: Any) -> Any:

@@ -21,9 +21,8 @@ from autofit.errors import TuneError, UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord
 from autofit.report import snippet
-from autofit.report.console import tables
 from autofit.report.console.progress import Progress
-from autofit.report.console.terminal import Terminal
+from autofit.report.console.tables import Terminal, estimate_table, summarise, sweep_table, trial_table
 from autofit.report.html import page
 from autofit.storage import result_files
 
@@ -57,7 +56,7 @@ def tune(
                 result_files.save(error.tune, output)
                 typer.echo(f"the failed tune is written to {output}; to view it, run autofit report {output}\n", err=True)
             raise
-        tables.summarise(result, console)
+        summarise(result, console)
         if output is not None:
             result.save(output)
             console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
@@ -103,7 +102,7 @@ def sweep(
         cells, progress = load.load_cells(file, given, sweep=True), Progress(console, quiet=quiet)
         swept = sweep_cells(str(file), cells, only, on, ship, progress, lambda swept: swept.save(output))
         console.print()
-        console.print(tables.sweep_table(swept))
+        console.print(sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
@@ -137,7 +136,7 @@ def estimate(
         if as_json:
             typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
         else:
-            Terminal().print(tables.estimate_table(result))
+            Terminal().print(estimate_table(result))
 
 
 def schema() -> None:
@@ -205,8 +204,8 @@ def show(
             trained.failed(failed, storage)
             typer.echo(f"{trained.config} counts as out of {failed} memory; the next tune chooses another configuration")
         elif isinstance(record, SweepRecord):
-            console.print(tables.sweep_table(record))
+            console.print(sweep_table(record))
         else:
             answer = result_files.answered(record, result)
-            console.print(tables.trial_table(answer.trials, answer.limits))
-            tables.summarise(answer, console)
+            console.print(trial_table(answer.trials, answer.limits))
+            summarise(answer, console)

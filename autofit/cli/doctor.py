@@ -29,8 +29,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.console.tables import labelled
-from autofit.report.console.terminal import Terminal
+from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")

@@ -22,11 +22,7 @@ _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented
 
 
 def render(record: TuneRecord, answer: Answer | None = None) -> str:
-    """Return Python code that trains with the config of an answer, or with the fastest.
-
-    If it needs what only the user's program has, such as arrays, return the lines to change in that program. There, `...`
-    stands for what the program passes already.
-    """
+    """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program."""
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy

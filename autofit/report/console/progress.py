@@ -16,8 +16,7 @@ from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_rate, format_seconds
 from autofit.report.choice import NONE, limits_in_words, model_in_words, outcome_label
 from autofit.report.columns import peak_in_words
-from autofit.report.console.tables import summarise, trial_table
-from autofit.report.console.terminal import Terminal
+from autofit.report.console.tables import Terminal, summarise, trial_table
 
 _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
 
@@ -51,11 +50,6 @@ class Progress:
         live, self._live = self._live, None  # without it, the last drawing, which remains, has all rows
         if live is not None:
             live.stop()
-
-    @property
-    def is_in_notebook(self) -> bool:
-        """Whether the output is a notebook, which displays a result without `print`."""
-        return isinstance(self.console, Terminal) and self.console.is_in_notebook
 
     def title(self, text: str) -> None:
         """Print a title for the events that follow."""

@@ -1,12 +1,14 @@
-"""Results on a console: tables of trials, of sweep cells and of an estimate, and the summary of a tune."""
+"""The terminal, and results on it or as plain text: tables of trials, sweep cells and estimates, and a tune's summary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -14,17 +16,42 @@ from autofit.records.description import EstimateRecord
 from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
-from autofit.records.units import counted, format_bytes, format_seconds
+from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report.choice import NONE, advice, figures, headlines, limits_in_words, model_in_words
 from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_label, cell_rows, peak_share, trial_rows
 from autofit.report.snippet import render
 
+_PLAIN_WIDTH = 80  # characters: the narrowest common terminal
 _BAR_CHARACTERS = 6
 _TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
 _CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
 _TRIAL_COLUMNS = ("trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
 _LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
 _PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
+
+
+class Terminal(Console):
+    """A console that shows control characters in content as �, so that content cannot control the terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        # in a notebook, lines are text in one output: rich would make an output of each, and draws tables again and again
+        # only where ipywidgets is installed. The standard output of a kernel says that it is a terminal, which it is not
+        self.is_in_notebook = Console().is_jupyter
+        plain = {"force_jupyter": False, "force_terminal": False} if self.is_in_notebook else {}
+        super().__init__(**{"highlight": False, **plain, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as `Console.render` does, and replace control characters; all content passes through this method."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def plain_text(drawing: RenderableType) -> str:
+    """Return a drawing as text of 80 columns without colour; `print` and the interpreter show a result this way."""
+    console = Terminal(width=_PLAIN_WIDTH, file=io.StringIO(), force_terminal=False, color_system=None)
+    with console.capture() as captured:
+        console.print(drawing, crop=False)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def trial_table(trials: Sequence[Trial], limits: Limits | None, *, newest_first: bool = False) -> Table:
@@ -117,8 +144,14 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     table.add_column("batch size")
     for row in estimate.rows:
         table.add_column(f"{row.batch_size}", justify="right")
-    _add_parts(table, "DEVICE", [row.device_bytes_by_part for row in estimate.rows])
-    _add_parts(table, "HOST", [row.host_bytes_by_part for row in estimate.rows])
+    for memory in ("device", "host"):
+        parts = [getattr(row, f"{memory}_bytes_by_part") for row in estimate.rows]
+        table.add_row(Text(memory.upper(), style="bold"))
+        for name in parts[0]:
+            if any(part[name] for part in parts):
+                label = _PART_NAMES.get(name, name.replace("_", " "))
+                table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
+        table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)
     verdicts = [  # "perhaps" if only an upper bound exceeds a limit
         "yes" if row.fits else "perhaps" if estimate.limits.allow(row.device_bytes, row.host_bytes) else "no"
         for row in estimate.rows
@@ -141,12 +174,3 @@ def _gpu_table(estimate: EstimateRecord) -> Table:
             answer = (f"{gpu.largest_batch_size:,}", format_bytes(taken), f"{taken / gpu.usable_bytes:.0%}")
         table.add_row(gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer)
     return table
-
-
-def _add_parts(table: Table, title: str, parts: list[Mapping[str, int]]) -> None:
-    table.add_row(Text(title, style="bold"))
-    for name in parts[0]:
-        if any(part[name] for part in parts):
-            label = _PART_NAMES.get(name, name.replace("_", " "))
-            table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
-    table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)

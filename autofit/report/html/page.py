@@ -34,8 +34,6 @@ def render(record: Record) -> str:
         "page.html",
         record,
         plots=shown,
-        script=(_TEMPLATES / "page.js").read_text(encoding="utf-8"),
-        style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
         plotly=get_plotlyjs() if figures else "",
         figures=to_json_plotly(figures, engine="json"),  # without <, > and /: no text in it ends the script element
     )

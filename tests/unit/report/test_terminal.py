@@ -9,8 +9,7 @@ import typer
 from autofit.api.result import Result
 from autofit.cli.common import reporting_errors
 from autofit.errors import StorageError
-from autofit.report.console.tables import summarise, trial_table
-from autofit.report.console.terminal import Terminal
+from autofit.report.console.tables import Terminal, summarise, trial_table
 from autofit.report.html import page
 
 EVIL = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt.exe\ud800"
