@@ -35,6 +35,7 @@ def test_amounts_become_limits(gpu, device_memory, host_memory, device_bytes, ho
         ((7, 5), 14.6, "100%", 14.6 - 0.488 - 1.025),
         ((8, 6), 1.9, "100%", 1.9 - 0.488 - 0.22),  # of less than 2 GiB TensorFlow keeps 225 MiB, whatever the generation
         (None, 8.0, "90%", 7.2),
+        ((8, 9), 8.0, "1e-9%", 1 / GIB),  # a byte at least
     ],
 )
 def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(capability, free, percent, expected):

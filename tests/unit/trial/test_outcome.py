@@ -75,7 +75,7 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
         (died(signal.SIGKILL, last_bytes=int(3.8 * GIB)), Outcome.HOST_OOM, "95% of the host limit"),
         (died(signal.SIGKILL, kernel_oom_kills=1), Outcome.HOST_OOM, "OOM killer: 1"),
         (died(signal.SIGKILL), Outcome.CRASHED, "died by SIGKILL"),
-        ({**LIMIT, "last_bytes": int(4.1 * GIB)}, Outcome.HOST_OOM, "2.5% over"),
+        ({**LIMIT, "last_bytes": int(4.1 * GIB)}, Outcome.HOST_OOM, "4.10 GiB, 2.5% over"),
         (DEADLINE, Outcome.TIMEOUT, "at its deadline after 5.0 s, while training"),
         ({**DEADLINE, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         ({**HANG, "pause_seconds": 15.0}, Outcome.TIMEOUT, "hung: its processes were idle for 15 s while training"),

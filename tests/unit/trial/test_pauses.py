@@ -1,4 +1,4 @@
-"""What counts as a pause of a process tree, and how long one may last."""
+"""What the watcher reads of a process tree: its pauses, how long one may last, its memory and its phases."""
 
 import math
 from types import SimpleNamespace
@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from autofit.trial.watcher import Pauses, hang_seconds
+from autofit.machine.host import ProcessMemory
+from autofit.records.states import Phase
+from autofit.trial.watcher import Pauses, Watcher, hang_seconds
 
 
 class Process:
@@ -49,3 +51,29 @@ def test_waking_up_now_and_then_is_no_progress():
 )
 def test_the_pause_of_a_hang_is_learnt_and_grows_with_the_batch(pauses, batch, seconds):
     assert hang_seconds(pauses, batch) == pytest.approx(seconds)
+
+
+def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypatch):
+    clock, gpu_totals = SimpleNamespace(now=1000.0), iter([300, 700, 500])  # the driver knows no processes
+    server, *below = [
+        SimpleNamespace(pid=pid, memory=ProcessMemory(held, written, held, held), status=lambda: psutil.STATUS_RUNNING)
+        for pid, held, written in ((1, 100, 60), (2, 50, 50), (3, 10, 0))
+    ]
+    server.children = lambda recursive=False: below if recursive else below[:1]
+
+    def read(process):
+        clock.now += 0.01
+        return process.memory
+
+    monkeypatch.setattr(psutil, "Process", lambda pid: server)
+    monkeypatch.setattr(ProcessMemory, "of", read)
+    monkeypatch.setattr("autofit.trial.watcher.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("autofit.machine.gpus.used_bytes", lambda device, pids: (next(gpu_totals), None))
+    watching = Watcher(1, 10**10, 60.0, gpus_used=["a GPU"])
+    assert watching.poll() is None
+    assert (watching.last_bytes, watching.rest_seconds, watching.driver_peak_bytes) == (40 + 50 + 10, 0.25, 400)
+    clock.now += 1.0
+    assert watching.poll() is None  # without another reading of the memory: those take a hundredth of the time
+    watching.enter(Phase.FIRST_STEP)
+    clock.now += 2.0
+    assert watching.seconds_by_phase == pytest.approx({Phase.STARTING: 1.03, Phase.FIRST_STEP: 2.03})

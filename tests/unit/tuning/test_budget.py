@@ -4,6 +4,7 @@ import contextlib
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -127,8 +128,34 @@ def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seco
     assert record.runs == ()
     assert not record.fastest.confirmed
     assert not record.speedup.is_shown
+    assert record.fastest.needed_seconds > 14.0
     enough = Timed(start=6.0).tune(tmp_path / "enough", max_seconds=record.fastest.needed_seconds)
     assert enough.fastest.confirmed
+
+
+def test_each_answer_that_the_end_leaves_open_names_its_seconds(tmp_path):
+    record = Timed().tune(tmp_path, max_seconds=54.0)
+    assert record.fastest.needed_seconds > record.same_batch.needed_seconds > 54.0
+
+
+@given(st.floats(1, 5), st.floats(1, 20), st.floats(20, 60))
+def test_after_the_longest_trial_its_config_and_the_best_so_far_can_be_confirmed(rounds, own, best):
+    request, now = make_request(Path(), max_seconds=rounds * (best + 3 * own)), 0.0
+    problem = Problem(request, DESCRIPTION, SearchSpace((32, 64, 128)), BASELINE)
+    ran = Measurement(Outcome.OK, Evidence(""), own, samples_per_second=1.0)
+    trials = [*4 * [Trial(BASELINE, ran)], Trial(FitConfig(64), replace(ran, seconds=best, samples_per_second=2.0))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "monotonic", lambda: now)
+        tracked = budget.Budget(request.settings)
+
+        def fits(*sizes):
+            return tracked.rounds_fit([FitConfig(size) for size in sizes], LOOKS[0], trials, is_first=True)[0]
+
+        two_fit, four_fit = fits(64, 32), fits(64, 32, 32, 32)
+        now = 0.999 * tracked.trial_seconds(trials, problem)
+        trials.append(Trial(FitConfig(128), replace(ran, seconds=now)))
+        assert not two_fit or (fits(64, 32) and fits(128, 32))
+        assert not four_fit or fits(64, 32, 32)
 
 
 @pytest.mark.parametrize(("describing", "start", "max_seconds"), [(5.0, 3.0, 4), (0.5, 3.0, 1), (5.0, 200.0, 60)])
@@ -151,6 +178,8 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     oom = Measurement(Outcome.HOST_OOM, Evidence("died by SIGKILL"), 1.0)
     trials = [Trial(FitConfig(size), oom) for size in (64, 16)]
     problem = Problem(request, DESCRIPTION, SearchSpace(batch_sizes), BASELINE)
-    error = no_result_error(problem, budget.Budget(request.settings), trials, "all 2 trials are used up")
+    spent = budget.Budget(request.settings)
+    assert spent.stop_reason(trials[:1], 1, 1.0) == "the only trial is used up"
+    error = no_result_error(problem, spent, trials, spent.stop_reason(trials, 2, 1.0))
     assert type(error) is kind
     assert "16" in str(error)

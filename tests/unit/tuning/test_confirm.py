@@ -44,6 +44,7 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
     assert record.config == BASELINE
     assert record.data_kwargs["batch_size"] == 32
     assert (record.speedup.ratio, record.speedup.is_shown) == (1.0, False)
+    assert (record.fastest.spread > 0.1) is (len(multiples) > 1)  # the runs of all configs are counted in it
     challenger = record.fastest.challenger
     assert challenger.config != BASELINE
     assert 3 <= challenger.speedup.pairs <= 8
