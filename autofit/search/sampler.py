@@ -209,8 +209,3 @@ class BoundedSampler(FrontierSampler):
             self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(error)
             if not self._has_ended:
                 raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler") from error
-
-
-def is_sampler(value: Any) -> bool:
-    """Return whether a value is an Optuna sampler."""
-    return isinstance(value, BaseSampler)

@@ -81,10 +81,7 @@ class TuningStudy:
         return suggest(self._asked)
 
     def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]], *, is_asked: bool = False) -> Trial:
-        """Store a trial, which may be the one that was asked for, and return it with its number.
-
-        `knobs` has the ascending values of each searched knob.
-        """
+        """Store a trial, which may be the one that was asked for, and return it with its number."""
         frozen = codec.frozen_trial(trial, self.limits, knobs)
         if is_asked:
             for key, value in frozen.user_attrs.items():

@@ -27,9 +27,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.search.space import nearest
 
-MOST_CANDIDATES = 3
-"""The most configs that are confirmed for one answer."""
-
+MOST_CANDIDATES = 3  # configs that are confirmed for one answer
 # Student's quantiles at each look in a tune with one answer and with two: at most 5% of tunes call any config faster that
 # is not, and at least 93% of intervals contain the true ratio (simulated: see tests/benchmarks/confirmation.py)
 _ONE_QUANTILE, _TWO_QUANTILE = 0.98, 0.99
@@ -39,16 +37,12 @@ _DOUBTFUL_SHARE = 1 / 3
 
 @dataclass
 class Contest:
-    """One answer: the config that is it so far, and its candidates, of which the last may still be open.
+    """One answer: the config that is it so far, and its candidates, of which the last may still be open."""
 
-    `answer` is None until a candidate has run, if the baseline cannot be the answer. `needed_seconds` is the `max_seconds`
-    that would have allowed what time did not.
-    """
-
-    answer: FitConfig | None
+    answer: FitConfig | None  # None until a candidate has run, if the baseline cannot be the answer
     candidates: list[FitConfig] = field(default_factory=list)
     is_open: bool = False
-    needed_seconds: float | None = None
+    needed_seconds: float | None = None  # the `max_seconds` that would have allowed what time did not
 
     @property
     def candidate(self) -> FitConfig | None:  # that is being compared with the answer
@@ -155,13 +149,11 @@ class Answers:
 
     def speedup(self, config: FitConfig) -> Speedup:
         """Return the rate of a config relative to the baseline, from the rounds that have both."""
-        if self.baseline_outcome is not Outcome.OK:
-            return Speedup(self.baseline, self.baseline_outcome)
-        if config == self.baseline:
-            return Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, len(self.log_rates(config)))
         pairs = sum(config in rates and self.baseline in rates for rates in self._rounds)
-        if not pairs:
-            return Speedup(self.baseline, Outcome.OK)
+        if self.baseline_outcome is Outcome.OK and config == self.baseline:
+            return Speedup(self.baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs)
+        if self.baseline_outcome is not Outcome.OK or not pairs:
+            return Speedup(self.baseline, self.baseline_outcome)
         contest = self.fastest if config in self.fastest.candidates else self.same_batch
         lead, half_width = self._lead(config, self.baseline, contest)
         low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)

@@ -15,7 +15,7 @@ from time import monotonic
 
 from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.records.trial import FitConfig, Trial
 from autofit.search.space import octaves
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import TuneSettings
@@ -35,10 +35,7 @@ _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial
 
 
 class Budget:
-    """Tracks the elapsed time and the trials of one tune; the time starts when the budget is created.
-
-    A trial may take `max_trial_seconds` if `max_seconds` leaves enough time.
-    """
+    """Tracks the elapsed time of one tune, which starts when the budget is created."""
 
     def __init__(self, settings: TuneSettings) -> None:
         self._started, self._max_seconds = monotonic(), settings.max_seconds
@@ -52,10 +49,9 @@ class Budget:
         """Return the seconds left until `max_seconds`; infinity if `max_seconds` is not set."""
         return math.inf if self._max_seconds is None else max(0.0, self._max_seconds - self.seconds())
 
-    def deadline_seconds(self, measured: Measurement | None = None) -> float:
-        """Return how long a process may take, in seconds; a confirming run may be slower than the config `measured`."""
-        patience = 0.0 if measured is None else _CONFIRM_PATIENCE_RATIO * measured.seconds
-        return min(max(self.max_trial_seconds, patience), self.seconds_left())
+    def deadline_seconds(self, measured_seconds: float = 0.0) -> float:
+        """Return how long a process may take; a confirming run may be slower than its config was in the search."""
+        return min(max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured_seconds), self.seconds_left())
 
     def trial_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
         """Return how long the next trial may take, so that its config or the best so far can be confirmed after it.
@@ -124,11 +120,7 @@ class Budget:
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
-    """Return the expected seconds of a confirming run of a config.
-
-    They are estimated from the config's confirming runs. If there are none, they are estimated from its trial in the search
-    or, without one, from the trial with the nearest batch size.
-    """
+    """Return the expected seconds of a confirming run, by earlier ones, the config's trial or that of the nearest batch."""
     finished = _finished(trials)
     own = [t.measurement.seconds for t in finished if t.config == config and t.stage is not Stage.SEARCH]
     if own or not finished:

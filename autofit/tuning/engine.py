@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
-from autofit.errors import AutofitError, NothingFitsError, StorageError, TuneError
+from autofit.errors import AutofitError, StorageError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
@@ -96,10 +97,7 @@ class _Engine:
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:
-        """Search until there is a reason to stop, and return it.
-
-        At the baseline's batch size, where the models already know most, a few trials run in addition to `max_trials`.
-        """
+        """Search until there is a reason to stop, and return it; at the baseline's batch size, beyond `max_trials`."""
         study, budget, settings, space, where = self.study, self._runner.budget, self._request.settings, problem.space, ""
         max_trials = settings.max_trials
         if at_own_batch:
@@ -121,14 +119,13 @@ class _Engine:
             config = study.ask(sampler, sampler.suggest)
             doing = f"trial {len(trials) + 1} of at most {max_trials}{where}"
             activity = Activity(doing, config, why=str(sampler.proposal))
-            measurement = self._runner.measure(config, activity, trials, deadline_seconds=seconds)
-            trial = Trial(config, measurement, activity.why)
+            trial = self._runner.measure(config, activity, trials, deadline_seconds=seconds)
 
             self._emit(TrialEnded(study.add(trial, problem.space.knobs(), is_asked=True)))
             if config == problem.baseline:
-                raise_user_error(measurement)
-            if measurement.outcome is Outcome.ERROR:
-                reason = measurement.evidence.reason.strip()
+                raise_user_error(trial.measurement)
+            if trial.measurement.outcome is Outcome.ERROR:
+                reason = trial.measurement.evidence.reason.strip()
                 self._notify(f"your code fails with {config} ({reason}); what only this configuration has is left out")
 
     def _describe(self) -> Problem:
@@ -160,9 +157,8 @@ class _Engine:
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error, and remove an empty study."""
         if isinstance(error, TuneError):
-            needed = ("memory", "batch_size", "needed_bytes") if isinstance(error, NothingFitsError) else ()
-            fields = {name: getattr(error, name) for name in needed}
-            error.tune = FailedTune(**vars(self._log()), problem=str(error), **fields)
+            needed: dict[str, Any] = {name: getattr(error, name, None) for name in ("memory", "batch_size", "needed_bytes")}
+            error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
         if not isinstance(error, StorageError) and not self.study.trials():
             self.study.remove()
 

@@ -26,10 +26,7 @@ _LARGEST_BATCH = 2**16  # upper end of the grid in which the largest batch size 
 def estimate(
     request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int], gpus: Sequence[Device] = ()
 ) -> EstimateRecord:
-    """Estimate device and host memory for each batch size, and the largest batch size that is expected to fit.
-
-    With `gpus`, estimate device memory on each of these instead.
-    """
+    """Estimate the memory for each batch size, and the largest that is expected to fit; with `gpus`, those of each GPU."""
     sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus)
     runner = TrialRunner(request, launcher, emit)
     described = runner.describe(request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names)

@@ -35,16 +35,13 @@ _SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that work
 
 @dataclass(frozen=True)
 class Problem:
-    """What a tune has to solve.
-
-    `warm_start` are the trials of similar tunes, under other limits or versions.
-    """
+    """What a tune has to solve."""
 
     request: TuneRequest
     description: Description
     space: SearchSpace
     baseline: FitConfig
-    warm_start: tuple[Trial, ...] = ()
+    warm_start: tuple[Trial, ...] = ()  # of similar tunes, under other limits or versions
 
     @property
     def own_batch(self) -> int | None:

@@ -126,10 +126,7 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
         return None
     if not isinstance(stored, TuneRecord) or not result_files.holds(stored, limits):
         return None
-    emit(
-        Notice(
-            f"using the stored result of the tune at {datetime.fromtimestamp(stored.started_at):%Y-%m-%d %H:%M} on "
-            f"{stored.machine.host or 'this host'}; to tune again, use --fresh (in Python, options={{'fresh': True}})"
-        )
-    )
+    when, where = datetime.fromtimestamp(stored.started_at), stored.machine.host or "this host"
+    again = "to tune again, use --fresh (in Python, options={'fresh': True})"
+    emit(Notice(f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}"))
     return replace(stored, call_source=request.call_source)

@@ -43,49 +43,47 @@ class TrialRunner:
 
         `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
         """
-        activity = Activity("describing the model and the data")
-        result: Description | Measurement = self._run(self._spec(Role.DESCRIBE, config, **asked), activity)
+        spec = self._spec(Role.DESCRIBE, config, 0.0, **asked)
+        result: Description | Measurement = self._run(spec, Activity("describing the model and the data"))
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
             if result.compiler == TORCH_COMPILE:
                 self.budget.max_trial_seconds += COMPILE_SECONDS
         return result
 
-    def measure(self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any) -> Measurement:
-        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone.
-
-        `changes` are those of the spec.
-        """
+    def measure(self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any) -> Trial:
+        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
         step = config.batch_size, config.steps_per_execution
         same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
-        read = next((m for m in same if m.compute_is_read and m.compute_samples_per_second), None)
+        read = next(
+            (m.compute_samples_per_second for m in same if m.compute_is_read and m.compute_samples_per_second), None
+        )
         best = max((trial.samples_per_second for trial in trials), default=0.0)
-        usual = {"measure_seconds": SEARCH_SECONDS, "rate_to_beat": _PROMISING_RATIO * best, **_ceilings(read, "compute")}
-        return self._measured(self._spec(Role.MEASURE, config, **usual | changes), activity)
+        rates = {"rate_to_beat": _PROMISING_RATIO * best, "compute_samples_per_second": read}
+        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS, **rates, **changes)
+        return Trial(config, self._measured(spec, activity), activity.why)
 
     def confirm(self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool) -> Measurement:
         """Run a config for longer than in the search; if `validates`, the run starts with a short epoch and its validation.
 
         `measured` is a measurement of this or a similar config in the search.
         """
-        fields = {"measure_seconds": CONFIRM_SECONDS, **_ceilings(measured, "compute", "input")}
-        deadline = self.budget.deadline_seconds(measured)
-        spec = self._spec(Role.CONFIRM, config, deadline_seconds=deadline, validates=validates, **fields)
+        deadline = self.budget.deadline_seconds(measured.seconds)
+        rates = {name: getattr(measured, name) for name in ("compute_samples_per_second", "input_samples_per_second")}
+        spec = self._spec(Role.CONFIRM, config, CONFIRM_SECONDS, deadline_seconds=deadline, validates=validates, **rates)
         return self._measured(spec, activity)
 
-    def _spec(self, role: Role, config: FitConfig, **changes: Any) -> TrialSpec:
+    def _spec(self, role: Role, config: FitConfig, seconds: float, **changes: Any) -> TrialSpec:
         """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""
-        settings, seconds = self.request.settings, changes.get("measure_seconds", 0.0)
+        settings = self.request.settings
         longest = _GAP_SECONDS / max(settings.options.tolerance / 2, _LEAST_SHARE)
         usual: dict[str, Any] = {
-            "limits": self.request.limits,
             "deadline_seconds": len(changes.get("gpus", ())) * _GPU_SECONDS or self.budget.deadline_seconds(),
-            "measure_seconds": seconds,
             "effective_batch_size": settings.effective_batch_size,
             "longest_epoch_seconds": longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * seconds),
             "epoch_samples": self._epoch_samples,
         }
-        return TrialSpec(role, config, **usual | changes)
+        return TrialSpec(role, config, self.request.limits, measure_seconds=seconds, **usual | changes)
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Run a trial; repeat it if other work disturbed it, or if its device limit left nothing to the GPU's libraries."""
@@ -126,9 +124,8 @@ class TrialRunner:
                 result: Measurement | Description = end.value
         if is_second or isinstance(result, Description) or not result.evidence.server_lost:
             return result
-        self.emit(
-            Notice(f"{activity.config or activity.doing}: {result.evidence.reason}. It is repeated with a new server")
-        )
+        what = activity.config or activity.doing
+        self.emit(Notice(f"{what}: {result.evidence.reason}. It is repeated with a new server"))
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
         return self._run(replace(spec, deadline_seconds=left_seconds), activity, is_second=True)
 
@@ -139,20 +136,13 @@ def _other_work(measurement: Measurement) -> str:
     return conditions.other_work if conditions is not None and conditions.is_disturbed else ""
 
 
-def _ceilings(measured: Measurement | None, *parts: str) -> dict[str, float | None]:
-    """Return the rates of step or input alone that a trial has read, as fields of a spec."""
-    names = [f"{part}_samples_per_second" for part in parts]
-    return {} if measured is None else {name: getattr(measured, name) for name in names}
-
-
 def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
     """Measure each config once, like a trial of the search; nothing is stored."""
     runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
-        measurement = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
-        trials.append(Trial(config, measurement))
+        trials.append(runner.measure(config, Activity(f"trial {number} of {len(configs)}", config)))
         emit(TrialEnded(trials[-1]))
-        raise_user_error(measurement)
+        raise_user_error(trials[-1].measurement)
     return tuple(trials)
 
 
@@ -160,8 +150,7 @@ def raise_user_error(measurement: Measurement) -> None:
     """Raise `UserCodeError` if the user's code raised in a trial."""
     if measurement.outcome is Outcome.ERROR:
         evidence = measurement.evidence
-        doing = (evidence.phase or Phase.STARTING).label
-        raise UserCodeError(f"while {doing}", measurement.traceback or evidence.reason)
+        raise UserCodeError(f"while {(evidence.phase or Phase.STARTING).label}", measurement.traceback or evidence.reason)
 
 
 def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedError:
@@ -169,6 +158,5 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
     raise_user_error(measurement)
     if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
         return NoTrialFinishedError(budget.too_short((), "the model and the data were built"))
-    slow = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
-    remedy = slow if measurement.ran_out_of_time else ""
+    remedy = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter" * measurement.ran_out_of_time
     return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")

@@ -16,17 +16,15 @@ from autofit.records.knobs import KNOBS
 from autofit.records.trial import AUTOTUNE, FEW_UPDATES
 from autofit.search.space import TOLERANCE, VALIDATED, AutotunedValue, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
+from autofit.workload.inputs.knobs import has_base
 
 TUNE, KEEP, LARGEST = "tune", "keep", "largest"
 """What to do with the batch size: find both answers, only that of the own batch size, or the largest batch that fits."""
 
 
 def _sampler(value: Any) -> Any:
-    if value is not None:
-        from autofit.search.sampler import is_sampler  # loads Optuna, which takes a second
-
-        if not is_sampler(value):
-            raise ValueError("in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}")
+    if value is not None and not has_base(value, "optuna", "BaseSampler"):
+        raise ValueError("in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}")
     return value
 
 
