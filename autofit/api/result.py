@@ -96,4 +96,6 @@ class SweepResult(_Reportable, SweepRecord):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
-        result_files.save_sweep(self, path, columns.as_csv(self))
+        table = result_files.csv_path(path)
+        result_files.save(self, path)
+        result_files.write(columns.as_csv(self), table)

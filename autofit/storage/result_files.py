@@ -49,13 +49,6 @@ def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[
     write(json.dumps(encode(record), indent=2) + "\n", path)
 
 
-def save_sweep(record: SweepRecord, path: str | os.PathLike[str], table: str) -> None:
-    """Write a sweep as JSON to `path`, and its `table` as CSV next to it."""
-    table_path = csv_path(path)
-    save(record, path)
-    write(table, table_path)
-
-
 def csv_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a sweep's CSV file, next to the JSON file."""
     table = Path(path).with_suffix(".csv")

@@ -20,11 +20,7 @@ from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY, 
 
 
 class TuningStudy:
-    """Asks for the trials of one tune and stores them when they end; its name is the fingerprint of the request.
-
-    If `fresh`, an existing study is deleted first. If the storage fails once a trial has run, as on a full disk, `notify`
-    receives the reason, and the tune goes on without it.
-    """
+    """Asks for the trials of one tune and stores them when they end; its name is the fingerprint of the request."""
 
     # The sampler's study is a copy in memory, and a trial is stored as a whole when it has ended. So a process that is
     # killed leaves no trial that seems to run, a storage that fails takes nothing from the tune, and an error in an access
@@ -98,7 +94,7 @@ class TuningStudy:
         return self._trials[-1]
 
     def _access(self, access: Callable[[int], Any]) -> None:
-        """Call `access` with the id of the study; if the storage fails once a trial has run, go on without it."""
+        """Call `access` with the id of the study; once a trial has run, go on without a storage that fails."""
         if self._has_failed:
             return
         try:

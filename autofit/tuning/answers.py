@@ -12,7 +12,6 @@
 Both answers start as the baseline. The fastest config is compared with the answer at the own batch size, in the same
 rounds, so it is never slower than that; once that answer is another one, it is compared again, by the rounds so far. Only
 confirming runs enter an interval: the reading that made a config a candidate is the highest of many, and so too high.
-This module has no side effects.
 """
 
 from __future__ import annotations

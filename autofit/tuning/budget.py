@@ -54,10 +54,7 @@ class Budget:
         return min(max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured_seconds), self.seconds_left())
 
     def trial_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
-        """Return how long the next trial may take, so that its config or the best so far can be confirmed after it.
-
-        It is 0 if the trial is expected to take longer than that.
-        """
+        """Return how long the next trial may take, so that the best can be confirmed after it; 0 if that is too short."""
         left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem)
         seconds, own = left - reserved, confirming_seconds(problem.baseline, trials)
         if reserved > LOOKS[0] * own:
@@ -107,15 +104,13 @@ class Budget:
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool
     ) -> tuple[bool, float | None]:
-        """Return whether there is time for rounds of these configs, and the `max_seconds`, in whole tens, that they lack.
-
-        All but the first look must end in the time of a coarse grid, which no `max_seconds` changes.
-        """
+        """Return whether there is time for rounds of these configs, and the `max_seconds` that they need if not."""
         seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
         if seconds > self.seconds_left():
             return False, _whole_tens(self.seconds() + seconds)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
+        # no `max_seconds` changes this
         return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched), None
 
 

@@ -7,8 +7,6 @@
 Each host has the resource `measuring`. A cell on the CPU holds 1 of it, because nothing else may run on its host; a cell on
 GPUs holds a small share of it, so cells on different GPUs of a host may run at the same time. Ray queues the tasks and
 chooses hosts by resources and labels. If a host is lost or cannot tune, Ray runs the task again.
-
-Each tune stores its result. When a sweep that was killed runs again, its finished cells return their results at once.
 """
 
 from __future__ import annotations
@@ -133,9 +131,8 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
         parts = urlsplit(named if "://" in named else f"//{named}")
         if parts.hostname and parts.port:  # if no server listens there, Ray itself would try for minutes
             socket.create_connection((parts.hostname, parts.port), timeout=_ANSWER_SECONDS).close()
-        ray.init(
-            "auto" if address == "ray" else address, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
-        )
+        url = "auto" if address == "ray" else address
+        ray.init(url, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         problem = f"no Ray cluster answers at {named or address} ({reason})"

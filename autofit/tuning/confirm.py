@@ -1,9 +1,7 @@
 """Run the rounds that confirm the answers of a tune (`answers.py` decides what runs and when it ends).
 
-    estimated rates of all readings ──> candidates ──> rounds of runs ──> answers
-             └───────────── the runs are readings ──────────┘
-
-Every run is stored when it ends, so a tune that was killed resumes where it stopped.
+estimated rates of all readings ──> candidates ──> rounds of runs ──> answers
+         └───────────── the runs are readings ──────────┘
 """
 
 from __future__ import annotations
@@ -31,17 +29,13 @@ from autofit.tuning.settings import LARGEST
 
 
 class Confirmation:
-    """Confirms the likeliest best configs of a search in rounds of further runs, which it adds to `runs`.
-
-    The study holds the trials of the search; runs that fail, in this tune or an earlier one, are added to it.
-    """
+    """Confirms the likeliest best configs of a search in rounds of `runs`; those that fail are added to the study, too."""
 
     def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]) -> None:
         self._problem, self._runner, self._study, self._runs = problem, runner, study, runs
         self._baseline, self._tolerance = problem.baseline, problem.request.settings.options.tolerance
-        self._answers = Answers(
-            self._baseline, self._tolerance, problem.own_batch, baseline_may_win=self._baseline in problem.space
-        )
+        may_win = self._baseline in problem.space
+        self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
         try:  # the runs that a tune stored after its search, before it was killed without a result
             stored = result_files.TRIALS.validate_python(study.attributes.get(result_files.RUNS, []))
         except ValidationError:
@@ -132,11 +126,7 @@ class Confirmation:
         self._answers.give_up()
 
     def _run(self, config: FitConfig) -> Measurement | None:
-        """Run a config, or reuse the stored run of a tune that was killed; None if it failed or `max_seconds` cut it off.
-
-        A failure excludes its config. Only the first run of a config validates: the memory of validation counts, its time
-        does not.
-        """
+        """Run a config, or reuse the stored run of a killed tune; None if it failed or `max_seconds` cut it off."""
         is_baseline, done, runner = config == self._baseline, len(self._runs_of(config)), self._runner
         stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
         run = next((run for run in self._reusable if (run.stage, run.config) == (stage, config)), None)
@@ -147,6 +137,7 @@ class Confirmation:
             measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
             last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
             activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
+            # only the first run of a config validates: the memory of validation counts, its time does not
             measurement = runner.confirm(config, measured, activity, validates=not done)
             if is_baseline:
                 raise_user_error(measurement)

@@ -10,8 +10,6 @@ search is left out.)
              propose, or trials or seconds run out
     confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until each of these is
              proven to be faster, or given up
-
-This module prints nothing: the caller receives events.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The problem that a tune solves: what was asked, what the workload is, and what may be tried.
 
-    TuneRequest ──┐  settings, machine, devices, limits, the user's call
-    Description ──┼──> Problem ──> sampler, notices, confirmation, record
-    similar tunes ┘  space, baseline, batch size of the first answer
-
-A problem is built once and passed to all that follows; it does not change.
+TuneRequest ──┐  settings, machine, devices, limits, the user's call
+Description ──┼──> Problem ──> sampler, notices, confirmation, record
+similar tunes ┘  space, baseline, batch size of the first answer
 """
 
 from __future__ import annotations
@@ -145,8 +143,7 @@ def _searches_steps(request: TuneRequest, description: Description) -> bool:
     if default is None:
         raise UsageError(
             f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and "
-            "JAX, unless the model defines make_train_function or make_test_function itself); remove "
-            f"{STEPS_PER_EXECUTION} from the space",
+            "JAX, unless the model defines make_train_function or make_test_function itself); remove it from the space",
             key="space",
         )
     return True

@@ -47,12 +47,9 @@ def record_of(problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | No
 def _with_arguments(answer: Answer, request: TuneRequest, description: Description) -> Answer:
     config = answer.config
     data_kwargs, tuned_kwargs = render_kwargs(description, config)
-    users = fit_options.rendered(
-        request.call_source.fit_kwargs,
-        config.batch_size,
-        request.baseline(description).batch_size,
-        scale_validation="batch_size" in description.validation_knobs,
-    )
+    own, written_for = request.call_source.fit_kwargs, request.baseline(description).batch_size
+    scales = "batch_size" in description.validation_knobs
+    users = fit_options.rendered(own, config.batch_size, written_for, scale_validation=scales)
     fit_kwargs = {**tuned_kwargs, **users}
     optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, request.settings.effective_batch_size)
     return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
@@ -104,10 +101,9 @@ def no_result_error(
         tried = smallest.config.batch_size or 0
         if not sizes or tried <= sizes[0]:
             return nothing_fits_error(problem.request.limits, smallest)
-        return NoTrialFinishedError(
-            f"{stop_reason} before a trial finished: the smallest batch size tried, {tried}, ran out of memory "
-            f"({smallest.measurement.evidence.reason}). Raise max_seconds or max_trials to try smaller batch sizes"
-        )
+        oom = f"the smallest batch size tried, {tried}, ran out of memory ({smallest.measurement.evidence.reason})"
+        remedy = "Raise max_seconds or max_trials to try smaller batch sizes"
+        return NoTrialFinishedError(f"{stop_reason} before a trial finished: {oom}. {remedy}")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in Counter(m.outcome for m in ended).items())
     failed = "every config that finished failed later" if any(t.samples_per_second for t in trials) else "no trial finished"
     remedy = ". Raise max_trial_seconds in options" if all(m.ran_out_of_time for m in ended) else ""

@@ -1,7 +1,4 @@
-"""A request for a tune: everything that determines its result, its keys in the storage, and its stored result.
-
-The tuning engine and Optuna are not imported, so that a stored result is returned at once.
-"""
+"""A request for a tune: everything that determines its result, its keys in the storage, and its stored result."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class TrialRunner:
         return Trial(config, self._measured(spec, activity), activity.why)
 
     def confirm(self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool) -> Measurement:
-        """Run a config for longer than in the search; if `validates`, the run starts with a short epoch and its validation.
+        """Run a config for longer than in the search, where it or a similar one was `measured`.
 
-        `measured` is a measurement of this or a similar config in the search.
+        If `validates`, the run starts with a short epoch and its validation.
         """
         deadline = self.budget.deadline_seconds(measured.seconds)
         rates = {name: getattr(measured, name) for name in ("compute_samples_per_second", "input_samples_per_second")}

@@ -101,10 +101,8 @@ class TuneSettings(BaseModel):
     def _check_batch_size(self) -> TuneSettings:
         present, size = self.baseline.batch_size, self.batch_size
         if size != TUNE and "batch_size" in self.space.values():
-            raise UsageError(
-                f'{size!r} is given, but space gives values to try; remove batch_size from space, or write "{TUNE}"',
-                key="batch_size",
-            )
+            problem = f"{size!r} is given, but space gives values to try"
+            raise UsageError(f'{problem}; remove batch_size from space, or write "{TUNE}"', key="batch_size")
         if isinstance(size, int):
             if present not in (None, size):
                 raise UsageError(f"{size} is given, but baseline has {present}; give one of them", key="batch_size")

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from autofit.api.result import SweepResult
 from autofit.cli import app
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.result import SweepRecord
-from autofit.report import columns
 from autofit.storage import result_files
 from autofit.tuning import cells as ray_cells
 from autofit.tuning.cells import CellRequest, tuned
@@ -48,7 +48,7 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
     assert "too wide" in swept.cells[1].problem
     assert swept.cells[2].tune.needed_bytes == 5 * MIB
     path, result = tmp_path / "sweep.json", swept.cells[0].tune
-    result_files.save_sweep(swept, path, columns.as_csv(swept))
+    SweepResult(**vars(swept)).save(path)
     assert result_files.load(path) == swept
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     shown = [(row["model_kwargs.width"], row["outcome"], row["batch_size"], row["problem"][:14]) for row in rows]
