@@ -35,8 +35,7 @@ _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have 
 def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
     """Convert a record to JSON types."""
     adapter: TypeAdapter[Any] = _SWEEPS if isinstance(record, SweepRecord) else _RECORDS
-    fields: dict[str, Any] = adapter.dump_python(record, mode="json", fallback=repr)
-    return fields
+    return dict(adapter.dump_python(record, mode="json", fallback=repr))
 
 
 def decode(raw: Any) -> TuneRecord | FailedTune:

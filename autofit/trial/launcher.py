@@ -6,11 +6,11 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from autofit import backends
 from autofit.errors import TrialProcessError, UsageError
@@ -196,11 +196,14 @@ def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
         waited_seconds += _GPU_POLL_SECONDS
 
 
-def run_to_end(running: Generator[Phase, None, Measurement | Description]) -> Measurement | Description:
-    """Run a trial whose phases are of no interest, and return its result."""
-    try:
-        while True:
-            next(running)
-    except StopIteration as stop:
-        result: Measurement | Description = stop.value
-        return result
+def run_to_end(
+    running: Generator[Phase, None, Measurement | Description], entered: Callable[[Phase], Any] = lambda phase: None
+) -> Measurement | Description:
+    """Run a trial, call a function with each of its phases, and return its result."""
+    with contextlib.closing(running):
+        try:
+            while True:
+                entered(next(running))
+        except StopIteration as stop:
+            result: Measurement | Description = stop.value
+            return result

@@ -52,12 +52,12 @@ class Answers:
     """Holds the rounds of confirming runs, and what they decide.
 
     `own_batch` is the batch size of the baseline if it has an answer of its own, and None if there is only one answer.
-    `baseline_may_win` is false if the user's space does not contain the baseline. `first` is the answer until another is
-    shown to be faster: the baseline, or None if that may not win or a run of it has failed.
+    `baseline_may_win` is false if the user's space does not contain the baseline.
     """
 
     def __init__(self, baseline: FitConfig, tolerance: float, own_batch: int | None, *, baseline_may_win: bool) -> None:
         self.baseline, self._tolerance, self._own_batch = baseline, tolerance, own_batch
+        # the answer until another is shown to be faster; None if the baseline may not win, or a run of it has failed
         self.first = baseline if baseline_may_win else None
         self.same_batch, self.fastest = self.both = Contest(self.first), Contest(self.first)
         self.baseline_outcome = Outcome.OK
@@ -83,7 +83,6 @@ class Answers:
 
     @property
     def is_open(self) -> bool:
-        """Whether a candidate is being compared."""
         return self.same_batch.is_open or self.fastest.is_open
 
     def next_round(self) -> tuple[FitConfig, ...]:

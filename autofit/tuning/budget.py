@@ -42,7 +42,6 @@ class Budget:
         self.max_trial_seconds = settings.options.max_trial_seconds
 
     def seconds(self) -> float:
-        """Return the seconds spent so far."""
         return monotonic() - self._started
 
     def seconds_left(self) -> float:
@@ -98,8 +97,8 @@ class Budget:
         """Say what did not end in time, and name twice the `max_seconds` that a trial and its confirming runs need."""
         seconds = [trial.measurement.seconds for trial in trials]
         needed = self.seconds() - sum(seconds) + (1 + LOOKS[0]) * max(seconds, default=0.0)
-        most = _whole_tens(2 * max(needed, self._max_seconds or 0.0))
-        return f"max_seconds ({self._max_seconds or 0.0:g}) was too little time until {before}. Raise it to {most:.0f}"
+        most = 10 * math.ceil(2 * max(needed, self._max_seconds or 0.0) / 10)
+        return f"max_seconds ({self._max_seconds or 0.0:g}) was too little time until {before}. Raise it to {most}"
 
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool
@@ -107,7 +106,7 @@ class Budget:
         """Return whether there is time for rounds of these configs, and the `max_seconds` that they need if not."""
         seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
         if seconds > self.seconds_left():
-            return False, _whole_tens(self.seconds() + seconds)
+            return False, 10.0 * math.ceil((self.seconds() + seconds) / 10)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
         # no `max_seconds` changes this
@@ -127,10 +126,6 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     measured = [trial.measurement for trial in finished if trial.config == nearest]
     longer = (m.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (m.step_seconds or 0.0) for m in measured)
     return _MARGIN_RATIO * max(longer)
-
-
-def _whole_tens(seconds: float) -> float:
-    return 10.0 * math.ceil(seconds / 10)
 
 
 def _trial_seconds(trials: Sequence[Trial]) -> float:  # expected of the next one

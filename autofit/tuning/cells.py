@@ -155,11 +155,9 @@ def _check_hosts(
 ) -> None:
     hosts = [node for node in nodes if node["Alive"] and MEASURING in node["Resources"]]
     if not hosts:
-        raise UsageError(
-            f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with "
-            f"--resources='{{\"{MEASURING}\": 1}}'. autofit then runs one cell at a time on each host",
-            key="executor",
-        )
+        option = f"--resources='{{\"{MEASURING}\": 1}}'"
+        problem = f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with {option}"
+        raise UsageError(f"{problem}. autofit then runs one cell at a time on each host", key="executor")
     notify(f"{counted(len(requests), 'cell')} on {counted(len(hosts), 'host')} of a Ray cluster")
     lacking = set()
     for request, count in zip(requests, gpus, strict=True):
@@ -246,10 +244,8 @@ def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path
 def _check_files(workload: Workload) -> None:
     for part in (workload.build_model, workload.data, workload.validation, *workload.fit_kwargs.values()):
         if isinstance(part, Reference) and part.path is not None and not part.path.is_file():
-            raise UsageError(
-                f"there is no file {part.path} on {platform.node()}: ship its folder (--ship FOLDER), or keep it in a "
-                "folder that all hosts share"
-            )
+            remedy = "ship its folder (--ship FOLDER), or keep it in a folder that all hosts share"
+            raise UsageError(f"there is no file {part.path} on {platform.node()}: {remedy}")
 
 
 def _on_own_share(ray: Any, request: CellRequest) -> CellRequest:

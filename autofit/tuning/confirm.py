@@ -82,7 +82,6 @@ class Confirmation:
         return estimated_rates(runs or searched, list(configs), context)
 
     def _eligible(self) -> list[Trial]:
-        """Return the trials and runs that may be chosen."""
         eligible = failures.eligible(self._ran(), self._problem.request.limits)
         return [trial for trial in eligible if self._answers.first is not None or trial.config != self._baseline]
 
@@ -175,8 +174,6 @@ class Confirmation:
         if len(logs) > 1:
             others = [answers.log_rates(other) for other in {run.config for run in self._runs} if other != config]
             spread = math.expm1(pooled_half_width(logs, *others))
-        peaks = ([getattr(m, f"{memory}_peak_bytes") or 0 for m in measured] for memory in ("device", "host"))
-        device_peak_bytes, host_peak_bytes = (max(of_memory) or None for of_memory in peaks)
         same, challenger = [one for one in (contest, answers.same_batch) if one.answer == contest.answer], None
         if beaten := [one.candidates[-1] for one in same if one.candidates and one.candidates[-1] != one.answer]:
             rates = [trial.samples_per_second for trial in self._ran() if trial.config == beaten[0]]
@@ -185,8 +182,8 @@ class Confirmation:
             config=config,
             samples_per_second=statistics.median(m.samples_per_second or 0.0 for m in counted),
             spread=spread,
-            device_peak_bytes=device_peak_bytes,
-            host_peak_bytes=host_peak_bytes,
+            device_peak_bytes=max(m.device_peak_bytes or 0 for m in measured) or None,
+            host_peak_bytes=max(m.host_peak_bytes or 0 for m in measured) or None,
             speedup=answers.speedup(config),
             challenger=challenger,
             confirmed=bool(runs) and config != unconfirmed,

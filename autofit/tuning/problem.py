@@ -157,14 +157,10 @@ def notices(problem: Problem) -> Iterator[str]:
         yield f"not tuned: {knobs}: {reason}"
     fewest, count = _fewest_updates(request), description.sample_count or 0
     if fewest > 1 and count // fewest in (space.batch_size or ())[-1:]:
-        yield (
-            f"batch sizes above {count // fewest:,} are not tried: they leave fewer than {counted(fewest, 'update')} in an "
-            f"epoch of {counted(count, 'sample')}. To try them, set options: {{min_updates: 1}}"
-        )
+        few = f"they leave fewer than {counted(fewest, 'update')} in an epoch of {counted(count, 'sample')}"
+        yield f"batch sizes above {count // fewest:,} are not tried: {few}. To try them, set options: {{min_updates: 1}}"
     most = space.most_samples_ahead
     largest = math.prod(max(values or (0,)) for values in (space.workers, space.prefetch_factor, space.batch_size or (1,)))
     if most is not None and largest > most:
-        yield (
-            f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried. To try "
-            "them, raise the size of /dev/shm (docker run --shm-size)"
-        )
+        room = f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried"
+        yield f"{room}. To try them, raise the size of /dev/shm (docker run --shm-size)"

@@ -31,13 +31,10 @@ def _sampler(value: Any) -> Any:
 Share = Annotated[float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
 Device = Annotated[str, Field(pattern=gpus.DEVICE), written_as("write auto, cpu, gpu, gpu:1, gpu:0,1, 2x gpu or 2x cpu")]
-Count = Annotated[int, Field(ge=1), written_as("write a whole number of at least 1")]
-Seconds = Annotated[
-    float, Field(gt=0, strict=False, allow_inf_nan=False), written_as("write a number of seconds that is more than 0")
-]
-BatchSize = Annotated[
-    Literal["tune", "keep", "largest"] | Annotated[int, Field(ge=1)], written_as("write tune, keep, largest or a number")
-]
+Whole = Annotated[int, Field(ge=1)]
+Count = Annotated[Whole, written_as("write a whole number of at least 1")]
+Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False), written_as("write a number of seconds above 0")]
+BatchSize = Annotated[Literal["tune", "keep", "largest"] | Whole, written_as("write tune, keep, largest or a number")]
 
 
 class Baseline(BaseModel):
