@@ -41,9 +41,8 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
     # An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it. A timeout or a crash is
     # stored as a pruned trial, and does not count in later tunes. Nor does an error of the user's code, a failed trial.
     outcome = trial.measurement.outcome
-    state = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
-    if outcome is Outcome.OK or outcome.is_oom:
-        state = TrialState.COMPLETE
+    not_complete = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
+    state = TrialState.COMPLETE if outcome is Outcome.OK or outcome.is_oom else not_complete
     constraints = constraints_of(trial.measurement, limits)
     frozen = create_trial(
         params={knob: getattr(trial.config, knob) for knob in knobs},
