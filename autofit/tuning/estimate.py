@@ -27,7 +27,7 @@ def estimate(
     request: TuneRequest, launcher: Launcher, emit: Emit, batch_sizes: Sequence[int], gpus: Sequence[Device] = ()
 ) -> EstimateRecord:
     """Estimate the memory for each batch size, and the largest that is expected to fit; with `gpus`, those of each GPU."""
-    sizes, names = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus)
+    sizes, names, limits = tuple(sorted(set(batch_sizes))), tuple(gpu.name for gpu in gpus), request.limits
     runner = TrialRunner(request, launcher, emit)
     described = runner.describe(request.asked_baseline, batch_sizes=sizes, compile_all=True, gpus=names)
     if not isinstance(described, Description):
@@ -35,8 +35,7 @@ def estimate(
     if described.gpus:
         if not any(gpu.footprints for gpu in described.gpus):
             raise NoTrialFinishedError(f"memory cannot be estimated for {', '.join(names)}: {described.gpus[0].problem}")
-        config = request.baseline(described)
-        return EstimateRecord(described, config, request.limits, request.machine, ", ".join(names), (), None)
+        return EstimateRecord(described, request.baseline(described), limits, request.machine, ", ".join(names), (), None)
     if not described.footprints:
         raise NoTrialFinishedError(
             f"memory cannot be estimated without training: {described.estimate_problem}. To measure it, run autofit tune"
@@ -44,7 +43,7 @@ def estimate(
     on_cpu = request.placement.device is None
     baseline, cores = request.baseline(described), request.machine.cores
     config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
-    memory = Memory(SearchContext(described, request.limits, cores, on_cpu))
+    memory = Memory(SearchContext(described, limits, cores, on_cpu))
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
@@ -55,4 +54,4 @@ def estimate(
         rows.append(EstimateRow(footprint.batch_size, *by_part, device_bytes, host_bytes, memory.fits(sized)))
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
     largest = max((size for size in {*grid, *sizes} if memory.fits(replace(config, batch_size=size))), default=None)
-    return EstimateRecord(described, config, request.limits, request.machine, request.placement.name, tuple(rows), largest)
+    return EstimateRecord(described, config, limits, request.machine, request.placement.name, tuple(rows), largest)

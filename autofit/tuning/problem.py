@@ -67,11 +67,11 @@ def build_problem(request: TuneRequest, description: Description, similar: Seque
     if description.fixed_batch_size is not None:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
     if request.settings.effective_batch_size is not None and not description.accumulates_by:
-        problem = "the train step does not use the optimizer given to compile, so autofit cannot accumulate gradients"
-        remedy = (
-            f"add a parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses"
+        raise UsageError(
+            "the train step does not use the optimizer given to compile, so autofit cannot accumulate gradients; add a "
+            f"parameter {accumulation.NAME} to build_model and pass its value to the optimizers that the step uses",
+            key="effective_batch_size",
         )
-        raise UsageError(f"{problem}; {remedy}", key="effective_batch_size")
     return Problem(request, description, space, baseline, tuple(similar))
 
 

@@ -38,10 +38,7 @@ class TrialRunner:
         self._epoch_samples: int | None = None
 
     def describe(self, config: FitConfig, **asked: Any) -> Description | Measurement:
-        """Build the model and the data and return their description, or a measurement that says how that failed.
-
-        `asked` are the `batch_sizes`, `compile_all` and `gpus` of the spec.
-        """
+        """Describe the model and the data, or return a measurement that says how that failed; `asked` is of the spec."""
         spec = self._spec(Role.DESCRIBE, config, 0.0, **asked)
         result: Description | Measurement = self._run(spec, Activity("describing the model and the data"))
         if isinstance(result, Description):
