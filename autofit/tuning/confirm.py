@@ -143,8 +143,10 @@ class Confirmation:
             run = Trial(config, measurement, stage=stage)
         outcome = run.measurement.outcome
         if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
-            self._cut(runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)[1])
-            self._answers.give_up()
+            _, needed_seconds = runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)
+            self._cut(needed_seconds)
+            if self._answers.is_open:  # both were
+                self._cut(needed_seconds)
             return None
         if outcome is not Outcome.OK and not is_baseline:
             run = self._study.add(run, self._problem.space.knobs())

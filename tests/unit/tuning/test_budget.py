@@ -136,6 +136,8 @@ def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seco
 def test_each_answer_that_the_end_leaves_open_names_its_seconds(tmp_path):
     record = Timed().tune(tmp_path, max_seconds=54.0)
     assert record.fastest.needed_seconds > record.same_batch.needed_seconds > 54.0
+    in_a_run = Timed(jitter=0.3, seed=3).tune(tmp_path / "in a run", max_seconds=80.0)
+    assert in_a_run.fastest.needed_seconds == in_a_run.same_batch.needed_seconds > 80.0
 
 
 @given(st.floats(1, 5), st.floats(1, 20), st.floats(20, 60))
