@@ -22,11 +22,12 @@ from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
 from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import TuneSettings
-from autofit.workload import fingerprint
 from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.binding import call_source_of
+from autofit.workload.fingerprint import identify
 from autofit.workload.fit_options import FIT
-from autofit.workload.inputs import kinds, knobs
+from autofit.workload.inputs import kinds
+from autofit.workload.inputs.knobs import has_base
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
@@ -64,7 +65,7 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     with collecting(errors):
         workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
         build_model = workload.build_model
-        if knobs.is_model(build_model):
+        if has_base(build_model, ("keras.", "tf_keras."), "Model"):
             what = f"{type(build_model).__name__} is a model"
             raise UsageError(f"{what}; each trial builds its own: pass a function that returns one", key="build_model")
         if not callable(build_model) and not isinstance(build_model, Reference):
@@ -115,14 +116,14 @@ def build_request(
             key="device_memory",
         )
     return TuneRequest(
-        workload_fingerprint=fingerprint.identify(workload),
+        workload_fingerprint=identify(**vars(workload)),
         environment=backend.settings(),
         machine=machine,
         placement=placement,
         limits=limited,
         settings=settings,
         call_source=call_source_of(workload),
-        sampler_key="" if settings.options.sampler is None else fingerprint.identity_of(settings.options.sampler),
+        sampler_key="" if settings.options.sampler is None else identify(sampler=settings.options.sampler),
     )
 
 

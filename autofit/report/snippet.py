@@ -11,7 +11,7 @@ from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT
-from autofit.workload.inputs.kinds import render_validation
+from autofit.workload.inputs.kinds import rendered
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
@@ -26,7 +26,8 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    validation_knobs = {} if source.validation is None else render_validation(description, record.config)
+    names, required = description.validation_knobs, description.validation_required
+    validation_knobs = {} if source.validation is None else rendered(description, names, required, record.config)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)

@@ -14,38 +14,28 @@ import cloudpickle
 
 from autofit.workload.own_modules import OwnModules, names_in
 from autofit.workload.reference import Reference, expanded
-from autofit.workload.workload import Workload, explained_pickling_errors, is_plain_array
+from autofit.workload.workload import explained_pickling_errors, is_plain_array
 
 _VALUES_BYTES = 4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
 # attributes of a class that do not count: positions in the file, and what no pickle can hold
 _NOT_MEMBERS = {"__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
 
 
-def identify(workload: Workload) -> str:
-    """Return the fingerprint of a workload, which is the same in every process.
-
-    It depends on the user's own modules that define the functions or that these import, on arguments, defaults and
-    closures, and on what the program has set. Of arrays other than small ones, shape and type count, as their values change
-    neither speed nor memory. What else the functions may read does not count: files, environment variables, and modules
-    that they import by a computed name.
-    """
+def identify(**parts: Any) -> str:
+    """Return the fingerprint of a workload or a sampler, given as its parts; it is the same in every process."""
+    # It depends on the user's own modules that define the functions or that these import, on arguments, defaults and
+    # closures, and on what the program has set. Of arrays other than small ones, shape and type count, as their values
+    # change neither speed nor memory. What else the functions may read does not count: files, environment variables, and
+    # modules that they import by a computed name.
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
     modules = OwnModules()
-    hasher, parts = _Hasher(modules), vars(workload)
+    hasher = _Hasher(modules)
     with explained_pickling_errors(parts):
         kwargs = {name: sorted(expanded({**part}).items()) for name, part in parts.items() if name.endswith("_kwargs")}
         hasher.dump({**parts, **kwargs})
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
     text = "\n".join([hasher.digest.hexdigest(), *files])
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def identity_of(value: Any) -> str:
-    """Return a hash of an object's class and state; it is the same in every process."""
-    hasher = _Hasher(OwnModules())
-    with explained_pickling_errors({"sampler": value}):
-        hasher.dump(value)
-    return hasher.digest.hexdigest()[:16]
 
 
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types

@@ -17,7 +17,7 @@ _MODULES = {"keras": "keras", "tf": "tensorflow", "jax": "jax", "torch": "torch"
 
 @dataclass(frozen=True)
 class Program:
-    """What a program has set."""
+    """Settings, and objects that Keras finds by name."""
 
     lines: tuple[str, ...] = ()  # lines of Python that make the settings
     custom_objects: Mapping[str, Any] = field(default_factory=dict)  # those that `keras.saving` knows by name
@@ -67,15 +67,13 @@ _SETTINGS = (
 
 def read_program() -> Program:
     """Return what this process has set."""
-    lines: list[str] = []
-    objects: dict[str, Any] = {}
+    lines = list[str]()
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None)()
     names = {**_loaded(), "context": context, "psutil": psutil}
     for expression, default, line in _SETTINGS:
         with contextlib.suppress(AttributeError):  # of None if it is not loaded, or of a version that lacks the setting
             if (value := eval(expression, names)) != eval(default, names):
                 lines.append(line.format(value))
-    with contextlib.suppress(AttributeError):
-        objects = names["keras"].saving.get_custom_objects()
+    objects = names["keras"].saving.get_custom_objects() if names["keras"] else {}
     own = {name: made for name, made in objects.items() if is_own_module(str(getattr(made, "__module__", None)))}
     return Program(tuple(lines), own)

@@ -91,8 +91,7 @@ def load(folder: Path) -> Workload:
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         program.apply()  # for the modules that the next line imports
         with importing(sys.argv):
-            workload = pickle.load(file)
-    assert isinstance(workload, Workload)
+            workload: Workload = pickle.load(file)
     workload.program.apply()  # those modules may have made other settings, which the program then changed
     return workload
 

@@ -54,9 +54,9 @@ def build_model():
     return model
 
 data = numpy.ones((64, 4)), numpy.ones((64, 1))
-fingerprints = [identify(Workload(build_model, data))]
+fingerprints = [identify(**vars(Workload(build_model, data)))]
 {set}
-fingerprints.append(identify(Workload(build_model, data)))
+fingerprints.append(identify(**vars(Workload(build_model, data))))
 (measured,) = autofit.measure(build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False)
 print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidence), fingerprints]))
 """

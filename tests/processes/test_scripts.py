@@ -31,7 +31,7 @@ def build(tags=None):
 if __name__ == "__main__":
     given = {"tags": {"a", "b", "c", "d"}, "options": Options()}
     for data in (None, Photos(), Photos, Options):
-        print(identify(Workload(build, data, model_kwargs=given)))
+        print(identify(**vars(Workload(build, data, model_kwargs=given))))
 """
 
 

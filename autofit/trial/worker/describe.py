@@ -33,6 +33,7 @@ from autofit.trial.worker.job import TrialContext
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
+from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
@@ -133,7 +134,7 @@ def _size_of_data(bench: Bench) -> int | None:
     """Return the size of the batches if the data makes no others; None if it follows the knob."""
     context, data = bench.context, bench.data
     asked, lengths = context.spec.config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
-    if asked is None or asked in lengths or data.kind == "arrays":
+    if asked is None or asked in lengths or data.kind == Arrays.kind:
         return None
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     context = context.with_config(replace(context.spec.config, batch_size=fewer))
@@ -195,7 +196,7 @@ def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there
 def _defaults(bench: Bench, factory: Any, knobs: Mapping[str, str]) -> dict[str, Any]:
     """Return the values that the knobs have without a config: those of the data and of the model."""
     data, model, method = bench.data, bench.model, bench.call.method
-    own = {knob: name for knob, name in knobs.items() if knob not in data.fit_knobs}
+    own = {} if data.kind == Arrays.kind else knobs  # theirs is an argument of `fit`
     applied = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
     defaults = {**applied, **defaults_of(factory, own, autotunes=data.autotunes)}
     if data.has_processes:

@@ -25,7 +25,6 @@ class Arrays(FitInput):
 
     kind = "arrays"
     tunes = ()  # a function that makes arrays needs no knobs
-    fit_knobs = ("batch_size",)
     ends_by_itself = False
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
     _length: int  # without a partial batch

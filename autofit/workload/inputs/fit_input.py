@@ -76,7 +76,6 @@ class FitInput(ABC):
     factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
     remedy: ClassVar[str] = "pass a function that makes it, with this parameter"  # for data that does not take these
-    fit_knobs: ClassVar[tuple[str, ...]] = ()  # those that are arguments of `fit` instead of the factory
     ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take

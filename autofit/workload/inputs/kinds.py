@@ -68,28 +68,22 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
     kind = _kind_of(made)
     if kind is Grain and names.get("workers") == PROCESSES:
         kind = GrainProcesses
-    applied = {knob: given[name] for knob, name in names.items() if name in given}
-    applied |= {knob: value for knob, value in config.values().items() if knob in kind.fit_knobs}
-    return kind(made, FitConfig.of(applied), report_error, reopen)
+    applied = config if kind is Arrays else FitConfig.of({knob: given.get(name) for knob, name in names.items()})
+    return kind(made, applied, report_error, reopen)
 
 
 def render_kwargs(description: Description, config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
-    given = _rendered(description, description.knobs, description.required, config)
-    to_fit = {description.knobs.get(knob) for knob in KINDS[description.input_kind].fit_knobs}
-    fit_kwargs = {name: value for name, value in given.items() if name in to_fit}
-    data_kwargs = {name: value for name, value in given.items() if name not in to_fit or name in description.required}
-    return data_kwargs, fit_kwargs
+    given = rendered(description, description.knobs, description.required, config)
+    if description.input_kind == Arrays.kind:  # `fit` makes the batches, even if a factory takes their size, too
+        return {name: value for name, value in given.items() if name in description.required}, given
+    return given, {}
 
 
-def render_validation(description: Description, config: FitConfig) -> dict[str, Any]:
-    """Write a config as arguments of the validation factory."""
-    return _rendered(description, description.validation_knobs, description.validation_required, config)
-
-
-def _rendered(
+def rendered(
     description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
 ) -> dict[str, Any]:
+    """Write a config as arguments of a factory, which names the knobs and requires some of them."""
     is_dead = description.input_kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
     queue = names.get("max_queue_size") if is_dead else None
     return {name: value for name, value in arguments_of(names, config).items() if name != queue or name in required}

@@ -21,11 +21,6 @@ def has_base(value: Any, package: str | tuple[str, ...], *names: str) -> bool:
     return any(base.__name__ in names and base.__module__.startswith(package) for base in type(value).__mro__)
 
 
-def is_model(value: Any) -> bool:
-    """Return whether a value is a model of Keras 3 or Keras 2."""
-    return has_base(value, ("keras.", "tf_keras."), "Model")
-
-
 def is_pydataset(value: Any) -> bool:
     """Return whether a value is a `keras.utils.PyDataset`."""
     return has_base(value, "keras", "PyDataset")

@@ -29,7 +29,7 @@ FILES = {
 
 
 def fingerprint(*parts, **kwargs):
-    return identify(Workload(*parts, **kwargs))
+    return identify(**vars(Workload(*parts, **kwargs)))
 
 
 @pytest.fixture
