@@ -70,11 +70,11 @@ def call_source_of(workload: Workload) -> CallSource:
     for key in ("data", "validation"):
         data = getattr(workload, key)
         # arrays, and objects with knobs as attributes, have no name in code
-        form, unnamed, (name, written, is_whole) = "object" if is_pydataset(data) else "arrays", key, (None, {}, True)
+        form, made = "object" if is_pydataset(data) else "arrays", key
         if callable(data) or isinstance(data, Reference):
-            form, unnamed = "factory", f"make_{key}"
-            name, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"), imports)
-        fields |= {key: None if data is None else name or unnamed, f"{key}_kwargs": written, f"{key}_form": form}
+            form, made = "factory", f"make_{key}"
+        name, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"), imports)
+        fields |= {key: None if data is None else name or made, f"{key}_kwargs": written, f"{key}_form": form}
         elided += [] if data is None or (name and is_whole) else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
     expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)

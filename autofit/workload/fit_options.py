@@ -35,7 +35,6 @@ FIT, PREDICT = "fit", "predict"
 CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
 STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
-MADE = (CALLBACKS,)  # arguments that may be given as a function that returns their value
 
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")

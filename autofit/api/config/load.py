@@ -27,7 +27,7 @@ from autofit.errors import ConfigError, UsageError
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import FUNCTION, collecting, raise_joined
-from autofit.workload.fit_options import MADE
+from autofit.workload.fit_options import CALLBACKS
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import ARGUMENTS
 
@@ -87,8 +87,8 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     errors, options = list[UsageError](), arguments.get("fit_kwargs")
     named = [(key, arguments, key) for key in _FUNCTIONS if key in arguments and (arguments[key] or key != "validation")]
-    if isinstance(options, dict):
-        named += [(f"fit_kwargs.{name}", options, name) for name in MADE if isinstance(options.get(name), str)]
+    if isinstance(options, dict) and isinstance(options.get(CALLBACKS), str):
+        named.append((f"fit_kwargs.{CALLBACKS}", options, CALLBACKS))
     for key, part, name in named:
         text, part[name] = part[name], Reference(str(part[name]), folder)
         with collecting(errors, key):

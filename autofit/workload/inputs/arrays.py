@@ -27,7 +27,7 @@ class Arrays(FitInput):
     tunes = ()  # a function that makes arrays needs no knobs
     ends_by_itself = False
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
-    _length: int  # without a partial batch
+    epoch_batches: int  # without a partial batch
 
     def _open(self) -> None:
         import keras  # heavy: must stay out of the parent
@@ -41,7 +41,7 @@ class Arrays(FitInput):
             raise UsageError(f"the arrays have different numbers of samples: {sorted([self._count, *others])}")
         self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
         self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
-        self._length = self._count // self.batch_samples
+        self.epoch_batches = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
 
     @staticmethod
@@ -88,14 +88,14 @@ class Arrays(FitInput):
     # full batches, short epochs only what they train on, and the pipeline alone, which is a second call, a few batches.
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return self._arguments(self._length, steps)
+        return self._arguments(self.epoch_batches, steps)
 
     def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
-        return {**self._arguments(min(steps, self._length), steps), "epochs": epochs}
+        return {**self._arguments(min(steps, self.epoch_batches), steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
-        return self._arguments(min(self._length, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
+        return self._arguments(min(self.epoch_batches, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {

@@ -1,26 +1,11 @@
-"""Batches as Keras passes them to a train step: nests of arrays.
-
-A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part, as
-in `(x, None)`. The kind of a leaf is recognised by its attributes, so that this module imports no library.
-"""
+"""Batches as Keras passes them to a train step: nests of arrays."""
+# A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part,
+# as in `(x, None)`. The kind of a leaf is recognised by its attributes, so that this module imports no library.
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-from autofit.errors import UsageError
-
-
-def checked(batch: Any, source: str) -> Any:
-    """Return a batch; raise UsageError, naming its `source`, unless it is a nest of arrays with samples."""
-    arrays = leaves(batch)
-    if all(map(is_array, arrays)) and any(map(length_of, arrays)):
-        return batch
-    raise UsageError(
-        f"{source} returned a batch of {', '.join(type(leaf).__name__ for leaf in arrays) or 'nothing'}. Return what Keras "
-        "takes: arrays or tensors with at least one sample on the first axis, or tuples, lists or dicts of them"
-    )
 
 
 def leaves(nest: Any) -> list[Any]:

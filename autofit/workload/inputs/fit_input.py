@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import checked, dense, leaves, length_of, mapped, samples_of
+from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
 from autofit.workload.inputs.knobs import knobs_of
 
 ReportError = Callable[[BaseException], None]  # gets each error of the user's code while batches are made
@@ -87,7 +87,7 @@ class FitInput(ABC):
     batch_samples: int  # in a full batch
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
     batch_seconds: float = 0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
-    _length: int | None = None  # batches in an epoch; None if unknown or endless
+    epoch_batches: int | None = None  # in an epoch of a trial, all of them full; None if unknown or endless
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
@@ -130,12 +130,7 @@ class FitInput(ABC):
 
     def sample_count(self) -> int | None:
         """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""
-        return None if self._length is None else self._length * self.batch_samples
-
-    @property
-    def epoch_batches(self) -> int | None:
-        """The number of batches in an epoch of a trial, all of them full; None if unknown or endless."""
-        return self._length
+        return None if self.epoch_batches is None else self.epoch_batches * self.batch_samples
 
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -184,7 +179,14 @@ class FitInput(ABC):
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
     def _as_batch(self, raw: Any) -> Any:
-        return mapped(self.as_step_data(checked(raw, self.source)), dense)
+        arrays = leaves(raw)
+        if not all(map(is_array, arrays)) or not any(map(length_of, arrays)):
+            names = ", ".join(type(leaf).__name__ for leaf in arrays) or "nothing"
+            raise UsageError(
+                f"{self.source} returned a batch of {names}. Return what Keras takes: arrays or tensors with at least one "
+                "sample on the first axis, or tuples, lists or dicts of them"
+            )
+        return mapped(self.as_step_data(raw), dense)
 
     @property
     def _counts_samples(self) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs

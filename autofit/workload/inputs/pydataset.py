@@ -33,7 +33,7 @@ class PyDatasetInput(FitInput):
         for knob in _WORKER_KNOBS:  # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
             self._require_passed_on(knob, getattr(self._config, knob), "the base class, as in super().__init__(**kwargs)")
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
-        self._length = self._data.num_batches
+        self.epoch_batches = self._data.num_batches
         self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
 
@@ -42,19 +42,19 @@ class PyDatasetInput(FitInput):
         return batch if isinstance(batch, dict | tuple) else (batch,)
 
     def sample_count(self) -> int | None:
-        if self._length is None or not self._counts_samples:
+        if self.epoch_batches is None or not self._counts_samples:
             return super().sample_count()
-        last = call_reported(self._report_error, self._data.__getitem__, self._length - 1)
-        return (self._length - 1) * self.batch_samples + samples_of(self._as_batch(last), self.batch_samples)
+        last = call_reported(self._report_error, self._data.__getitem__, self.epoch_batches - 1)
+        return (self.epoch_batches - 1) * self.batch_samples + samples_of(self._as_batch(last), self.batch_samples)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": self._proxy(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        return {"validation_data": self._proxy(steps if self._length is None else min(steps, self._length))}
+        return {"validation_data": self._proxy(steps if self.epoch_batches is None else min(steps, self.epoch_batches))}
 
     def _epoch(self) -> Iterator[Any]:
-        indices = itertools.count() if self._length is None else range(self._length)
+        indices = itertools.count() if self.epoch_batches is None else range(self.epoch_batches)
         return (self._data[index] for index in indices)
 
     def _proxy(self, length: int) -> Any:
@@ -62,7 +62,7 @@ class PyDatasetInput(FitInput):
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         maker = BatchMaker(self._report_error, self._made, self._is_over)
-        return DatasetProxy(self._data, self._length, length, maker, **knobs)
+        return DatasetProxy(self._data, self.epoch_batches, length, maker, **knobs)
 
 
 def register_iterators() -> None:

@@ -34,16 +34,16 @@ class TfData(FitInput):
 
         self.applied = replace(self._config, batch_size=None)
         self._keep_first(self._data)
-        length = int(self._data.cardinality())
-        self._length = length if length >= 0 else None
         # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
         shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
         self.of_fixed_size = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
+        self._all_full = self.of_fixed_size or not self._counts_samples
+        self._length = int(self._data.cardinality())  # below 0 if unknown or endless
+        if self._length >= 0:  # the last batch may be partial
+            self.epoch_batches = self._length if self._all_full else max(1, self._length - 1)
 
-    @property
-    def epoch_batches(self) -> int | None:
-        # the last batch may be partial
-        return self._length if self._length is None or self._all_full else max(1, self._length - 1)
+    def sample_count(self) -> int | None:
+        return None if self._length < 0 else self._length * self.batch_samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         full = self._data
@@ -53,7 +53,7 @@ class TfData(FitInput):
             def is_full(*batch: Any) -> Any:
                 return tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples)
 
-            full = full.filter(is_full) if self._length is None else full.take(self.epoch_batches)
+            full = full.filter(is_full) if self.epoch_batches is None else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
@@ -61,10 +61,6 @@ class TfData(FitInput):
 
     def _epoch(self) -> Any:
         return self._data
-
-    @property
-    def _all_full(self) -> bool:
-        return self.of_fixed_size or not self._counts_samples
 
 
 # A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock there, on which the user's

@@ -39,7 +39,7 @@ class TorchLoader(FitInput):
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._processes = data.multiprocessing_context or multiprocessing
         self._made = self._processes.Value("q", 0)
-        self._length = operator.length_hint(data) or None  # a stream has no length
+        self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -55,7 +55,7 @@ class TorchLoader(FitInput):
         return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        whole = self._length and self._length <= steps
+        whole = self.epoch_batches and self.epoch_batches <= steps
         return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
 
     def _epoch(self) -> Any:

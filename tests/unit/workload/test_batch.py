@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.trial import FitConfig
 from autofit.workload.inputs import batch
+from autofit.workload.inputs.iterators import Generator
 
 
 @pytest.mark.parametrize("wrong", [["text"], (1, 2), (np.ones(()),), (np.ones((0, 3)),)])
 def test_what_holds_no_samples_is_refused(wrong):
-    with pytest.raises(UsageError, match="the data"):
-        batch.checked(wrong, "the data")
+    with pytest.raises(UsageError, match="the generator returned a batch of"):
+        Generator((batch for batch in [wrong]), FitConfig(), print, None)
 
 
 @pytest.mark.parametrize(
