@@ -57,8 +57,8 @@ def written_as(form: str) -> WrapValidator:
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)  # replaces None by an empty mapping
 
+# keyword arguments for one of the user's functions; None means that there are none
 Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
-"""Keyword arguments for one of the user's functions; None means that there are none."""
 
 
 @contextlib.contextmanager
@@ -84,8 +84,8 @@ def _explain(cls: Any, values: Any, handler: Any) -> Any:
         raise_joined([one for part in error.errors() for one in _usage_errors(part, fields)])
 
 
+# turns pydantic's errors into one `UsageError` that names each argument, its value and what is allowed
 EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]  # pydantic types no shared one
-"""Turns pydantic's errors into one `UsageError` that names each argument, its value and what is allowed."""
 
 
 def no_such(name: str, allowed: Collection[str]) -> str:

@@ -140,9 +140,10 @@ class FitInput(ABC):
         """Return arguments that make `fit` train for this number of epochs, each of which ends with the data."""
         return {**self.fit_arguments(steps), "epochs": epochs}
 
-    @abstractmethod
     def validation_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` validate for at most `steps` steps."""
+        """Return arguments that make `fit` validate on full batches for about `steps` steps."""
+        arguments = self.fit_arguments(steps)
+        return {"validation_data": arguments["x"], "validation_steps": arguments.get("steps_per_epoch")}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import multiprocessing
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,10 +31,6 @@ class Generator(FitInput):
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         return {"x": repeated(lambda: filter(self._is_full, self._epoch()), steps)}
-
-    def validation_arguments(self, steps: int) -> dict[str, Any]:
-        batches = itertools.islice(self._epoch(), steps)
-        return {"validation_data": (batch for batch in batches)}
 
     def _epoch(self) -> Iterator[Any]:
         assert self._reopen is not None, "a ready-made generator was refused"
@@ -81,9 +76,6 @@ class Grain(FitInput):
                 return Batches()
 
         return {"x": Dataset()}
-
-    def validation_arguments(self, steps: int) -> dict[str, Any]:
-        return {"validation_data": self._data, "validation_steps": steps}
 
     def _epoch(self) -> Any:
         # the same data without threads and processes, which would take seconds to start

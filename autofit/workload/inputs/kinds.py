@@ -1,8 +1,6 @@
-"""Open the user's data as one of the kinds of input, and write a config as arguments for it.
-
-To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras, TensorFlow and
-torch only in methods that a trial's process calls.
-"""
+"""Open the user's data as one of the kinds of input, and write a config as arguments for it."""
+# To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras, TensorFlow and torch only
+# in methods that a trial's process calls.
 
 from __future__ import annotations
 

@@ -48,21 +48,15 @@ class PyDatasetInput(FitInput):
         return (self.epoch_batches - 1) * self.batch_samples + samples_of(self._as_batch(last), self.batch_samples)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return {"x": self._proxy(steps)}
-
-    def validation_arguments(self, steps: int) -> dict[str, Any]:
-        return {"validation_data": self._proxy(steps if self.epoch_batches is None else min(steps, self.epoch_batches))}
-
-    def _epoch(self) -> Iterator[Any]:
-        indices = itertools.count() if self.epoch_batches is None else range(self.epoch_batches)
-        return (self._data[index] for index in indices)
-
-    def _proxy(self, length: int) -> Any:
         from autofit.workload.inputs.proxy import DatasetProxy  # loads Keras: must stay out of the parent
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         maker = BatchMaker(self._report_error, self._made, self._is_over)
-        return DatasetProxy(self._data, self.epoch_batches, length, maker, **knobs)
+        return {"x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)}
+
+    def _epoch(self) -> Iterator[Any]:
+        indices = itertools.count() if self.epoch_batches is None else range(self.epoch_batches)
+        return (self._data[index] for index in indices)
 
 
 def register_iterators() -> None:

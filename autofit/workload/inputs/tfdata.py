@@ -56,9 +56,6 @@ class TfData(FitInput):
             full = full.filter(is_full) if self.epoch_batches is None else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
 
-    def validation_arguments(self, steps: int) -> dict[str, Any]:
-        return {"validation_data": self._data.take(steps)}
-
     def _epoch(self) -> Any:
         return self._data
 

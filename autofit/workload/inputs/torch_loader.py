@@ -54,10 +54,6 @@ class TorchLoader(FitInput):
         loader = self._copy(batches=steps)
         return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
 
-    def validation_arguments(self, steps: int) -> dict[str, Any]:
-        whole = self.epoch_batches and self.epoch_batches <= steps
-        return {"validation_data": self._copy(), **({} if whole else {"validation_steps": steps})}
-
     def _epoch(self) -> Any:
         return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
 
