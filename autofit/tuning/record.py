@@ -51,7 +51,8 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
     scales = "batch_size" in description.validation_knobs
     users = fit_options.rendered(own, config.batch_size, written_for, scale_validation=scales)
     fit_kwargs = {**tuned_kwargs, **users}
-    optimizer_kwargs = accumulation.optimizer_kwargs(config.batch_size, request.settings.effective_batch_size)
+    steps = accumulation.steps_of(config.batch_size, request.settings.effective_batch_size)
+    optimizer_kwargs = {accumulation.NAME: steps} if steps > 1 else {}  # Keras rejects 1
     return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
 
 

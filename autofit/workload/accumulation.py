@@ -18,12 +18,6 @@ def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
     return max(1, round(effective_batch_size / batch_size)) if effective_batch_size and batch_size else 1
 
 
-def optimizer_kwargs(batch_size: int | None, effective_batch_size: int | None) -> dict[str, int]:
-    """Return the optimizer's argument for accumulation; empty for one batch per update, because Keras rejects 1."""
-    steps = steps_of(batch_size, effective_batch_size)
-    return {NAME: steps} if steps > 1 else {}
-
-
 def is_argument_of(function: Callable[..., Any], name: str = NAME) -> bool:
     """Return whether a function has a parameter of this name; by default, that for the accumulation steps."""
     return name in inspect.signature(function).parameters

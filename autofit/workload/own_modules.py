@@ -80,14 +80,19 @@ class OwnModules:
         """Return the user's files that a file imports: the modules, and the `__init__.py` of their packages."""
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]
+        # others than Python's find editable installs; the one of built-in modules takes `math` in a package for its own
+        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec") and finder is not BuiltinImporter]
         for name in imports:
             level = len(name) - len(name.lstrip("."))
             folders = above[level - 1 : level] if level else [*self.folders, *sys.path, *above]
             for part in name[level:].split("."):
-                located, folders = _locate(part, folders)
-                yield from located
-                if not located and not folders:
+                spec = next(filter(None, (finder.find_spec(part, folders) for finder in finders)), None)
+                if spec is None:
                     break
+                if spec.has_location and spec.origin and is_own(Path(spec.origin)):
+                    yield Path(spec.origin)
+                # of a package, which may have no file of its own
+                folders = [folder for folder in spec.submodule_search_locations or () if is_own(Path(folder))]
 
 
 def is_own_module(module: str) -> bool:
@@ -112,13 +117,3 @@ def is_own(path: Path) -> bool:
 def _installed_in(folder: Path) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
     records = [each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[str(folder)])]
     return {re.split("[/,]", line, maxsplit=1)[0] for record in records for line in record.splitlines()}
-
-
-def _locate(name: str, folders: list[str]) -> tuple[list[Path], list[str]]:
-    """Return the file of an own module, and the folders of its submodules; a package may have no file."""
-    # others than Python's find editable installs; the one of built-in modules takes `math` in a package for its own
-    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec") and finder is not BuiltinImporter)
-    spec = next(filter(None, (finder.find_spec(name, folders) for finder in finders)), None)
-    files = [Path(spec.origin)] if spec is not None and spec.has_location and spec.origin else []
-    below = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return [file for file in files if is_own(file)], [folder for folder in below if is_own(Path(folder))]

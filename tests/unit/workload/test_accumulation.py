@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.errors import UsageError
-from autofit.workload.accumulation import accumulate, optimizer_kwargs, place_of, steps_of
+from autofit.workload.accumulation import accumulate, place_of, steps_of
 
 
 def optimizer(**attributes):
@@ -13,8 +13,6 @@ def optimizer(**attributes):
 def test_as_many_batches_as_make_an_update():
     assert [steps_of(b, 1024) for b in (1024, 256, 200, 2048)] == [1, 4, 5, 1]
     assert (steps_of(32, None), steps_of(None, 64)) == (1, 1)
-    assert optimizer_kwargs(256, 1024) == {"gradient_accumulation_steps": 4}
-    assert optimizer_kwargs(1024, 1024) == {}
 
 
 def test_the_optimizer_that_updates_the_weights_is_told():
