@@ -26,8 +26,8 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    names, required = description.validation_knobs, description.validation_required
-    validation_knobs = {} if source.validation is None else rendered(description, names, required, record.config)
+    kind, names, required = description.input_kind, description.validation_knobs, description.validation_required
+    validation_knobs = {} if source.validation is None else rendered(kind, names, required, record.config)
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)

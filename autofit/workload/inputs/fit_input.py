@@ -65,13 +65,10 @@ class BatchMaker:
 
 
 class FitInput(ABC):
-    """Training or validation data with one `FitConfig` applied, in a trial's process.
-
-    `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
-    called in another thread or process. `reopen` makes the data again; None for arrays.
-    """
+    """Training or validation data with one `FitConfig` applied, in a trial's process."""
 
     kind: ClassVar[str]
+    recognises: ClassVar[staticmethod[[Any], bool]]  # whether data is of this kind
     source: ClassVar[str]  # what makes the batches, for error messages
     factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
@@ -93,18 +90,15 @@ class FitInput(ABC):
     _processes: Any = multiprocessing  # the context that starts the workers
     _batch: Any
 
-    def __init__(self, data: Any, config: FitConfig, report_error: ReportError, reopen: Callable[[], Any] | None) -> None:
+    # `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
+    # called in another thread or process. `reopen` is a partial that makes the data again; None for arrays and objects.
+    def __init__(self, data: Any, config: FitConfig, report_error: ReportError, reopen: Any) -> None:
         self._data, self._config, self._report_error, self._reopen = data, config, report_error, reopen
         self._open()
 
     @abstractmethod
     def _open(self) -> None:
         """Set `applied` and `batch_samples`, and check the data."""
-
-    @staticmethod
-    @abstractmethod
-    def recognises(data: Any, /) -> bool:
-        """Return whether `data` is of this kind."""
 
     def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         """Return why knobs that data of this kind may take are not those of `data`: the reason, by their names."""

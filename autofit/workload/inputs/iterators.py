@@ -33,7 +33,6 @@ class Generator(FitInput):
         return {"x": repeated(lambda: filter(self._is_full, self._epoch()), steps)}
 
     def _epoch(self) -> Iterator[Any]:
-        assert self._reopen is not None, "a ready-made generator was refused"
         for batch in self._batches_of(self._reopen):
             self._made.value += 1
             yield batch
@@ -79,8 +78,7 @@ class Grain(FitInput):
 
     def _epoch(self) -> Any:
         # the same data without threads and processes, which would take seconds to start
-        reopen: Any = self._reopen  # of a factory: a ready-made dataset was refused
-        return reopen(**{name: 0 for name in (PROCESSES, THREADS) if name in reopen.keywords})
+        return self._reopen(**{name: 0 for name in (PROCESSES, THREADS) if name in self._reopen.keywords})
 
 
 class GrainProcesses(Grain):

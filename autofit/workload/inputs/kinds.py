@@ -72,16 +72,14 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
 
 def render_kwargs(description: Description, config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
-    given = rendered(description, description.knobs, description.required, config)
+    given = rendered(description.input_kind, description.knobs, description.required, config)
     if description.input_kind == Arrays.kind:  # `fit` makes the batches, even if a factory takes their size, too
         return {name: value for name, value in given.items() if name in description.required}, given
     return given, {}
 
 
-def rendered(
-    description: Description, names: Mapping[str, str], required: Sequence[str], config: FitConfig
-) -> dict[str, Any]:
+def rendered(kind: str, names: Mapping[str, str], required: Sequence[str], config: FitConfig) -> dict[str, Any]:
     """Write a config as arguments of a factory, which names the knobs and requires some of them."""
-    is_dead = description.input_kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
+    is_dead = kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
     queue = names.get("max_queue_size") if is_dead else None
     return {name: value for name, value in arguments_of(names, config).items() if name != queue or name in required}

@@ -39,12 +39,10 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs that the data takes and that the user does not fix, each with its name in the data.
-
-    A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
-    `functools.partial` fix knobs.
-    """
+    """Return the knobs that the data takes and that the user does not fix, each with its name in the data."""
+    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
+    # knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
+    # `functools.partial` fix knobs.
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
@@ -68,10 +66,8 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes.
-
-    The result omits values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set.
-    """
+    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes."""
+    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set
     parameters = _parameters(data)
     own = {}
     for knob, name in names.items():
