@@ -60,9 +60,8 @@ class Workload:
     def __post_init__(self) -> None:
         register_iterators()
         if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:
-            raise UsageError(
-                "pass either validation or validation_split, not both", key=f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
-            )
+            key = f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
+            raise UsageError("pass either validation or validation_split, not both", key=key)
         given = {f"fit_kwargs.{name}" for name in self.fit_kwargs if name not in fit_options.OF_INFERENCE}
         given |= set() if self.validation is None else {"validation"}
         if given and self.call != fit_options.FIT:

@@ -87,15 +87,20 @@ class Arrays(FitInput):
     # Memory must be that of the user's run, and each call of `fit` copies the arrays that it is given: training gets all
     # full batches, short epochs only what they train on, and the pipeline alone, which is a second call, a few batches.
 
-    def fit_arguments(self, steps: int) -> dict[str, Any]:
-        return self._arguments(self.epoch_batches, steps)
+    def fit_arguments(self, steps: int, most_batches: int | None = None) -> dict[str, Any]:
+        batches = min(self.epoch_batches, most_batches or self.epoch_batches)
+        return {
+            **dict(zip(("x", "y", "sample_weight"), self._rows(0, batches * self.batch_samples), strict=False)),
+            "batch_size": self.batch_samples,
+            "epochs": math.ceil(steps / batches),
+        }
 
     def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
-        return {**self._arguments(min(steps, self.epoch_batches), steps), "epochs": epochs}
+        return {**self.fit_arguments(steps, steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         few = _PIPELINE_BYTES // max(1, bytes_of(self.batch()))
-        return self._arguments(min(self.epoch_batches, max(_FEWEST_PIPELINE_BATCHES, few)), steps)
+        return self.fit_arguments(steps, max(_FEWEST_PIPELINE_BATCHES, few))
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         return {
@@ -121,14 +126,6 @@ class Arrays(FitInput):
         # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
         return ArrayBytes(from_files, tuple(copied), conversion=beyond_tensors + sum(cast))
-
-    def _arguments(self, batches: int, steps: int) -> dict[str, Any]:
-        names = ("x", "y", "sample_weight")
-        return {
-            **dict(zip(names, self._rows(0, batches * self.batch_samples), strict=False)),
-            "batch_size": self.batch_samples,
-            "epochs": math.ceil(steps / batches),
-        }
 
     def _rows(self, first: int, end: int) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):

@@ -68,11 +68,9 @@ def register_iterators() -> None:
 
 def _reduced_iterator(iterator: Any) -> tuple[Any, ...]:
     state = {name: value for name, value in vars(iterator).items() if name not in ("lock", "index_generator")}
-    return _restored_iterator, (type(iterator), state)
+    return object.__new__, (type(iterator),), state, None, None, _restore
 
 
-def _restored_iterator(kind: type[Any], state: Mapping[str, Any]) -> Any:
-    iterator: Any = object.__new__(kind)
+def _restore(iterator: Any, state: Mapping[str, Any]) -> None:
     vars(iterator).update(state, lock=threading.Lock())
     iterator.index_generator = iterator._flow_index()
-    return iterator

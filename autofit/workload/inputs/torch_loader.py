@@ -58,10 +58,8 @@ class TorchLoader(FitInput):
         return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
 
     def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
-        """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`.
-
-        An epoch has `batches` full batches; an iterable dataset keeps its length. `changes` are attributes of the copy.
-        """
+        """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`."""
+        # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are attributes of the copy
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
