@@ -41,7 +41,6 @@ _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
-_WITH_TARGETS = 2  # parts in (x, y)
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
 
@@ -153,6 +152,6 @@ def rendered(
 
 def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
     """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to `train_step`."""
-    if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != _WITH_TARGETS:
+    if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != 2:
         return batch
     return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))

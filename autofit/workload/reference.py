@@ -34,14 +34,12 @@ class Reference:
     folder: str = "."
 
     @property
-    def path(self) -> Path | None:
-        """The Python file; None if the reference names a module."""
+    def path(self) -> Path | None:  # the Python file; None if the reference names a module
         file = self.text.rpartition(":")[0]
         return (Path(self.folder) / file).resolve() if file.endswith(".py") else None
 
     @property
-    def module(self) -> str:
-        """The name under which the function's module is imported."""
+    def module(self) -> str:  # the name under which the function's module is imported
         return self.path.stem if self.path else self.text.rpartition(":")[0]
 
     @property

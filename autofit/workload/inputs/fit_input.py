@@ -88,7 +88,6 @@ class FitInput(ABC):
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
-    _batch: Any
 
     # `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
     # called in another thread or process. `reopen` is a partial that makes the data again; None for arrays and objects.
