@@ -22,3 +22,12 @@ def test_samples_are_those_of_the_batch_size_where_an_axis_has_them(lengths, ask
     nest = {"a": (None, *(np.ones((length, 2), "int8") for length in lengths))}
     assert batch.samples_of(nest, asked) == samples
     assert batch.bytes_of(nest) == 2 * sum(lengths)
+
+
+def test_a_validation_repeats_full_batches_where_the_data_has_fewer():
+    def make():
+        yield from (np.ones((8, 2)), np.ones((3, 2)))
+
+    arguments = Generator(make(), FitConfig(8), print, make).validation_arguments(5)
+    assert [len(batch) for batch in arguments["validation_data"]] == [8] * 5
+    assert arguments["validation_steps"] is None
