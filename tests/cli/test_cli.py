@@ -67,8 +67,8 @@ def start(folder, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # a background job of a shell ignores Ctrl-C, and so would its child; no thread runs here that could hold a lock
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509
+        # a background job of a shell ignores Ctrl-C, and so would its child
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # no thread here could hold a lock
     )
 
 

@@ -10,7 +10,6 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests.devices import jobs
 from tests.installed import needs
-from tests.trial.conftest import play  # noqa: F401  # a fixture
 
 
 @pytest.fixture(scope="module", params=["tensorflow", "jax"])
@@ -31,7 +30,7 @@ def on_two(backend):
         yield on_two
 
 
-def test_both_devices_train_with_batches_that_are_global(backend, on_two, play):  # noqa: F811
+def test_both_devices_train_with_batches_that_are_global(backend, on_two, play):
     launcher = on_two(jobs.build, distribution="data_parallel")
     described = play(launcher, FitConfig(), role="describe")
     (sizes,) = (text for text in described.notices if "2 devices" in text)
@@ -42,7 +41,7 @@ def test_both_devices_train_with_batches_that_are_global(backend, on_two, play):
     assert limit is None or 0 < measured.device_peak_bytes < limit
 
 
-def test_a_model_that_does_not_train_on_both_devices_is_refused_with_a_remedy(backend, on_two, play):  # noqa: F811
+def test_a_model_that_does_not_train_on_both_devices_is_refused_with_a_remedy(backend, on_two, play):
     build_model, remedy = (
         (jobs.build, "MirroredStrategy") if backend == "tensorflow" else (jobs.build_by_model, "DataParallel")
     )

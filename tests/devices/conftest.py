@@ -1,0 +1,1 @@
+from tests.trial.conftest import play  # noqa: F401  # a fixture
