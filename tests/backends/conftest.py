@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+from autofit.trial.launcher import ProcessLauncher
+from autofit.workload.workload import Workload
+from tests import workloads as w
 from tests.installed import needs
 from tests.trial.conftest import play  # noqa: F401  # a fixture
 
@@ -15,39 +18,19 @@ def backend(request):
     return name
 
 
-@pytest.fixture(scope="session")
-def server():
-    """The warm server of one backend at a time."""
-    from autofit.trial.launcher import ProcessLauncher
-    from autofit.workload.workload import Workload
-    from tests import workloads as w
-
-    started = {}
-
-    def server(backend):
-        if backend not in started:
-            close()
-            started[backend] = ProcessLauncher(Workload(w.build_model, w.Cases, backend=backend), None)
-            started[backend].warm()
-        return started[backend]
-
-    def close():
-        while started:
-            started.popitem()[1].close()
-
-    yield server
-    close()
+@pytest.fixture(scope="module")
+def warm(backend):
+    """A warm server of the backend."""
+    with ProcessLauncher(Workload(w.build_model, w.Cases, backend=backend)) as launcher:
+        yield launcher
 
 
 @pytest.fixture
-def launched(backend, server):
-    """A warm server of a backend, given another workload for each test."""
-    from autofit.workload.workload import Workload
-    from tests import workloads as w
+def launched(backend, warm):
+    """Give the warm server another workload, for this test."""
 
-    def change(build_model=w.build_model, data=w.Cases, **kwargs):
-        launcher = server(backend)
-        launcher.change(Workload(build_model, data, backend=backend, **kwargs))
-        return launcher
+    def launched(build_model=w.build_model, data=w.Cases, **kwargs):
+        warm.change(Workload(build_model, data, backend=backend, **kwargs))
+        return warm
 
-    return change
+    return launched

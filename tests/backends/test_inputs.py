@@ -7,8 +7,7 @@ from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload
 from tests import workloads
 from tests.backends import loaders
-from tests.workload import witness
-from tests.workload.fresh import Fresh
+from tests.workload import fresh, witness
 from tests.workload.test_snippets import Tuned
 
 BACKEND = "jax"
@@ -22,15 +21,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_an_input_is_described_and_tried_and_its_lines_take_effect(backend, launched, play, tmp_path, case):
     build_model, data, config = CASES[case]
-    launcher, fresh = launched(build_model, data), Fresh()  # without Keras, whose backend the lines choose
-    tuned = Tuned(fresh, launcher, tmp_path, Workload(build_model, data, backend=backend))
+    launcher = launched(build_model, data)
+    tuned = Tuned(launcher, tmp_path, Workload(build_model, data, backend=backend))
     assert not tuned.description.estimate_problem
     measurement = play(launcher, config)
     assert measurement.outcome is Outcome.OK, measurement.evidence
 
     code = f"{tuned.snippet(config)}\nimport keras\nassert keras.backend.backend() == {backend!r}\n"
-    problem = fresh.run(code, KERAS_BACKEND="tensorflow", WITNESS=str(tmp_path / "witness"))
-    fresh.close()
+    # without Keras, whose backend the lines choose
+    problem = fresh.run(code, "spawn", KERAS_BACKEND="tensorflow", WITNESS=str(tmp_path / "witness"))
     assert problem == "", f"{code}\n{problem[-2000:]}"
     if case == "threads":
         made = witness.made(tmp_path / "witness")

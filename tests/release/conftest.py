@@ -1,1 +1,1 @@
-from tests.backends.conftest import backend, launched, play, server  # noqa: F401  # fixtures
+from tests.backends.conftest import backend, launched, play, warm  # noqa: F401  # fixtures

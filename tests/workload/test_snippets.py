@@ -17,15 +17,15 @@ from autofit.tuning.record import record_of
 from autofit.workload.binding import call_source_of
 from autofit.workload.workload import Workload
 from tests.fakes import MIB, drain, make_request
+from tests.workload import fresh
 from tests.workload import witness as w
-from tests.workload.fresh import Fresh
 
 
 class Tuned:
     """A workload as a tune would leave it, but for the search: described, a config chosen, rendered."""
 
-    def __init__(self, fresh, launcher, folder, workload, effective=None):
-        self._fresh, self.folder = fresh, folder
+    def __init__(self, launcher, folder, workload, effective=None):
+        self.folder = folder
         asked = {"call_source": call_source_of(workload), "host_bytes": 8192 * MIB, "effective_batch_size": effective}
         self._request = make_request(folder, **asked)
         launcher.change(workload)
@@ -55,7 +55,7 @@ class Tuned:
         """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""
         path = self.folder / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"
         code = f"{before}\n{self.snippet(config)}\n".replace("(...", f"({elided}")
-        told = self._fresh.run(code, WITNESS=str(path))
+        told = fresh.run(code, WITNESS=str(path))
         assert told == "", f"{code}\n{told}"
         epoch = w.made(path)
         return {
@@ -68,14 +68,6 @@ class Tuned:
 
 
 @pytest.fixture(scope="module")
-def fresh():
-    """What starts fresh interpreters."""
-    running = Fresh("keras", "tensorflow")
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
 def launcher():
     """One warm launcher for all workloads."""
     with ProcessLauncher(Workload(w.build_model, w.Dataset), None) as launcher:
@@ -83,11 +75,11 @@ def launcher():
 
 
 @pytest.fixture
-def tuned(fresh, launcher, tmp_path):
+def tuned(launcher, tmp_path):
     """Tune without searching."""
 
     def tuned(data, build_model=w.build_model, effective=None, **parts):
-        return Tuned(fresh, launcher, tmp_path, Workload(build_model, data, **parts), effective)
+        return Tuned(launcher, tmp_path, Workload(build_model, data, **parts), effective)
 
     return tuned
 
