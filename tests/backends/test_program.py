@@ -1,13 +1,10 @@
 """What a program has set in Keras and its backend is in force in its trials and part of its fingerprint."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.commands import ROOT, python
 
 BACKEND = "jax"
-ROOT = Path(__file__).parents[2]
 OF_KERAS = [  # what a program sets, the public getter, and the value
     ("keras.config.set_floatx('float64')", "keras.config.floatx()", "float64"),
     ("keras.config.set_epsilon(1e-4)", "keras.config.epsilon()", 1e-4),
@@ -66,11 +63,9 @@ def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     settings = [*OF_KERAS, *OF_BACKEND[backend]]
     setters, getters, values = map(list, zip(*settings, strict=True))
     program = PROGRAM.format(getters=", ".join(getters), set="\n".join(setters))
-    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", program, str(tmp_path / "inside.json")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    outcome, evidence, fingerprints = json.loads(done.stdout.splitlines()[-1])
+    variables = {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
+    printed = python("-c", program, str(tmp_path / "inside.json"), **variables)
+    outcome, evidence, fingerprints = json.loads(printed.splitlines()[-1])
     assert json.loads((tmp_path / "inside.json").read_text()) == values
     assert outcome == "ok", evidence
     assert len(set(fingerprints)) == 2

@@ -1,9 +1,5 @@
 """torch: what is tuned about DataLoaders, what they have ahead, how a trial with one ends; and tensors that count."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from autofit.errors import UsageError
@@ -12,6 +8,7 @@ from autofit.records.trial import FitConfig, Limits, TrialSpec
 from tests import epochs as e
 from tests import workloads as w
 from tests.backends import loaders
+from tests.commands import python
 from tests.fakes import drain
 
 BACKEND = "torch"
@@ -74,6 +71,4 @@ def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_t
 
 def test_the_tensors_of_torch_count_while_they_live(backend):
     # in a process without TensorFlow: torch.compile's Triton crashes when it is loaded after it
-    environment = {**os.environ, "KERAS_BACKEND": "torch"}
-    printed = subprocess.check_output([sys.executable, "-c", LIVE_BYTES], env=environment, text=True)
-    assert printed.strip() == "[4000, 8000, 8000, 7960]"
+    assert python("-c", LIVE_BYTES, KERAS_BACKEND="torch").strip() == "[4000, 8000, 8000, 7960]"

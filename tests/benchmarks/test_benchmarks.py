@@ -1,17 +1,13 @@
 """The benchmarks print their frozen output, from which the published figures follow."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from tests.benchmarks import validation
+from tests.commands import python
+
 HERE = pathlib.Path(__file__).parent
-
-
-def printed(*command):
-    command = [sys.executable, HERE / command[0], *command[1:]]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=800).stdout
 
 
 @pytest.mark.parametrize(
@@ -19,11 +15,12 @@ def printed(*command):
 )
 def test_the_output_is_the_frozen_one(name):
     program, _, option = name.partition("-")
-    assert printed(f"{program}.py", *([f"--{option}"] if option else [])) == (HERE / f"{name}.txt").read_text()
+    assert python(HERE / f"{program}.py", *([f"--{option}"] if option else [])) == (HERE / f"{name}.txt").read_text()
 
 
 def test_the_validation_page_follows_from_the_frozen_outputs():
-    printed("validation.py", "--check")
+    stale = [path for path, text in validation.written().items() if path.read_text() != text]
+    assert stale == [], "run python tests/benchmarks/validation.py"
 
 
 def test_the_search_still_finds_what_is_published(monkeypatch):

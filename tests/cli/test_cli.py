@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,10 +12,9 @@ import pytest
 
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.machine import ON_CPU
+from tests.commands import AUTOFIT, ROOT, run
 from tests.trial.test_lifetime import are_gone, wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
-AUTOFIT = str(Path(sys.executable).parent / "autofit")
 WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
 SMALL = (
     "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nstorage: trials.db\n"
@@ -27,11 +25,7 @@ SMALL = (
 @pytest.fixture
 def autofit(tmp_path):
     """Run the command in a folder of its own."""
-
-    def run(*arguments):
-        return subprocess.run([AUTOFIT, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
-
-    return run
+    return lambda *arguments: run(AUTOFIT, *arguments, folder=tmp_path)
 
 
 def write(folder, text):

@@ -7,13 +7,12 @@ import sys
 
 import pytest
 
-from tests.cli.test_cli import AUTOFIT
+from tests.commands import AUTOFIT, run
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
 def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(backend):
-    environment, command = {**os.environ, "KERAS_BACKEND": backend}, [AUTOFIT, "doctor", "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    done = run(AUTOFIT, "doctor", "--json", KERAS_BACKEND=backend)
     findings = json.loads(done.stdout)["findings"]
     statuses = {finding["subject"]: finding["status"] for finding in findings}
     assert done.returncode == (1 if "problem" in statuses.values() else 0), done.stdout
@@ -24,7 +23,7 @@ def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(b
 def test_verify_cannot_measure_while_other_processes_use_every_core():
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
-        assert subprocess.run([AUTOFIT, "verify"], timeout=800, check=False).returncode == 3
+        assert run(AUTOFIT, "verify").returncode == 3
     finally:
         for process in spinning:
             process.kill()

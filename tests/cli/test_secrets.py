@@ -1,9 +1,6 @@
 """What a tuning file takes from environment variables reaches the user's functions, and is shown as the file has it."""
 
-import os
-import subprocess
-
-from tests.cli.test_cli import AUTOFIT, ROOT
+from tests.commands import AUTOFIT, ROOT, run
 
 TOKEN, PIN = "hf-3c1f77secret", "90817263"
 WORKLOAD = f"""
@@ -40,7 +37,7 @@ def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     (tmp_path / "tune.yaml").write_text(TUNE)
     (tmp_path / "sweep.yaml").write_text(TUNE + "matrix:\n  data_kwargs.token: ['${TOKEN}']\n")
     (tmp_path / "tmp").mkdir()
-    environment = {**os.environ, "TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
+    variables = {"TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
     printed = ""
     for command in (
         ["tune", "tune.yaml", "--output", "result.json"],
@@ -50,9 +47,7 @@ def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
         ["show", "result.json"],
         ["check", "sweep.yaml"],
     ):
-        done = subprocess.run(
-            [AUTOFIT, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        done = run(AUTOFIT, *command, folder=tmp_path, **variables)
         assert done.returncode == 0, done.stderr
         printed += done.stdout + done.stderr
     for text in ("build(urls=['https://me:${TOKEN}@host/data', 'plain'])", "token='${TOKEN}'", "pin='${PIN}'"):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_cli import AUTOFIT
+from tests.commands import AUTOFIT
 
 PROGRAM = """
 import sys

@@ -1,17 +1,13 @@
 """The wheel as a user gets it."""
 
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.commands import ROOT, python
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     # with what is installed, without the network
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=800)
+    python("-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, folder=ROOT)
     with zipfile.ZipFile(next(tmp_path.iterdir())) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (declared,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))

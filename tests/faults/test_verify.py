@@ -1,15 +1,14 @@
 """`autofit verify` finds defects that are made on purpose."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import autofit
+from tests.commands import run
 
 PACKAGE = Path(autofit.__file__).parent
 
@@ -29,9 +28,8 @@ def test_a_defect_is_found(tmp_path, module, right, wrong, found):
     text = source.read_text()
     assert right in text
     source.write_text(text.replace(right, wrong))
-    command = [sys.executable, "-m", "autofit", "verify", "--json"]
-    variables = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}  # trials find this one, too
-    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800, check=False)
+    variables = {"XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}  # trials find this one, too
+    ran = run(sys.executable, "-m", "autofit", "verify", "--json", folder=tmp_path, **variables)
     wrong_figures = [one["subject"] for one in json.loads(ran.stdout)["findings"] if one["status"] == "problem"]
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert found in wrong_figures

@@ -1,12 +1,10 @@
 """`Watch` in plain trainings on each backend: the promise, and a slow run."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests.commands import python
 from tests.installed import needs
 
 PROGRAM = """
@@ -45,10 +43,8 @@ if __name__ == "__main__":
 def test_trainings_on_a_backend(tmp_path, backend):
     needs(backend)
     (tmp_path / "program.py").write_text(PROGRAM)
-    variables = {**os.environ, "KERAS_BACKEND": backend, "XDG_DATA_HOME": str(tmp_path / "data")}
-    command = [sys.executable, "program.py"]
-    run = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=800, check=True)
-    plain, slow = (part.splitlines()[1:] for part in run.stdout.split("BEGINS")[1:])
+    printed = python("program.py", folder=tmp_path, KERAS_BACKEND=backend, XDG_DATA_HOME=str(tmp_path / "data"))
+    plain, slow = (part.splitlines()[1:] for part in printed.split("BEGINS")[1:])
     for lines in (plain, slow):
         assert [line.partition(": ")[2].partition(":")[0] for line in lines] == ["epoch 1", "epoch 2", "epoch 3"]
     rates = [float(re.search(r"([\d.]+) of the tune's", lines[-1])[1]) for lines in (plain, slow)]

@@ -19,7 +19,7 @@ from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.tuning.request import reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
-from tests.cli.test_cli import AUTOFIT, ROOT
+from tests.commands import AUTOFIT, ROOT
 from tests.fakes import FakeLauncher, make_request
 from tests.installed import needs
 from tests.trial.test_lifetime import wait_for

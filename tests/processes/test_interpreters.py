@@ -1,9 +1,8 @@
 """What a fresh interpreter loads."""
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.commands import python
 
 HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "plotly")
 
@@ -17,5 +16,4 @@ HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "plotly")
 )
 def test_an_import_loads_nothing_heavy(statement, heavy):
     program = f"{statement}; import sys; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python("-c", program).strip() == "[]"

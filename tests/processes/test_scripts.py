@@ -1,8 +1,9 @@
 """Fingerprints of functions that a script defines, each asked in a process of its own."""
 
 import os
-import subprocess
 import sys
+
+from tests.commands import python
 
 SCRIPT = """
 import numpy as np
@@ -37,9 +38,7 @@ if __name__ == "__main__":
 
 def run_script(path, text, seed):
     path.write_text(text)
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, check=True)
-    return found.stdout.split()
+    return python(path, PYTHONHASHSEED=seed, PYTHONPATH=os.pathsep.join(sys.path)).split()
 
 
 def test_a_script_asks_the_same_whenever_it_runs(tmp_path):

@@ -1,20 +1,16 @@
 """Whole tunes of models that several devices train together: logical devices of this CPU, by real strategies of Keras."""
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import autofit
 from autofit.backends.jax.backend import Jax
 from autofit.records.machine import Placement
+from tests.commands import ROOT, python
 from tests.devices import jobs
 from tests.installed import needs
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = """
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -54,7 +50,6 @@ def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both
     witness = tmp_path / "witness"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{parts}{record.snippet()}"
     variables = Jax().environment(Placement(count=2), tmp_path)
-    environment = {**os.environ, "WITNESS": str(witness), "CUDA_VISIBLE_DEVICES": "-1"}
-    environment |= {name: variables[name] for name in ("JAX_NUM_CPU_DEVICES", "PJRT_NPROC")}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=280)
+    devices = {name: variables[name] for name in ("JAX_NUM_CPU_DEVICES", "PJRT_NPROC")}
+    python("-c", code, WITNESS=str(witness), CUDA_VISIBLE_DEVICES="-1", **devices)
     assert witness.read_text() == f"2 {math.ceil(jobs.MOST / record.config.batch_size)}"

@@ -2,7 +2,6 @@
 
 import doctest
 import re
-import subprocess
 import sys
 import textwrap
 import warnings
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import autofit
+from tests.commands import run
 
 MODEL = "import keras\nimport numpy as np\n\n" + textwrap.dedent(
     re.search(r"on arrays:\n\n(.*?)\n\n`__init__", autofit.__doc__, re.DOTALL)[1]
@@ -61,8 +61,7 @@ def test_the_example_runs(name, names):
 
 
 def test_the_reference_is_built_without_a_warning(tmp_path):
-    command = [sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path)]
-    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=800)
-    assert (built.stdout, built.stderr) == ("", "")
+    built = run(sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path))
+    assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     page = (tmp_path / "autofit.html").read_text()
     assert all(f'id="{name}"' in page for name in autofit.__all__)

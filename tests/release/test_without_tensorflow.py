@@ -1,17 +1,14 @@
 """Keras on JAX or torch is tuned in an environment in which TensorFlow is not installed."""
 
 import json
-import os
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
+from tests.commands import ROOT, python, run
 from tests.installed import needs
 
-ROOT = Path(__file__).resolve().parents[2]
 OF_TENSORFLOW = ("tensorflow", "tensorboard", "libclang")
 PARTS = """
 import importlib.util
@@ -33,10 +30,10 @@ FILE = (
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory):
+def interpreter(tmp_path_factory):
     """The interpreter of an environment with links to all packages of the running one but TensorFlow's."""
     folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python("-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python*/site-packages")
     for source in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}:
         for entry in source.iterdir():
@@ -46,37 +43,32 @@ def python(tmp_path_factory):
 
 
 @pytest.fixture
-def run(python, tmp_path):
-    """Run autofit in that environment, beside the parts of a workload: `run(*arguments, backend=...)`."""
+def autofit(interpreter, tmp_path):
+    """Run autofit in that environment, beside the parts of a workload: `autofit(*arguments, backend=...)`."""
     (tmp_path / "parts.py").write_text(PARTS)
 
     def autofit(*arguments, backend):
-        environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
-        environment |= {"PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
-        environment |= {"KERAS_BACKEND": backend} if backend else {}
-        command = [str(python), "-m", "autofit", *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=800, check=False
-        )
+        variables = {"PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
+        return run(interpreter, "-m", "autofit", *arguments, folder=tmp_path, KERAS_BACKEND=backend, **variables)
 
     return autofit
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_tune_on_another_backend(run, tmp_path, backend):
+def test_a_tune_on_another_backend(autofit, tmp_path, backend):
     needs(backend)
     (tmp_path / "tune.yaml").write_text(FILE)
-    tuned = run("tune", "tune.yaml", "--output", "result.json", backend=backend)
+    tuned = autofit("tune", "tune.yaml", "--output", "result.json", backend=backend)
     assert tuned.returncode == 0, tuned.stderr
     result = json.loads((tmp_path / "result.json").read_text())
     assert {trial["measurement"]["outcome"] for trial in result["trials"]} == {"ok"}
 
 
-def test_the_default_backend_names_what_is_missing(run, tmp_path):
+def test_the_default_backend_names_what_is_missing(autofit, tmp_path):
     needs("jax")
     (tmp_path / "tune.yaml").write_text(FILE)
-    assert run("doctor", backend="jax").returncode == 0
-    missing, refused = run("doctor", backend=None), run("tune", "tune.yaml", backend=None)
+    assert autofit("doctor", backend="jax").returncode == 0
+    missing, refused = autofit("doctor", backend=None), autofit("tune", "tune.yaml", backend=None)
     assert (missing.returncode, refused.returncode) == (1, 2)
     for text in (missing.stdout, refused.stderr):
         assert "pip install tensorflow" in " ".join(text.split())

@@ -1,14 +1,11 @@
 """The limit of a GPU against what user code configures; with TensorFlow's own context, and a GPU that it is told of."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.commands import python
+
 PROGRAM = """
 import json, os, sys, traceback
 import tensorflow as tf
@@ -72,10 +69,8 @@ CASES = {
 @pytest.fixture(scope="module")
 def ends():
     """What each case leads to, in a process of its own."""
-    command = [sys.executable, "-c", PROGRAM, json.dumps({case: code for case, (code, _) in CASES.items()})]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=280, env=environment)
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    cases = json.dumps({case: code for case, (code, _) in CASES.items()})
+    return dict(map(json.loads, python("-c", PROGRAM, cases, CUDA_VISIBLE_DEVICES="-1").splitlines()))
 
 
 @pytest.mark.parametrize("case", CASES)

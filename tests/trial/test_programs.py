@@ -3,8 +3,6 @@
 import functools
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,18 +13,16 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload, load
+from tests.commands import ROOT, python
 from tests.trial import forms
 from tests.trial.forms import BATCH, FIXED, FORMS, SAMPLES, WIDTH
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def handed(tmp_path_factory):
     """What `train_step` gets for each form of data, from plain `fit` and in a trial, as one process found it."""
     program = f"from tests.trial import forms; forms.run({str(tmp_path_factory.mktemp('forms'))!r})"
-    done = subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdout=subprocess.PIPE, timeout=800)
-    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"["))
+    return dict(json.loads(line) for line in python("-c", program, folder=ROOT).splitlines() if line.startswith("["))
 
 
 @pytest.mark.parametrize("form", FORMS)

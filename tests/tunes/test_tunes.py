@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import psutil
 import pytest
@@ -10,15 +9,12 @@ import yaml
 from typer.testing import CliRunner
 
 from autofit.cli import app
-from tests.cli.test_cli import AUTOFIT, ROOT, WORKLOAD
+from tests.cli.test_cli import WORKLOAD
+from tests.commands import AUTOFIT, ROOT, python, run
 from tests.recompute import figures_of
 from tests.trial.test_lifetime import are_gone, wait_for
 
 ONE = "workers: [1], max_queue_size: [4], use_multiprocessing: [false], steps_per_execution: [1]"
-
-
-def run(folder, *command):
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800, check=False)
 
 
 def commanded(*arguments):
@@ -48,7 +44,7 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
     settings["baseline"] = {"batch_size": 32, "workers": 1, "max_queue_size": 4}
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(settings))
     kill_after_a_trial(tmp_path)
-    done = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--output", "result.json")
+    done = run(AUTOFIT, "tune", "tune.yaml", "--output", "result.json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "reusing 1 trial of an earlier run" in done.stdout
 
@@ -64,7 +60,7 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
         assert stated == pytest.approx(recomputed, rel=1e-9), name
 
     summary = done.stdout[done.stdout.index("baseline  ") :].partition("\nwritten to")[0]
-    again = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--quiet")  # answered at once
+    again = run(AUTOFIT, "tune", "tune.yaml", "--quiet", folder=tmp_path)  # answered at once
     assert (again.returncode, again.stdout.strip()) == (0, summary.strip())
     assert " ".join(summary.split()) in " ".join(commanded("show", file).split())
     assert json.loads(commanded("kwargs", file, "--format", "json"))["fit_kwargs"] == fastest["fit_kwargs"]
@@ -74,15 +70,13 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
     commanded("report", file)
     assert "</html>" in (tmp_path / "result.html").read_text()
 
-    ran = run(tmp_path, sys.executable, "-c", "import sys" + summary.rpartition("import sys")[2])
-    assert ran.returncode == 0, ran.stderr
-    assert "val_accuracy" in ran.stdout
+    assert "val_accuracy" in python("-c", "import sys" + summary.rpartition("import sys")[2], folder=tmp_path)
 
 
 def test_when_nothing_fits_it_says_what_is_needed(tmp_path):
     text = f"Cases\nhost_memory: 150MiB\nstorage: t.db\nbaseline: {{batch_size: 1}}\nspace: {{batch_size: [1], {ONE}}}\n"
     (tmp_path / "tune.yaml").write_text(WORKLOAD + text)
-    done = run(tmp_path, AUTOFIT, "tune", "tune.yaml")
+    done = run(AUTOFIT, "tune", "tune.yaml", folder=tmp_path)
     assert done.returncode == 1
     for fact in ("a batch of 1 ", " host memory", "150 MiB", "Raise host_memory"):
         assert fact in done.stderr
