@@ -13,12 +13,6 @@ BUFFER = 300  # samples that are shuffled
 RATE = BATCH / BATCH_SECONDS  # samples/s, if nothing else takes time
 
 
-def build_model():
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
-
-
 def rows():
     return np.ones((BATCH, 4), "float32"), np.ones((BATCH, 1), "float32")
 

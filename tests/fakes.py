@@ -145,12 +145,6 @@ def drain(running):
         return yielded, end.value
 
 
-def most_steps(measured, workers, batch_seconds, queue):
-    """The most steps that data can feed which sleeps for each batch: a sleep is never shorter, on any machine."""
-    ahead = workers + queue + 4  # batches in progress, and those that are ready before the first step that counts
-    return ahead + workers * measured.steps * measured.step_seconds / batch_seconds
-
-
 def collect(engine, *args):
     """The events that a part of the engine emits, and the value that it returns."""
     events = []

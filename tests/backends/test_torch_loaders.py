@@ -56,7 +56,7 @@ def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
 
 
 def test_the_workers_of_a_loader_start_in_each_epoch(launched):
-    launcher = launched(e.build_model, e.loader, data_kwargs={"length": e.LONG})
+    launcher = launched(w.build_rows, e.loader, data_kwargs={"length": e.LONG})
     known = {"compute_samples_per_second": 50 * e.RATE, "input_samples_per_second": e.RATE, "longest_epoch_seconds": 500.0}
     spec = TrialSpec(Role.CONFIRM, FitConfig(None, 1), Limits(None, 2**33), 600, 1.5, **known)
     measured = drain(launcher.run(spec))[1]

@@ -14,7 +14,6 @@ geometric mean of the pairs' with its 95 % interval (t).
 
 import argparse
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -129,19 +128,12 @@ def measure(backend, name, rounds):
     return pairs
 
 
-def interval(pairs):
-    """The geometric mean of the ratios of pairs, with the ends of its 95 % interval."""
-    from scipy.stats import t as student
-
-    logs, count = [math.log(own / plain) for own, plain in pairs], len(pairs)
-    half = student.ppf(0.975, count - 1) * statistics.stdev(logs) / math.sqrt(count) if count > 1 else math.inf
-    return [math.exp(statistics.fmean(logs) + end) for end in (0.0, -half, half)]
-
-
 def show(row):
     """Print the line of a job; returns its interval."""
+    from public_tunes import ratio_of  # not in the processes of plain `fit`, because it imports autofit
+
     rate = statistics.median(plain for _, plain in row["pairs"])
-    ratio, low, high = interval(row["pairs"])
+    ratio, low, high = ratio_of(*zip(*row["pairs"], strict=True))
     step = 1000 * BATCH / rate
     print(
         f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} ({low:.3f} to {high:.3f})", flush=True

@@ -48,10 +48,6 @@ class Curve:
         """What a describing trial knows without an estimate."""
         return described(self.name, ["batch_size"], 1000, GIB)
 
-    def best(self, configs):
-        """The highest measured rate."""
-        return max(self.true_rate(config) for config in configs)
-
     def true_rate(self, config):
         """The measured rate; 0 where it does not run."""
         return self.rates.get(config.batch_size, 0.0)

@@ -28,6 +28,7 @@ import os
 import pathlib
 import platform
 import random
+import re
 import statistics
 import sys
 
@@ -60,13 +61,12 @@ def cases(*, onednn=False):
     """(key, model kwargs, batches) of every device case; with oneDNN without XLA, which does not use it."""
     import zoo
 
-    for build, (precision, optimizer, xla) in itertools.product(zoo.MODELS, COMBINATIONS):
-        name = build.__name__
+    for (name, form), (precision, optimizer, xla) in itertools.product(zoo.MODELS.items(), COMBINATIONS):
         if onednn and xla:
             continue
-        first = zoo.MODELS[build].first_probe
         kwargs = {"name": name, "precision": precision, "optimizer": optimizer, "xla": xla}
-        yield "/".join((name, precision, optimizer, "xla" if xla else "plain")), kwargs, [first * k for k in (1, 2, 8, 16)]
+        batches = [form.first_probe * factor for factor in (1, 2, 8, 16)]
+        yield "/".join((name, precision, optimizer, "xla" if xla else "plain")), kwargs, batches
 
 
 def measure_device(frozen, file, *, onednn):
@@ -97,27 +97,20 @@ def ran(batch, device_bytes):
     return Trial(FitConfig(batch), measured)
 
 
-def print_errors(title, errors):
-    """Print one line of a table."""
-    sizes = sorted(abs(error) for error in errors)
-    middle, most = statistics.median(sizes), sizes[int(0.9 * len(sizes))]
-    print(f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {sizes[-1]:6.1%}")
-
-
 def print_estimates(frozen):
     """Table 1."""
     print("\n1. Device memory estimated without a run")
     rows = [
-        (key, footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1)
+        (key, abs(footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1))
         for key, case in frozen.items()
         for footprint in DESCRIPTIONS.validate_python(case["description"]).footprints
     ]
-    groups = [(title, [error for key, error in rows if key.endswith(title)]) for title in ("/plain", "/xla")]
-    names = sorted({key.partition("/")[0] for key, _ in rows})
-    groups += [(f"  {name}", [error for key, error in rows if key.startswith(f"{name}/")]) for name in names]
-    for title, errors in groups:
-        if errors:
-            print_errors({"/plain": "without XLA", "/xla": "with XLA"}.get(title, title), errors)
+    groups = {"without XLA": "/plain$", "with XLA": "/xla$"}
+    groups |= {f"  {name}": f"^{name}/" for name in sorted({key.partition("/")[0] for key, _ in rows})}
+    for title, pattern in groups.items():
+        if errors := sorted(error for key, error in rows if re.search(pattern, key)):
+            middle, most = statistics.median(errors), errors[int(0.9 * len(errors))]
+            print(f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {errors[-1]:6.1%}")
 
 
 def print_limits(frozen, count=100, seed=0):

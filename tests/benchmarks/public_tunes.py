@@ -127,7 +127,7 @@ def run(job):
     }
 
 
-def ratio(rates, others):
+def ratio_of(rates, others):
     """The geometric mean of pairs of rates, with its 95 % interval."""
     logs = [math.log(rate / other) for rate, other in zip(rates, others, strict=True)]
     mean, half = mean_interval(logs) if any(logs) else (0.0, 0.0)
@@ -147,8 +147,8 @@ def show(job, figures):
     rates, ratios = figures["rates"], []
     print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
     for row in figures["rows"]:
-        of_best = ratio(rates[row["chosen"]], best_in_turn(rates))
-        timed_gain = ratio(rates[row["chosen"]], rates[figures["own"]])
+        of_best = ratio_of(rates[row["chosen"]], best_in_turn(rates))
+        timed_gain = ratio_of(rates[row["chosen"]], rates[figures["own"]])
         stated, inside = "none shown", ""
         if row["stated"]:
             stated, (_, low, high) = interval(row["stated"]), row["stated"]

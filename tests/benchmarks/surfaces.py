@@ -112,11 +112,6 @@ class Surface:
         """Which configs run."""
         return (self.device_bytes(at) <= self.usable_device) & (self.host_bytes(at) <= 0.97 * self.host)
 
-    def best(self, configs):
-        """The highest rate among configs that run."""
-        at = ConfigArrays(configs, self.cores)
-        return float(self.rate(at)[self.fits(at)].max())
-
     def true_rate(self, config):
         """Samples per second, without noise; 0 where it does not run."""
         at = ConfigArrays([config], self.cores)

@@ -88,10 +88,6 @@ class Table:
         """Samples per second; 0 where it does not fit."""
         return statistics.median(m.samples_per_second for m in self._readings[config]) if self.fits(config) else 0.0
 
-    def best(self, configs):
-        """The highest rate among configs."""
-        return max(self.true_rate(c) for c in configs)
-
     def run(self, config, draw):
         """A trial."""
         reading = self._readings[config][int(draw.integers(len(self._readings[config])))]

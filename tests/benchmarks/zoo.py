@@ -1,25 +1,24 @@
 """Models and data whose memory is measured: nine common architectures, small enough for two cores."""
 
-import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import layers
 
 
-def mlp():
-    inputs = x = _input(mlp)
+def mlp(x):
     for _ in range(3):
         x = layers.Dropout(0.2)(layers.Dense(1024, activation="relu")(x))
-    return inputs, x
+    return x
 
 
-def cnn():
-    inputs = x = _input(cnn)
+def cnn(x):
     for width in (32, 64, 128):
         x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
         x = layers.MaxPooling2D()(x)
-    return inputs, layers.Dense(128, activation="relu")(layers.Flatten()(x))
+    return layers.Dense(128, activation="relu")(layers.Flatten()(x))
 
 
 def _residual(x, width, stride):
@@ -31,40 +30,34 @@ def _residual(x, width, stride):
     return layers.Activation("relu")(layers.Add()([short, normed(y, width, 3)]))
 
 
-def resnet():
-    inputs = x = _input(resnet)
+def resnet(x):
     x = layers.Conv2D(16, 3, padding="same", use_bias=False)(x)
     for width, stride in ((16, 1), (16, 1), (32, 2), (32, 1), (64, 2), (64, 1)):
         x = _residual(x, width, stride)
-    return inputs, layers.GlobalAveragePooling2D()(x)
+    return layers.GlobalAveragePooling2D()(x)
 
 
-def mobilenetv2():
-    base = keras.applications.MobileNetV2(input_tensor=_input(mobilenetv2), **_NO_TOP)
-    return base.input, base.output
+def mobilenetv2(x):
+    return keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output
 
 
-def efficientnetb0():
-    base = keras.applications.EfficientNetB0(input_tensor=_input(efficientnetb0), **_NO_TOP)
-    return base.input, base.output
+def efficientnetb0(x):
+    return keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output
 
 
-def lstm():
-    inputs = _input(lstm)
-    return inputs, layers.LSTM(64)(layers.LSTM(128, return_sequences=True)(inputs))
+def lstm(x):
+    return layers.LSTM(64)(layers.LSTM(128, return_sequences=True)(x))
 
 
-def transformer():
-    inputs = _input(transformer)
-    x = layers.Embedding(1000, 64)(inputs)
+def transformer(x):
+    x = layers.Embedding(1000, 64)(x)
     for _ in range(2):
         x = layers.LayerNormalization()(layers.Add()([x, layers.MultiHeadAttention(4, 16, dropout=0.1)(x, x)]))
         x = layers.LayerNormalization()(layers.Add()([x, layers.Dense(64)(layers.Dense(256, activation="gelu")(x))]))
-    return inputs, layers.GlobalAveragePooling1D()(x)
+    return layers.GlobalAveragePooling1D()(x)
 
 
-def unet():
-    inputs = x = _input(unet)
+def unet(x):
     skips = []
     for width in (16, 32, 64):
         x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
@@ -76,20 +69,19 @@ def unet():
         x = layers.Concatenate()([layers.Conv2DTranspose(width, 2, 2)(x), skip])
         x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
         x = layers.Conv2D(width, 3, padding="same", activation="relu")(x)
-    return inputs, x
+    return x
 
 
-def cnn3d():
-    inputs = x = _input(cnn3d)
+def cnn3d(x):
     for width in (8, 16, 32):
         x = layers.Conv3D(width, 3, strides=2, padding="same", activation="relu")(x)
-    return inputs, layers.Flatten()(x)
+    return layers.Flatten()(x)
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """Shape of a model's sample and label, and the batch size of the first of two probes (the second is twice it)."""
+class Form(NamedTuple):
+    """A model's layers, the shapes of its sample and label, and the batch size of the first of two probes of b and 2b."""
 
+    build: Callable
     sample: tuple
     first_probe: int
     dtype: str = "float32"
@@ -97,29 +89,26 @@ class Form:
 
 
 MODELS = {
-    mlp: Form((256,), 64),
-    cnn: Form((32, 32, 3), 16),
-    resnet: Form((32, 32, 3), 16),
-    mobilenetv2: Form((64, 64, 3), 4),
-    efficientnetb0: Form((64, 64, 3), 4),
-    lstm: Form((64, 32), 16),
-    transformer: Form((64,), 8, "int32"),
-    unet: Form((64, 64, 3), 4, label=(64, 64)),
-    cnn3d: Form((16, 32, 32, 1), 4),
+    "mlp": Form(mlp, (256,), 64),
+    "cnn": Form(cnn, (32, 32, 3), 16),
+    "resnet": Form(resnet, (32, 32, 3), 16),
+    "mobilenetv2": Form(mobilenetv2, (64, 64, 3), 4),
+    "efficientnetb0": Form(efficientnetb0, (64, 64, 3), 4),
+    "lstm": Form(lstm, (64, 32), 16),
+    "transformer": Form(transformer, (64,), 8, "int32"),
+    "unet": Form(unet, (64, 64, 3), 4, label=(64, 64)),
+    "cnn3d": Form(cnn3d, (16, 32, 32, 1), 4),
 }
-BY_NAME = {build.__name__: build for build in MODELS}
 CLASSES = 10
 _NO_TOP = {"include_top": False, "weights": None, "pooling": "avg"}
-
-
-def _input(build):
-    return layers.Input(MODELS[build].sample, dtype=MODELS[build].dtype)
 
 
 def build_model(name, precision="float32", optimizer="adam", xla=False):
     """Compiled model `name`; precision is float32 or mixed_float16, optimizer adam or sgd."""
     keras.config.set_dtype_policy(precision)
-    inputs, x = BY_NAME[name]()
+    form = MODELS[name]
+    inputs = layers.Input(form.sample, dtype=form.dtype)
+    x = form.build(inputs)
     outputs = layers.Conv2D(CLASSES, 1)(x) if name == "unet" else layers.Dense(CLASSES)(x)
     model = keras.Model(inputs, layers.Activation("linear", dtype="float32")(outputs), name=name)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -132,7 +121,7 @@ class Batches(keras.utils.PyDataset):
 
     def __init__(self, name, batch_size, **kwargs):
         super().__init__(**kwargs)
-        form, random = MODELS[BY_NAME[name]], np.random.default_rng(0)
+        form, random = MODELS[name], np.random.default_rng(0)
         self.x = (random.random((batch_size, *form.sample)) * 1000).astype(form.dtype)
         self.y = random.integers(0, CLASSES, (batch_size, *form.label), dtype="int32")
 

@@ -7,6 +7,7 @@ from autofit.records.trial import FitConfig
 from autofit.trial.worker import step_clock
 from tests import epochs as e
 from tests.epochs import LONG, SHORT
+from tests.workloads import build_rows
 
 INLINE, UNSET = FitConfig(None, 1, 10, False), FitConfig(None)
 
@@ -18,7 +19,7 @@ def confirmed(turn, trial):
     def confirmed(data, config=UNSET, options=None, **spec):
         known = {"compute_samples_per_second": 50 * e.RATE, "input_samples_per_second": e.RATE}
         known |= {"longest_epoch_seconds": 500.0, "measure_seconds": 1.5}
-        phases, measured = trial(turn(e.build_model, data, **(options or {})), config, role="confirm", **{**known, **spec})
+        phases, measured = trial(turn(build_rows, data, **(options or {})), config, role="confirm", **{**known, **spec})
         assert measured.outcome is Outcome.OK, measured
         return phases, measured
 

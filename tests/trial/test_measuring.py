@@ -8,7 +8,6 @@ import pytest
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
 from tests import workloads as w
-from tests.fakes import most_steps
 
 SLOW = 0.15  # seconds a batch
 ARRAYS = np.zeros((400, w.PIXELS, w.PIXELS, 3), "float32"), np.zeros((400, 1), "float32")
@@ -24,7 +23,9 @@ def test_no_more_steps_count_than_a_pipeline_that_sleeps_can_feed(slow, play, kn
     workers, queue, _ = knobs
     measurement = play(slow, FitConfig(16, *knobs), measure_seconds=1.5)
     assert measurement.outcome is Outcome.OK
-    assert measurement.steps <= most_steps(measurement, workers, SLOW, queue if workers > 1 else 0)
+    # batches in progress, and those that are ready before the first step that counts; no machine makes a sleep shorter
+    ahead = workers + (queue if workers > 1 else 0) + 4
+    assert measurement.steps <= ahead + workers * measurement.steps * measurement.step_seconds / SLOW
 
 
 def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known(slow, trial):

@@ -28,6 +28,17 @@ TRIED = (
 )  # fmt: skip  # one item a line would be longer, not clearer
 
 
+COMMON = {  # of a tune, with or without a result
+    "machine": MACHINE,
+    "device": "GPU 0: Tesla T4",
+    "description": DESCRIPTION,
+    "seconds": 125.0,
+    "describing_seconds": 8.0,
+    "started_at": 1e9,
+    "call_source": CALL_SOURCE,
+}
+
+
 def trial(config, why=""):
     """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
     return Trial(config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why)
@@ -39,16 +50,10 @@ def record():
     trials = tuple(trial(config, "made up") for config in TRIED)
     chosen = trials[-1].measurement
     return TuneRecord(
+        **COMMON,
         limits=LIMITS,
-        machine=MACHINE,
-        device="GPU 0: Tesla T4",
-        description=DESCRIPTION,
         trials=trials,
         runs=(replace(trial(CHOSEN), stage=Stage.CHOSEN), replace(trial(BASELINE), stage=Stage.BASELINE)),
-        seconds=125.0,
-        describing_seconds=8.0,
-        started_at=1e9,
-        call_source=CALL_SOURCE,
         fastest=Answer(
             config=CHOSEN,
             samples_per_second=chosen.samples_per_second,
@@ -85,20 +90,14 @@ def two_answers(record):
 
 
 @pytest.fixture(scope="package")
-def failed_tune(record):
+def failed_tune():
     """A tune in which nothing fits."""
     limits = Limits(10 * MIB, 8192 * MIB)
     spec = TrialSpec(Role.MEASURE, FitConfig(1, 1, 10, False), limits, 60.0)
     return FailedTune(
+        **COMMON,
         limits=limits,
-        machine=MACHINE,
-        device=record.device,
-        description=DESCRIPTION,
         trials=(Trial(spec.config, FakeLauncher().measure(spec), "made up"),),
-        seconds=125.0,
-        describing_seconds=8.0,
-        started_at=1e9,
-        call_source=CALL_SOURCE,
         problem="nothing fits: a made-up sentence",
         memory="device",
         batch_size=1,
