@@ -20,14 +20,13 @@ _CONFIRMING_RUNS = 2
 
 
 class Peer:
-    """A way to search; a search with fewer trials is the beginning of one with more."""
+    """A way to search; a search with fewer trials is the beginning of one with more.
+
+    `search(case, most, draw)` yields the config and the measurement of at most `most` trials.
+    """
 
     def __init__(self, name):
         self.name = name
-
-    def search(self, case, most, draw):
-        """Yield (config, measurement) of at most `most` trials."""
-        raise NotImplementedError
 
     def finish(self, case, tried, draw):
         """Choose a config after these trials; returns it (None if none ran) and the further trials that this took."""
@@ -62,10 +61,11 @@ class Doubling(Peer):
     """Double the batch at Keras's default workers until it no longer fits, then bisect; chooses the largest."""
 
     def search(self, case, most, draw):
-        sizes = _sizes(case)
+        sizes, legal = _sizes(case), list(case.space.configs())
+        defaults = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
         low, high, index = None, None, _index_of(sizes, 2)
         for _ in range(most):
-            config = _at_defaults(case, sizes[index])
+            config = _nearest(case.space.canonical(FitConfig.of({**defaults, "batch_size": sizes[index]})), legal)
             measurement = case.run(config, draw)
             yield config, measurement
             if measurement.outcome is Outcome.OK:
@@ -174,11 +174,6 @@ def _sizes(case):
 def _index_of(sizes, wanted):
     """The index of the batch size nearest to the one wanted."""
     return min(range(len(sizes)), key=lambda i: abs(math.log2(sizes[i] / wanted)))
-
-
-def _at_defaults(case, batch):
-    default = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
-    return _nearest(case.space.canonical(FitConfig.of({**default, "batch_size": batch})), list(case.space.configs()))
 
 
 def _nearest(config, legal):

@@ -24,7 +24,9 @@ def residual():
             y = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(activated)
             y = layers.Conv2D(filters, 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
             x = layers.Add()([y, layers.Conv2D(filters, 1, stride)(activated)])
-    return _classifier(inputs, layers.GlobalAveragePooling2D()(x))
+    model = keras.Model(inputs, layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x)))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
 
 
 class Photos(keras.utils.PyDataset):
@@ -58,9 +60,3 @@ class Hanging(Photos):
             Path(os.environ["VISIT_FOLDER"], "hanging").touch()
             time.sleep(3600)
         return super().__getitem__(index)
-
-
-def _classifier(inputs, features):
-    model = keras.Model(inputs, layers.Dense(CLASSES, dtype="float32")(features))
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model

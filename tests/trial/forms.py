@@ -1,23 +1,13 @@
-"""What `train_step` gets for each form of data: from plain `fit`, and in every phase of a trial."""
+"""Every form of data, and a model whose `train_step` writes down what it gets."""
 
 import functools
-import json
-import os
 import pathlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from autofit.records.machine import ON_CPU
-from autofit.records.states import Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
-from autofit.trial.wire import MESSAGES, TASKS, Task
-from autofit.trial.worker import main, measure
-from autofit.workload.workload import Workload
-
 WIDTH, SAMPLES, BATCH = 4, 64, 8
-SECONDS = 0.05  # of each timing: the structures of the batches are looked at, not the rates
 FIXED = "of fixed size "
 
 
@@ -123,18 +113,7 @@ FORMS |= {form: functools.partial(tfdata, form) for form in SLICES}
 FORMS |= {"generator": generator, "PyDataset": OfX}
 
 
-def played(folder, workload, role):
-    """Do the task of a trial in this process, as the trial's own would; returns what it sent."""
-    spec = TrialSpec(role, FitConfig(BATCH), Limits(None, 8 * 2**30), 60.0, SECONDS, batch_sizes=(4,))
-    workload.save(folder)
-    (folder / "task.json").write_bytes(TASKS.dump_json(Task(spec, ON_CPU)))
-    pipe = os.open(folder / "messages", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    main.play(folder, "task.json", pipe)
-    os.close(pipe)
-    return [MESSAGES.validate_json(line) for line in (folder / "messages").read_bytes().splitlines()]
-
-
-def plain_fit(form, path, **kwargs):
+def plain_fit(form, path, kwargs):
     """What the user runs: `fit` on the data."""
     data, model = FORMS[form](), build_witness(path)
     if form in ARRAYS:
@@ -142,29 +121,3 @@ def plain_fit(form, path, **kwargs):
         model.fit(x, y, batch_size=BATCH, verbose=0, **kwargs)
     else:
         model.fit(data, steps_per_epoch=2, verbose=0, **kwargs)
-
-
-def structures(folder, form):
-    """The structures of one form by who handed them over, the failures, and the described number of samples."""
-    path, options = folder / "structures", OPTIONS.get(form, {})
-    validation = {} if "validation_split" in options else {"validation": FORMS[form]}
-    workload = Workload(build_witness, FORMS[form], model_kwargs={"path": str(path)}, fit_kwargs=options, **validation)
-    sent, written = {}, {}
-    for role in (*Role, "plain"):
-        if role == "plain":
-            plain_fit(form, path, **options)
-        else:
-            sent[role] = played(folder, workload, role)
-        written[role] = sorted(set(path.read_text().splitlines())) if path.exists() else []
-        path.unlink(missing_ok=True)
-    failures = [message.failure.reason for messages in sent.values() for message in messages if message.failure]
-    samples = [message.description.sample_count for message in sent[Role.DESCRIBE] if message.description]
-    return {**written, "failures": failures, "samples": samples}
-
-
-def run(folder):
-    """Print a line of JSON for each form."""
-    main.preload()
-    measure._COMPUTE_SECONDS = measure._INPUT_SECONDS = SECONDS
-    for form in FORMS:
-        print(json.dumps([form, structures(pathlib.Path(folder), form)]), flush=True)

@@ -1,7 +1,6 @@
 """What trains in plain `fit` is tried as it is: every form of data, train steps of the user's own, arguments of `fit`."""
 
 import functools
-import json
 import pathlib
 
 import keras
@@ -10,31 +9,30 @@ import pytest
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from autofit.errors import UsageError
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload, load
-from tests.commands import ROOT, python
-from tests.trial import forms
-from tests.trial.forms import BATCH, FIXED, FORMS, SAMPLES, WIDTH
+from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, build_witness, plain_fit
 
 
-@pytest.fixture(scope="module")
-def handed(tmp_path_factory):
-    """What `train_step` gets for each form of data, from plain `fit` and in a trial, as one process found it."""
-    program = f"from tests.trial import forms; forms.run({str(tmp_path_factory.mktemp('forms'))!r})"
-    return dict(json.loads(line) for line in python("-c", program, folder=ROOT).splitlines() if line.startswith("["))
-
-
+@pytest.mark.filterwarnings("ignore")  # of a plain `fit`, which says what it does not shuffle
 @pytest.mark.parametrize("form", FORMS)
-def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, handed):
-    found = handed[form]
-    assert found["failures"] == []
-    assert found["plain"]
+def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, turn, play, tmp_path):
+    options = OPTIONS.get(form, {})
+    splits = "validation_split" in options
+    paths = {name: tmp_path / name for name in (*Role, "plain")}
+    parts = {"validation": None if splits else FORMS[form], "fit_kwargs": options}
+    ended = {}
+    plain_fit(form, paths["plain"], options)
+    for role in Role:
+        launcher = turn(build_witness, FORMS[form], model_kwargs={"path": str(paths[role])}, **parts)
+        ended[role] = play(launcher, FitConfig(BATCH), role=role, batch_sizes=(4,), measure_seconds=0.05)
+    assert ended["measure"].outcome is ended["confirm"].outcome is Outcome.OK, ended
+    assert not splits or ended["describe"].sample_count == SAMPLES * 3 // 4
+    found = {name: {*path.read_text().splitlines()} for name, path in paths.items()}
     assert found["measure"] == found["confirm"] == found["plain"]
     described, plain = ({line.replace(FIXED, "") for line in found[role]} for role in ("describe", "plain"))
     assert described == plain  # the step is traced for a size of its own
-    if "validation_split" in forms.OPTIONS.get(form, ()):
-        assert found["samples"] == [SAMPLES * 3 // 4]
 
 
 def test_a_split_of_what_is_no_array_is_refused(turn, play):
@@ -85,7 +83,7 @@ def test_callbacks_that_a_function_makes_run_in_trials_and_those_of_a_list_do_no
 
 
 def test_the_optimizers_that_a_step_uses_count_and_no_other(turn, play, tmp_path):
-    launcher = turn(forms.build_witness, FORMS["doubles"], model_kwargs={"path": str(tmp_path / "structures")})
+    launcher = turn(build_witness, FORMS["doubles"], model_kwargs={"path": str(tmp_path / "structures")})
     described = play(launcher, FitConfig(BATCH), role="describe", batch_sizes=(8, 32))
     slots = 2 * 4 * (WIDTH + 1)  # of Adam; compile made an RMSprop that the step does not use
     assert slots <= described.optimizer_bytes <= slots + 16

@@ -1,4 +1,4 @@
-"""YAML files: the arguments that they give, and errors that name their place and what is allowed."""
+"""YAML files: their arguments, the cells of a matrix, and errors that name their place and what is allowed."""
 
 from pathlib import Path
 
@@ -156,3 +156,32 @@ def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     assert [values["model_kwargs.token"] for values, _ in cells] == ["${TOKEN}", "${TOKEN}", "other", "other"]
     assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == ["s3cret"] * 2 + ["other"] * 2
     assert [arguments["device_memory"] for _, arguments in cells] == ["1GiB", "2GiB"] * 2
+
+
+def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
+    arguments = {"model_kwargs": {"depth": 2}, "data": "d"}
+    changed = load.apply({"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, arguments)
+    assert changed == {
+        "model_kwargs": {"depth": 2, "pixels": 64},
+        "data": "d",
+        "data_kwargs": {"pixels": 64},
+        "space": {"workers": [1]},
+    }
+    assert arguments == {"model_kwargs": {"depth": 2}, "data": "d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("", 1, None),
+        ("matrix: {}\n", 3, "matrix"),
+        ("matrix: {max_trials: []}\n", 3, "matrix.max_trials"),
+        ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials"),
+        ("matrix:\n  widht: [8]\n", 4, "matrix.widht"),
+        ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model"),
+    ],
+)
+def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line, key):
+    with pytest.raises(ConfigError) as caught:
+        load.load_cells(write(GOOD + text), sweep=True)
+    assert (caught.value.line, caught.value.key) == (line, key)

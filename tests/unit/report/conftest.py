@@ -1,13 +1,16 @@
 """Records that the tests of this folder draw."""
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from autofit.records.description import EstimateRecord, EstimateRow, Footprint
 from autofit.records.result import Answer, CallSource, Cell, FailedTune, Speedup, SweepRecord, TuneRecord
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
+from autofit.report.console.tables import summarise
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 
 CALL_SOURCE = CallSource(
@@ -42,6 +45,13 @@ COMMON = {  # of a tune, with or without a result
 def trial(config, why=""):
     """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
     return Trial(config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why)
+
+
+def summary_of(record):
+    """What a command prints of a result."""
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    summarise(record, console)
+    return console.file.getvalue()
 
 
 @pytest.fixture(scope="package")

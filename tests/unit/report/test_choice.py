@@ -5,16 +5,14 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from autofit.api.result import Result, SweepResult
 from autofit.records.result import Challenger, Speedup
 from autofit.records.states import Outcome
 from autofit.report import choice, columns
-from autofit.report.console.tables import summarise
 from autofit.report.html import page
 from tests.fakes import with_fields
-from tests.unit.report.conftest import BASELINE, CHOSEN
+from tests.unit.report.conftest import BASELINE, CHOSEN, summary_of
 
 SHOWN = Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3)
 UNSHOWN = {
@@ -26,11 +24,9 @@ UNSHOWN = {
 
 def outputs(record, sweep):
     """The text of every output that says what is gained."""
-    console = Console(width=80, file=io.StringIO())
-    summarise(record, console)
     swept = replace(sweep, cells=(replace(sweep.cells[0], tune=record), *sweep.cells[1:]))
     texts = {
-        "summary": console.file.getvalue(),
+        "summary": summary_of(record),
         "print(result)": str(Result(**vars(record))),
         "page": page.render(record).partition("<script")[0],
         "table of a sweep": str(SweepResult(**vars(swept))),

@@ -1,25 +1,16 @@
-import io
 from dataclasses import replace
-
-from rich.console import Console
 
 from autofit.api.result import Estimate, Result, SweepResult
 from autofit.records.result import Cell
 from autofit.report import columns
 from autofit.report.choice import advice
-from autofit.report.console.tables import summarise
 from tests.fakes import with_fields
+from tests.unit.report.conftest import summary_of
 from tests.unit.report.snapshots import matches_snapshot
 
 
-def printed(draw, width=80):
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    draw(console)
-    return console.file.getvalue()
-
-
 def test_the_summary_of_a_tune(record):
-    assert matches_snapshot(printed(lambda console: summarise(record, console)), "summary.txt")
+    assert matches_snapshot(summary_of(record), "summary.txt")
 
 
 def test_a_result_without_readings_prints_itself(record):
@@ -50,7 +41,7 @@ def test_lines_to_paste_are_never_broken(record):
     folder = "/a/folder" * 20
     long = with_fields(record, call_source=replace(record.call_source, data_kwargs={"folder": folder}))
     assert f"folder={folder!r}," in str(Result(**vars(long)))
-    assert f"folder={folder!r}," in printed(lambda console: summarise(long, console))
+    assert f"folder={folder!r}," in summary_of(long)
 
 
 def test_a_sweep_prints_itself_as_its_table(sweep):

@@ -53,14 +53,7 @@ MODULE = "tests.unit.workload.functions"
     ("build_model", "data", "model", "called", "kwargs", "elided"),
     [
         (shape, make, "shape()", "make", {}, ()),
-        (
-            partial(shape, xla=True),
-            partial(make, files="x"),
-            "shape(xla=True)",
-            "make",
-            {"files": "x"},
-            (),
-        ),
+        (partial(shape, xla=True), partial(make, files="x"), "shape(xla=True)", "make", {"files": "x"}, ()),
         (partial(shape, 16), partial(make, "x"), "build_model()", "make_data", {}, ("model", "data")),
         (partial(shape, filters=np.ones(3)), make, "shape(...)", "make", {}, ("model",)),
         (shape, (np.ones(3), np.ones(3)), "shape()", "data", {}, ("data",)),

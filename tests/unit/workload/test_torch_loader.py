@@ -41,10 +41,7 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):
 
 
 def test_a_worker_that_died_is_reported_with_what_torch_says_of_it():
-    for text in (
-        "DataLoader worker (pid 7) is killed by signal: Killed.",
-        "DataLoader worker (pid(s) 7) exited",
-    ):
+    for text in ("DataLoader worker (pid 7) is killed by signal: Killed.", "DataLoader worker (pid(s) 7) exited"):
         assert of_loader(RuntimeError(text)).kind is FailureKind.WORKER_DIED
         assert of_loader(ValueError(text)) is None
     assert of_loader(RuntimeError("another")) is None
