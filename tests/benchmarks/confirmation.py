@@ -115,6 +115,13 @@ def simulate(count):
         return {"one": ones, "whole": [[*kind, *values] for kind, values in zip(wholes, cells, strict=True)]}
 
 
+def print_table(rows, ratios, form):
+    """A line for each case and noise, with the figures of all ratios."""
+    for start in range(0, len(rows), len(ratios)):
+        case, noise = rows[start][:2]
+        print(f"{case:12} {noise:5.0%}  " + "".join(form(*row[3:]) for row in rows[start : start + len(ratios)]).rstrip())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="simulate, and freeze the tables in confirmation.json")
@@ -126,22 +133,12 @@ def main():
     rows = tables["one"]
     print("true ratio          " + "".join(f"{ratio:^22.2f}" for ratio in RATIOS))
     print("case         noise  " + "  faster rounds covers" * len(RATIOS))
-    for start in range(0, len(rows), len(RATIOS)):
-        case, noise = rows[start][:2]
-        line = [
-            f"  {won:6.1%} {rounds:5.1f} {covers:6.1%} " for *_, won, rounds, covers in rows[start : start + len(RATIOS)]
-        ]
-        print(f"{case:12} {noise:5.0%}  " + "".join(line).rstrip())
+    print_table(rows, RATIOS, "  {:6.1%} {:5.1f} {:6.1%} ".format)
     wrong = max(row[3] for row in rows if row[2] < 1.05)
     print(f'\nwrong "faster", at most: {wrong:.1%}; intervals that cover: {min(row[5] for row in rows):.1%} or more')
     print("\nwhole decisions     " + "".join(f"{ratio:^24.2f}" for ratio in RATIOS[:2]))
     print("case         noise  " + "  anything  covers  runs " * 2)
-    for start in range(0, len(tables["whole"]), 2):
-        case, noise = tables["whole"][start][:2]
-        line = [
-            f"  {won:8.1%}  {covers:6.1%}  {runs:4.1f} " for *_, won, covers, runs in tables["whole"][start : start + 2]
-        ]
-        print(f"{case:12} {noise:5.0%}  " + "".join(line).rstrip())
+    print_table(tables["whole"], RATIOS[:2], "  {:8.1%}  {:6.1%}  {:4.1f} ".format)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 
-import yaml
 from plain_keras import SECONDS, WARM_UP_SECONDS, timed
 
 from autofit.machine.host import detect
@@ -65,15 +64,11 @@ def tune(job):
     document = {
         "build_model": f"{PROGRAMS}:{job}_model",
         "data": f"{PROGRAMS}:{data}",
-        "space": {
-            "batch_size": sorted(sizes),
-            "steps_per_execution": [1],
-            **{name: list(values) for name, values in knobs.items()},
-        },
+        "space": {"batch_size": sorted(sizes), "steps_per_execution": [1], **knobs},
         "baseline": own_config(job).values(),
     }
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "job.yaml").write_text(yaml.safe_dump(document))
+        (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))  # which is YAML
         command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
         started = time.perf_counter()
         executable = pathlib.Path(sys.executable).with_name("autofit")

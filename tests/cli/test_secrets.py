@@ -39,15 +39,9 @@ def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     (tmp_path / "tmp").mkdir()
     variables = {"TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
     printed = ""
-    for command in (
-        ["tune", "tune.yaml", "--output", "result.json"],
-        ["sweep", "sweep.yaml"],
-        ["report", "result.json"],
-        ["report", "sweep.json"],
-        ["show", "result.json"],
-        ["check", "sweep.yaml"],
-    ):
-        done = run(AUTOFIT, *command, folder=tmp_path, **variables)
+    results = ("report result.json", "report sweep.json", "show result.json")
+    for command in ("tune tune.yaml --output result.json", "sweep sweep.yaml", *results, "check sweep.yaml"):
+        done = run(AUTOFIT, *command.split(), folder=tmp_path, **variables)
         assert done.returncode == 0, done.stderr
         printed += done.stdout + done.stderr
     for text in ("build(urls=['https://me:${TOKEN}@host/data', 'plain'])", "token='${TOKEN}'", "pin='${PIN}'"):

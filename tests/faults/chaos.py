@@ -253,9 +253,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parallel", type=int, default=2, help="tunes at once (default: %(default)s)")
     given = parser.parse_args()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a background job of a shell ignores Ctrl-C, with its children
+    # a background job of a shell ignores Ctrl-C, with its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     shared, draw = {*Path("/dev/shm").iterdir()}, random.Random(given.seed)
     others = [name for name in given.faults.split(",") if os.geteuid() == 0 or not name.startswith("full")]
     faults = [[*KILLS][number % len(KILLS)] for number in range(given.tunes)] + given.others * others

@@ -1,7 +1,9 @@
-"""Fingerprints of functions that a script defines, each asked in a process of its own."""
+"""Fresh interpreters: what an import loads, and the fingerprints of functions that a script defines."""
 
 import os
 import sys
+
+import pytest
 
 from tests.commands import python
 
@@ -47,3 +49,18 @@ def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
     assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
     changed = run_script(tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1")
     assert not set(changed) & set(before)
+
+
+HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "plotly")
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import autofit; dir(autofit); autofit.FitConfig; autofit.UsageError", (*HEAVY, "rich", "jinja2")),
+        ("import autofit.api, autofit.cli", (*HEAVY, "sqlalchemy", "scipy")),  # a stored result waits for none of them
+    ],
+)
+def test_an_import_loads_nothing_heavy(statement, heavy):
+    program = f"{statement}; import sys; print([m for m in {heavy!r} if m in sys.modules])"
+    assert python("-c", program).strip() == "[]"
