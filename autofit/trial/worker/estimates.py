@@ -74,7 +74,7 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
             errors.append(first_line(error))
             continue
         return TracedStep(step, multiple, problem, None if problem or multiple else max(lengths))
-    run = Run(StepClock(bench.data.batch_samples, math.inf, warm_up=0, steps=1), Phase.FIRST_STEP)
+    run = Run(StepClock(bench.data.batch_samples, math.inf, steps=1), Phase.FIRST_STEP)
     bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
     return TracedStep(None, problem=problem or errors[0])
 

@@ -139,11 +139,9 @@ class FitCall:
             def __init__(self) -> None:
                 super().__init__()
                 self._run, *self._waiting = runs
-                self._batches = 0  # of this epoch
-                self._tested_at, self._first_batch, self._last_batch = 0.0, 0, 0  # of a validation, after its first call
 
             def on_train_begin(self, logs: Any = None) -> None:
-                self._batches, self._function = 0, getattr(model, method.function)
+                self._batches, self._function = 0, getattr(model, method.function)  # batches of this epoch
                 setattr(model, method.function, self._counted)
 
             def on_train_end(self, logs: Any = None) -> None:
@@ -171,10 +169,8 @@ class FitCall:
                     raise _TimedEnough
                 return made if dropped is None else (dropped, *state) if state else dropped
 
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                self._batches = 0
-
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                self._batches = 0
                 self._run.clock.epoch_ended()
                 if self._run.clock.done:
                     model.stop_training = not self._waiting

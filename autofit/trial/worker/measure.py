@@ -86,7 +86,7 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     if shapes is not None:
         samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
-        run = Run(StepClock(samples, math.inf, warm_up=0, steps=steps), Phase.LONGEST_BATCH)
+        run = Run(StepClock(samples, math.inf, steps=steps), Phase.LONGEST_BATCH)
         arguments = _repeating(bench, shapes.resized(samples), steps)
         call.run(model, arguments, [run], first=Phase.FIRST_LONGEST, with_callbacks=False)
     return bench
@@ -109,7 +109,7 @@ def _train(
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
     is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
-    short_clock = StepClock(data.batch_samples * execution, math.inf, warm_up=0, steps=math.ceil(steps / execution))
+    short_clock = StepClock(data.batch_samples * execution, math.inf, steps=math.ceil(steps / execution))
     short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
     epochs = [] if timed is None else [Run(timed, Phase.EPOCHS)]
     together = [*short, *(epochs if is_whole else [])] if at_once else []
@@ -254,11 +254,11 @@ def _send(
     seconds, batches = bench.call.validation_batch_seconds or 0.0, 0
     if held_out is not None and fit_options.VALIDATION_STEPS not in bench.call.options:
         batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
-    readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.finite_spread}
+    readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
     for name, alone in (("compute", step), ("input", inputs)):
         rate_alone, is_read = ceiling(alone, rate)
-        spread = None if alone is None else alone.finite_spread
+        spread = None if alone is None else alone.spread
         readings |= {f"{name}_samples_per_second": rate_alone, f"{name}_spread": spread, f"{name}_is_read": is_read}
     measured = Measurement(
         Outcome.OK,

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
 UNKNOWN = "the number of samples in an epoch is unknown"
-STREAM = "an epoch of an IterableDataset cannot be shortened"
 ENDED = "a callback ended the training"
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
 
@@ -44,15 +43,10 @@ class SteadyRate:
     """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
 
     samples_per_second: float
-    spread: float = math.inf
+    spread: float = math.inf  # infinite if it was not read, which JSON turns into None
     step_seconds: float = 0.0
     steps: int = 0
     blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
-
-    @property
-    def finite_spread(self) -> float | None:
-        """The spread; None if it was not read."""
-        return self.spread if math.isfinite(self.spread) else None
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
@@ -112,7 +106,7 @@ class StepClock:
     warm_up: int = 2  # first steps that are not counted; fewer, but at least two, if they take more than a second
     warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
     prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
-    steps: int | None = None  # to count, whatever the spread; the data then ends by itself. None to count until `done`
+    steps: int | None = None  # of a run whose rate is not read; None to count until the rate is precise
     enough_spread: float = 0.02  # spread at which the run may end early; 0 to use all of `measure_seconds`
     to_beat: float | None = None  # samples per second; the run ends early once its rate is lower by more than the spread
     stall: Callable[[], None] | None = None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
@@ -124,14 +118,13 @@ class StepClock:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
-        self._awaited: list[Future[None]] = []
         self._compared_at = -math.inf
         self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
         self._first_end = 0.0
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
-        self._last_step: int | None = None
+        self._last_step = self.steps
         self.done = False
 
     def step_ended(self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0) -> None:
@@ -141,13 +134,14 @@ class StepClock:
         """
         self.steps_done += 1
         self._done += share
+        # what a run of few steps takes must not count for the next phase
+        if self.steps_done in (1, self.steps):
+            _wait(wait_for_end)
+        if self.steps_done == 1:
+            self._first_end = time.perf_counter()
         if self._last_step is not None:
             self.done = self.steps_done >= self._last_step
             return
-        is_last = self.steps is not None and self.steps_done >= self.warm_up + self.steps
-        if self.steps_done == 1:
-            _wait(wait_for_end)
-            self._first_end = time.perf_counter()
         if self._warm_steps is None and self._is_warm():
             self._warm_steps = self.steps_done
             _wait(wait_for_end)
@@ -155,8 +149,8 @@ class StepClock:
                 self.stall()
         counted = -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
         if counted >= 0 and counted % self.round_steps == 0:
-            self._note_end(wait_for_end, at_once=is_last)
-        if self._is_precise() if self.steps is None else is_last:
+            self._note_end(wait_for_end)
+        if self._is_precise():
             self._last_step = self.steps_done
             if self.closing is not None:
                 _wait(wait_for_end)
@@ -171,14 +165,12 @@ class StepClock:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
         return steady_rate(self._ends[:], self.batch_samples)
 
-    def _note_end(self, wait_for_end: Callable[[], None] | None, *, at_once: bool) -> None:
+    def _note_end(self, wait_for_end: Callable[[], None] | None) -> None:
         # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in each block, and records
         # when they end. `fit` itself does not wait, as in the user's own run: JAX has up to 32 steps in flight, each with
         # its batch.
-        if wait_for_end is None or at_once:
-            for noted in self._awaited:
-                noted.result()
-            self._add_end(self._done, wait_for_end)
+        if wait_for_end is None:
+            self._add_end(self._done)
         elif self.most_ahead is not None:
             self._ahead.append((self._done, wait_for_end))
             if len(self._ahead) > self.most_ahead:
@@ -188,7 +180,7 @@ class StepClock:
             # the first steps are recorded more often: many slow steps may be dispatched before the first of them ends
             since_first = self.steps_done - (self._warm_steps or 0)
             self._next_awaited = self.steps_done + max(1, since_first)
-            self._awaited.append(_WAITING.submit(self._add_end, self._done, wait_for_end))
+            _WAITING.submit(self._add_end, self._done, wait_for_end)
 
     def _add_end(self, count: float, wait_for_end: Callable[[], None] | None = None) -> None:
         _wait(wait_for_end)
@@ -276,7 +268,7 @@ class Epochs:
             rate = replace(steady, samples_per_second=share * steady.samples_per_second, spread=share * steady.spread)
         return {
             "samples_per_second": rate.samples_per_second,
-            "spread": rate.finite_spread,
+            "spread": rate.spread,
             "epoch_samples": self.samples,
             "epoch_gap_seconds": gap,
         }
@@ -309,7 +301,7 @@ def planned_epochs(
     steps = calls * execution if keeps_iterator or length is None else min(calls * execution, length)
     arguments = data.epoch_arguments(steps * (_MOST_EPOCHS if keeps_iterator else 1), _MOST_EPOCHS)
     if STEPS_PER_EPOCH in arguments and not keeps_iterator:
-        return STREAM
+        return "an epoch of an IterableDataset cannot be shortened"
     if keeps_iterator:
         arguments[STEPS_PER_EPOCH] = steps
     return Epochs(arguments, steps, samples, _GAPS_SECONDS, are_whole=False)
