@@ -19,7 +19,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from autofit import backends
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
@@ -78,19 +77,11 @@ def sample_bytes(batch: Any) -> float:
     return float(sum(bytes_of(leaf) / max(1, length_of(leaf)) for leaf in leaves(batch)))
 
 
-def repeated(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
-    """Return an input of `length` batches: those of `opening` once, then `batches` repeated in this order."""
-    # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
-    # elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras takes the batches of a
-    # PyDataset one by one.
-    if backends.current().uses_tfdata:
-        return _tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
-    return _Batches(batches, length, opening)
+class RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """An input of `length` batches: those of `opening` once, then `batches` repeated in this order."""
 
-
-class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
     def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
-        super().__init__(workers=1)
+        super().__init__()
         self._batches, self._length, self._opening = batches, length, opening
 
     def __len__(self) -> int:
@@ -102,7 +93,8 @@ class _Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no t
         return batch if isinstance(batch, tuple | dict) else (batch,)  # as Keras passes a batch that has only x
 
 
-def _tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+def repeated_tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+    """Return the same as a `tf.data.Dataset`."""
     import tensorflow as tf  # not installed for other backends
 
     def tensor_of(leaf: Any) -> Any:

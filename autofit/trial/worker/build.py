@@ -13,7 +13,6 @@ import keras
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.fit_call import FitCall, is_own
 from autofit.trial.worker.job import TrialContext
@@ -36,7 +35,6 @@ class Bench:
     """The model and the data of a trial, and how `fit` is called on them; `held_out` is the validation data."""
 
     context: TrialContext
-    loaded: Workload
     model: Any
     data: FitInput
     held_out: FitInput | None
@@ -101,29 +99,25 @@ def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str,
 def open_data(context: TrialContext, loaded: Workload) -> tuple[FitInput, FitInput | None]:
     """Open the training data with the trial's config, and the validation data, if any, with a batch size of its own."""
     context.enter(Phase.OPENING)
-    config, data = context.spec.config, resolve_reference("data", loaded.data)
+    config, data, report = context.spec.config, resolve_reference("data", loaded.data), context.report_error
     of_validation = replace(config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size)
-    opened = _opened(context, data, loaded.data_kwargs, config)
+    opened = open_input(data, loaded.data_kwargs, config, report)
+    held_out: FitInput | None = None
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()
     if share := loaded.fit_kwargs.get(VALIDATION_SPLIT):
-        held_out = opened if of_validation == config else _opened(context, data, loaded.data_kwargs, of_validation)
+        held_out = opened if of_validation == config else open_input(data, loaded.data_kwargs, of_validation, report)
         if not isinstance(opened, Arrays) or not isinstance(held_out, Arrays):
             raise UsageError(
                 f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
                 key=f"fit_kwargs.{VALIDATION_SPLIT}",
             )
-        return opened.split(share)[0], held_out.split(share)[1]
-    if loaded.validation is None:
-        return opened, None
-    validation = resolve_reference("validation", loaded.validation)
-    if is_pydataset(validation):
-        of_validation = replace(of_validation, batch_size=None)
-    return opened, _opened(context, validation, loaded.validation_kwargs, of_validation)
-
-
-def _opened(context: TrialContext, data: Any, kwargs: Mapping[str, Any], config: FitConfig) -> FitInput:
-    opened = open_input(data, kwargs, config, context.report_error)
+        opened, held_out = opened.split(share)[0], held_out.split(share)[1]
+    elif loaded.validation is not None:
+        validation = resolve_reference("validation", loaded.validation)
+        if is_pydataset(validation):
+            of_validation = replace(of_validation, batch_size=None)
+        held_out = open_input(validation, loaded.validation_kwargs, of_validation, report)
     if reserved.bytes:  # what the data's caches take in the user's own run, in addition to this trial's
         context.send(Message(reserved_bytes=reserved.bytes))
-    return opened
+    return opened, held_out

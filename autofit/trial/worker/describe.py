@@ -66,7 +66,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     model = build_model(context, loaded)
     notice_of_model = _notice_of_model(model, context.placement)
     call = FitCall(context, loaded)
-    bench = Bench(context, loaded, model, data, held_out, call)
+    bench = Bench(context, model, data, held_out, call)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
 
     shapes = _scanned(bench)
@@ -78,9 +78,10 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         place = ""
     takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, _BY_DATA
     if "batch_size" in knobs:
-        one_size = _size_of_data(bench)
+        one_size = _size_of_data(bench, loaded)
         if one_size is None and not takes_batch:
             one_size, reason = traced.one_size, _BY_STEP
+    untuned_size = {} if one_size is None else {"batch_size": reason.format(one_size)}
 
     given_steps = call.options.get(fit_options.STEPS_PER_EPOCH)
     processes_alternate = data.has_processes and not backend.steps_are_async
@@ -93,10 +94,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         knobs=knobs,
         required=required_of(factory, knobs.values()),
         defaults=_defaults(bench, factory, knobs),
-        untuned={
-            **data.not_taken(factory, loaded.data_kwargs),
-            **({} if one_size is None else {"batch_size": reason.format(one_size)}),
-        },
+        untuned=data.not_taken(factory, loaded.data_kwargs) | untuned_size,
         fixed_batch_size=one_size,
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
@@ -130,7 +128,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         context.send(message)
 
 
-def _size_of_data(bench: Bench) -> int | None:
+def _size_of_data(bench: Bench, loaded: Workload) -> int | None:
     """Return the size of the batches if the data makes no others; None if it follows the knob."""
     context, data = bench.context, bench.data
     asked, lengths = context.spec.config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
@@ -139,7 +137,7 @@ def _size_of_data(bench: Bench) -> int | None:
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     context = context.with_config(replace(context.spec.config, batch_size=fewer))
     try:
-        again = [length_of(leaf) for leaf in leaves(open_data(context, replace(bench.loaded, validation=None))[0].batch())]
+        again = [length_of(leaf) for leaf in leaves(open_data(context, replace(loaded, validation=None))[0].batch())]
     except Exception:  # data that cannot make such small batches does follow the knob
         return None
     return data.batch_samples if again == lengths and fewer not in lengths else None

@@ -28,7 +28,7 @@ from autofit.workload import fit_options
 from autofit.workload.fit_options import TrialCallbacks
 from autofit.workload.workload import Workload
 
-_NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
+NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class FitCall:
         gc.collect()  # otherwise batches that the previous run held would count for this one
         self._context.enter(first or runs[0].phase)
         if not runs[0].phase.counts:
-            time.sleep(_NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
+            time.sleep(NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
         driver = self._driver(model, runs, has_first=first is not None, ends_by_itself=ends_by_itself)
         callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
         options = {name: self.options[name] for name in fit_options.IN_TRIALS if name in self.options}

@@ -47,8 +47,7 @@ class DevicePeaks:
         return max(counted.values(), default=0) or None  # TensorFlow counts only large blocks on a CPU with oneDNN
 
     def _record(self) -> None:
-        peak = None if self._phase is None else self._backend.peak_bytes(self._placement)
-        if self._phase is not None and peak is not None:
+        if self._phase is not None and (peak := self._backend.peak_bytes(self._placement)) is not None:
             self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
             self._backend.reset_peak(self._placement)
 

@@ -21,7 +21,7 @@ from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, step_clock
 from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_data
-from autofit.trial.worker.fit_call import FitCall, Run, idle, is_own
+from autofit.trial.worker.fit_call import NOTICE_SECONDS, FitCall, Run, idle, is_own
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock, ceiling
 from autofit.workload import fit_options
@@ -44,7 +44,6 @@ _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
 _BRIEF_SECONDS = 0.5  # of steady training if whole epochs are timed, which are the rate then
 _IDLE_CALL_SECONDS = 0.05  # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
-_READING_SECONDS = 0.1  # how long the queue stays full, so that the driver can read the memory of all processes
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
@@ -57,11 +56,10 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
     timed = _train(bench, rates, validation_steps=int(validates), is_traced=not known, to_beat=spec.rate_to_beat)
-    _send(bench, *timed, step, inputs or _input_rate(bench))
+    _send(bench, *timed, compute=step, input=inputs or _input_rate(bench))
 
 
 def _comes_last(bench: Bench) -> bool:
-    """Return whether the input pipeline is timed alone after all else."""
     # for data that `fit` copies, what it leaves would count as training memory; a model with a `fit` of its own loses its
     # step to it
     return bench.data.one_fit or is_own(bench.model, bench.call.method.name)
@@ -81,7 +79,7 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     data, held_out = open_data(context, loaded)
     if call.method.trains:
         build_variables(model, data.batch())
-    bench = Bench(context, loaded, model, data, held_out, call)
+    bench = Bench(context, model, data, held_out, call)
     shapes = batch_shapes.load(context.folder)
     if shapes is not None:
         samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
@@ -150,7 +148,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
-        time.sleep(_READING_SECONDS)
+        time.sleep(NOTICE_SECONDS)  # the queue stays full for as long
         context.enter(bench.call.method.phase)
 
     steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
@@ -202,7 +200,13 @@ def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Seque
     """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
     if is_own(bench.model, bench.call.method.name) and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)  # such a method may accept nothing but arrays
-    data = batch_shapes.repeated(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
+    # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
+    # elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras takes the batches of a
+    # PyDataset one by one.
+    if backends.current().uses_tfdata:
+        data = batch_shapes.repeated_tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
+    else:
+        data = batch_shapes.RepeatedBatches(batches, length, opening)
     return {"x": data, "shuffle": False}
 
 
@@ -236,29 +240,23 @@ def _input_rate(bench: Bench) -> SteadyRate:
     timed_batches = math.ceil(_INPUT_SECONDS / batch_seconds / workers) * workers
     timed_calls = max(_FEWEST_CALLS, math.ceil(timed_batches / execution))
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
-    bench.call.run(
-        model,
-        data.pipeline_arguments(calls * execution if ends_by_itself else MOST_STEPS),
-        [Run(clock, Phase.INPUT_ALONE)],
-        ends_by_itself=ends_by_itself,
-        with_callbacks=False,
-    )
+    arguments = data.pipeline_arguments(calls * execution if ends_by_itself else MOST_STEPS)
+    run = Run(clock, Phase.INPUT_ALONE)
+    bench.call.run(model, arguments, [run], ends_by_itself=ends_by_itself, with_callbacks=False)
     data.end_pipeline()
     return clock.rate()
 
 
-def _send(
-    bench: Bench, clock: StepClock, planned: Epochs | str, step: SteadyRate | None = None, inputs: SteadyRate | None = None
-) -> None:
+def _send(bench: Bench, clock: StepClock, planned: Epochs | str, **alone: SteadyRate) -> None:
     context, rate, held_out = bench.context, clock.rate(), bench.held_out
     seconds, batches = bench.call.validation_batch_seconds or 0.0, 0
     if held_out is not None and fit_options.VALIDATION_STEPS not in bench.call.options:
         batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
     readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
-    for name, alone in (("compute", step), ("input", inputs)):
-        rate_alone, is_read = ceiling(alone, rate)
-        spread = None if alone is None else alone.spread
+    for name in ("compute", "input"):
+        rate_alone, is_read = ceiling(alone.get(name), rate)
+        spread = alone[name].spread if name in alone else None
         readings |= {f"{name}_samples_per_second": rate_alone, f"{name}_spread": spread, f"{name}_is_read": is_read}
     measured = Measurement(
         Outcome.OK,
