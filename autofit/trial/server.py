@@ -56,8 +56,7 @@ class ServerLostError(TrialProcessError):
     """The trial server has ended or does not answer."""
 
     def __init__(self, pid: int) -> None:
-        problem = f"the trial server ended or does not answer (pid {pid})"
-        super().__init__(f"{problem}. Run this again; finished trials are kept")
+        super().__init__(f"the trial server ended or does not answer (pid {pid}). Run this again; finished trials are kept")
 
 
 class ServerConnection:
