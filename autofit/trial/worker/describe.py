@@ -29,8 +29,7 @@ from autofit.records.trial import TrialSpec
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.build import Bench, build_model, distribution_of, open_data, takes_batch_size
-from autofit.trial.worker.fit_call import FitCall, Run, is_own
+from autofit.trial.worker.bench import Bench, Run, build_model, distribution_of, is_own, open_data, takes_batch_size
 from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
@@ -74,14 +73,13 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         backend.decide_as_on_gpu()
     model = build_model(context, loaded)
     notice_of_model = _notice_of_model(model, context.placement)
-    call = FitCall(context, loaded)
-    bench = Bench(context, model, data, held_out, call)
+    bench = Bench(context, loaded, model, data, held_out)
     arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
 
     shapes = _scanned(bench)
-    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, call.options)
+    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, bench.options)
     traced = trace(bench, batch, arrays.tensors)
-    place = accumulation.place_of(model, build) if call.method.trains else ""
+    place = accumulation.place_of(model, build) if bench.method.trains else ""
     step = traced.estimator
     if step is not None and not step.uses_model_optimizer and place != accumulation.BUILD_MODEL:
         place = ""
@@ -92,12 +90,12 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
             one_size, reason = traced.one_size, _BY_STEP
     untuned_size = {} if one_size is None else {"batch_size": reason.format(one_size)}
 
-    given_steps = call.options.get(fit_options.STEPS_PER_EPOCH)
+    given_steps = bench.options.get(fit_options.STEPS_PER_EPOCH)
     processes_alternate = data.has_processes and not backend.steps_are_async
     alternates = processes_alternate or (backend.alternates_on_cpu and not context.placement.gpus)
     optimizer = getattr(model, "optimizer", None)
     validation_knobs = named.get("validation", {})
-    notices = fork_problem, *_notices(bench, sum(arrays.tensors)), notice_of_model, call.callbacks.notice()
+    notices = fork_problem, *_notices(bench, sum(arrays.tensors)), notice_of_model, bench.callbacks.notice()
     description = Description(
         input_kind=data.kind,
         knobs=knobs,
@@ -120,8 +118,8 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         accumulates_by=place,
         jit_compile=bool(model.jit_compile),
         fingerprint=_model_fingerprint(model, batch),
-        batch_callbacks=call.callbacks.of_batches,
-        left_out_callbacks=call.callbacks.left_out,
+        batch_callbacks=bench.callbacks.of_batches,
+        left_out_callbacks=bench.callbacks.left_out,
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
@@ -166,7 +164,7 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
 
 
 def _notices(bench: Bench, copied_bytes: int) -> Iterator[str]:
-    method, backend = bench.call.method.name, backends.current()
+    method, backend = bench.method.name, backends.current()
     device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
     yield from () if device is None else backend.problems(device, limit_bytes)
     if method == fit_options.PREDICT:
@@ -202,7 +200,7 @@ def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there
 
 def _defaults(bench: Bench, factory: Any, knobs: Mapping[str, str]) -> dict[str, Any]:
     """Return the values that the knobs have without a config: those of the data and of the model."""
-    data, model, method = bench.data, bench.model, bench.call.method
+    data, model, method = bench.data, bench.model, bench.method
     own = {} if data.kind == Arrays.kind else knobs  # theirs is an argument of `fit`
     applied = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
     defaults = {**applied, **defaults_of(factory, own, autotunes=data.autotunes)}
@@ -262,7 +260,7 @@ class TracedStep:
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     """Trace the step; run it once if it cannot be traced."""
     bench.context.enter(Phase.ESTIMATING)
-    method, device, distribution = bench.call.method, bench.context.placement.device, distribution_of(bench.model)
+    method, device, distribution = bench.method, bench.context.placement.device, distribution_of(bench.model)
     arrays = leaves(batch)
     lengths = {length_of(leaf) for leaf in arrays} - {0}
     problem, attempts = "", [1, max(lengths), None]  # a model may accept only multiples of a size, or one size
@@ -281,7 +279,7 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
             continue
         return TracedStep(step, multiple, problem, None if problem or multiple else max(lengths))
     run = Run(StepClock(bench.data.batch_samples, math.inf, steps=1), Phase.FIRST_STEP)
-    bench.call.run(bench.model, bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
+    bench.run(bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
     return TracedStep(None, problem=problem or errors[0])
 
 

@@ -20,8 +20,7 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, step_clock
-from autofit.trial.worker.build import Bench, build_model, build_variables, distribution_of, open_data
-from autofit.trial.worker.fit_call import NOTICE_SECONDS, FitCall, Run, idle, is_own
+from autofit.trial.worker.bench import NOTICE_SECONDS, Bench, Run, build_model, build_variables, distribution_of, open_data
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock, ceiling
 from autofit.workload import fit_options
@@ -62,31 +61,30 @@ def measure(context: TrialContext, loaded: Workload) -> None:
 def _comes_last(bench: Bench) -> bool:
     # for data that `fit` copies, what it leaves would count as training memory; a model with a `fit` of its own loses its
     # step to it
-    return bench.data.one_fit or is_own(bench.model, bench.call.method.name)
+    return bench.data.one_fit or bench.has_own_method
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
     bench = _opened(context, loaded)
-    validates = context.spec.validates and bench.call.method.trains
+    validates = context.spec.validates and bench.method.trains
     rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
-    steps = min(_VALIDATION_STEPS, bench.call.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
+    steps = min(_VALIDATION_STEPS, bench.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
     _send(bench, *_train(bench, rates, validation_steps=steps if validates else 0, is_traced=False, enough_spread=0.0))
 
 
 def _opened(context: TrialContext, loaded: Workload) -> Bench:
-    model, call = build_model(context, loaded), FitCall(context, loaded)
-    data, held_out = open_data(context, loaded)
-    if call.method.trains:
-        build_variables(model, data.batch())
-    bench = Bench(context, model, data, held_out, call)
+    model = build_model(context, loaded)
+    bench = Bench(context, loaded, model, *open_data(context, loaded))
+    if bench.method.trains:
+        build_variables(model, bench.data.batch())
     shapes = batch_shapes.load(context.folder)
     if shapes is not None:
         samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
         run = Run(StepClock(samples, math.inf, steps=steps), Phase.LONGEST_BATCH)
         arguments = _repeating(bench, shapes.resized(samples), steps)
-        call.run(model, arguments, [run], first=Phase.FIRST_LONGEST, with_callbacks=False)
+        bench.run(arguments, [run], first=Phase.FIRST_LONGEST, with_callbacks=False)
     return bench
 
 
@@ -98,10 +96,10 @@ def _train(
     # call of `fit`, so that their workers end. Arrays, which `fit` may copy, are all given to one call, as in the user's
     # own run, and a few of them to another one for gaps. A first step that must still be traced and compiled is a separate
     # phase.
-    data, call, execution = bench.data, bench.call, bench.model.steps_per_execution
+    data, execution = bench.data, bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
-    trains, validation = call.method.trains, dict[str, Any]()
-    planned = step_clock.planned_epochs(data, call.options, bench.context.spec, execution, expected) if trains else ""
+    trains, validation = bench.method.trains, dict[str, Any]()
+    planned = step_clock.planned_epochs(data, bench.options, bench.context.spec, execution, expected) if trains else ""
     timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
@@ -115,15 +113,15 @@ def _train(
     first = None if is_traced else Phase.FIRST_STEP
     if separate:
         arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
-        call.run(bench.model, {**arguments, **({} if at_once else validation)}, separate, first=first)
+        bench.run({**arguments, **({} if at_once else validation)}, separate, first=first)
         first = None
     clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
     is_abandoned = trains and not _comes_last(bench) and backends.current().steps_are_async  # which loses JAX's variables
-    runs = [*together, Run(clock, call.method.phase, is_abandoned=is_abandoned)]
+    runs = [*together, Run(clock, bench.method.phase, is_abandoned=is_abandoned)]
     arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
         arguments["epochs"] += len(together)  # the first of these runs is interrupted, whatever its epoch has left
-    call.run(bench.model, arguments, runs, first=first, ends_by_itself=False)
+    bench.run(arguments, runs, first=first, ends_by_itself=False)
     return clock, planned
 
 
@@ -149,7 +147,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
         context.enter(Phase.QUEUE_FULL)
         time.sleep(NOTICE_SECONDS)  # the queue stays full for as long
-        context.enter(bench.call.method.phase)
+        context.enter(bench.method.phase)
 
     steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
@@ -192,13 +190,13 @@ def _compute_rate(bench: Bench) -> SteadyRate:
     batches = [data.batch()] if shapes is None else list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
     arguments = _repeating(bench, batches, MOST_STEPS, opening)
-    bench.call.run(bench.model, arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)
+    bench.run(arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)
     return clock.rate()
 
 
 def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
     """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
-    if is_own(bench.model, bench.call.method.name) and bench.data.kind == Arrays.kind:
+    if bench.has_own_method and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)  # such a method may accept nothing but arrays
     # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset unchanged: `train_step` gets its
     # elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras takes the batches of a
@@ -222,7 +220,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
     ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
-    model = idle(bench.model, bench.call.method, steps)
+    model = bench.idle_model(steps)
     execution = model.steps_per_execution
 
     def count_ready() -> None:
@@ -242,15 +240,15 @@ def _input_rate(bench: Bench) -> SteadyRate:
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     arguments = data.pipeline_arguments(calls * execution if ends_by_itself else MOST_STEPS)
     run = Run(clock, Phase.INPUT_ALONE)
-    bench.call.run(model, arguments, [run], ends_by_itself=ends_by_itself, with_callbacks=False)
+    bench.run(arguments, [run], model=model, ends_by_itself=ends_by_itself, with_callbacks=False)
     data.end_pipeline()
     return clock.rate()
 
 
 def _send(bench: Bench, clock: StepClock, planned: Epochs | str, **alone: SteadyRate) -> None:
     context, rate, held_out = bench.context, clock.rate(), bench.held_out
-    seconds, batches = bench.call.validation_batch_seconds or 0.0, 0
-    if held_out is not None and fit_options.VALIDATION_STEPS not in bench.call.options:
+    seconds, batches = bench.validation_batch_seconds or 0.0, 0
+    if held_out is not None and fit_options.VALIDATION_STEPS not in bench.options:
         batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
     readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.spread}
     readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
