@@ -91,9 +91,8 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         server_lost=outcome is Outcome.CRASHED and end.exit_code is None,
     )
     reported = measured or failure
-    host_peak_bytes = watcher.peak_bytes
-    if outcome is Outcome.HOST_OOM:  # the reading that made the watcher stop the trial counts in any phase
-        host_peak_bytes = max(host_peak_bytes, watcher.last_bytes)
+    # the reading that made the watcher stop the trial counts in any phase
+    host_peak_bytes = max(watcher.peak_bytes, watcher.last_bytes if outcome is Outcome.HOST_OOM else 0)
     if measured is None or outcome is not Outcome.OK:
         measured = Measurement(outcome, evidence)
     return replace(

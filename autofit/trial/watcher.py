@@ -67,7 +67,7 @@ class Watcher:
         self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
         with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
             self._memory[server_pid] = ProcessMemory.of(self._root)
-        self._tree_due = self._pss_due = self._pss_read = 0.0
+        self._tree_due = self._pss_due = self._pss_read = self._device_due = 0.0
         self.stopped: StopReason | None = None
         self.last_bytes = 0
         self.reserved_bytes = 0  # memory that counts as used in each reading, in addition to that of the tree
@@ -79,7 +79,6 @@ class Watcher:
         self.read_shared_memory()
         self._cores = host.CoreSeconds.read(self._tree)
         self._timed_cores, self._throttles = host.CoreSeconds(), frozenset[str]()
-        self._device_due = 0.0
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
         self.driver_peak_bytes: int | None = None  # of the tree on any one GPU, if the GPU's driver reports it
 

@@ -64,9 +64,8 @@ class Message:
         methods = [footprint.method for footprint in reversed(self.footprints)]
         method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
         footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)
-        problem = self.estimate_problem
-        if problem is None and not footprints:  # the process ended before it sent either
-            problem = end_reason
+        # if there is neither, the process ended before it sent them
+        problem = end_reason if self.estimate_problem is None and not footprints else self.estimate_problem
         return replace(
             self.description, footprints=() if problem else footprints, gpus=self.gpus, estimate_problem=problem or None
         )

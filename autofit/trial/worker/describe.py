@@ -25,7 +25,6 @@ from autofit.records.description import Description, Footprint, GpuEstimate
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.machine import Device, Placement
 from autofit.records.states import Phase
-from autofit.records.trial import TrialSpec
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
@@ -131,8 +130,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
     sizes = tuple(dict.fromkeys(context.spec.batch_sizes)) if is_estimated_for_all else (data.batch_samples,)
-    for message in traced.estimates(context.spec, sizes, description.sample_count):
-        context.send(message)
+    traced.send_estimates(context, sizes, description.sample_count)
 
 
 def _size_of_data(bench: Bench, loaded: Workload) -> int | None:
@@ -243,18 +241,19 @@ class TracedStep:
     problem: str = ""  # why its memory cannot be estimated; empty if it can
     one_size: int | None = None  # the only batch size that it accepts
 
-    def estimates(self, spec: TrialSpec, sizes: Sequence[int], samples: int | None) -> Iterator[Message]:
-        """Yield the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
+    def send_estimates(self, context: TrialContext, sizes: Sequence[int], samples: int | None) -> None:
+        """Send the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
+        spec = context.spec
         problem = self.problem
         try:
             if self.estimator is not None and not problem:
                 for gpu in absent_gpu.find(spec.gpus):
-                    yield Message(gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),))
+                    context.send(Message(gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),)))
                 for footprint in () if spec.gpus else self.estimator.estimates(sizes, compile_all=spec.compile_all):
-                    yield Message(footprints=(footprint,))
+                    context.send(Message(footprints=(footprint,)))
         except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
             problem = first_line(error)
-        yield Message(estimate_problem=problem)
+        context.send(Message(estimate_problem=problem))
 
 
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:

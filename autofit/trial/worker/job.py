@@ -70,7 +70,6 @@ class TrialContext:
         self.send(Message(phase=phase))
 
     def send(self, message: Message) -> None:
-        """Send a message to the driver."""
         os.write(self.pipe, encode(message))
 
     def report_error(self, error: BaseException) -> None:

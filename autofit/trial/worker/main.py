@@ -81,8 +81,7 @@ def _refuse_late_switches(backend: Backend, before: Mapping[str, str]) -> None:
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         return Failure(FailureKind.USAGE, error.problem, key=error.key)
-    died = data_workers.of_loader(error)
-    if died is not None:
+    if (died := data_workers.of_loader(error)) is not None:
         return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
     raised = saved_user_error(context.folder)

@@ -78,8 +78,7 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     bench = Bench(context, loaded, model, *open_data(context, loaded))
     if bench.method.trains:
         build_variables(model, bench.data.batch())
-    shapes = batch_shapes.load(context.folder)
-    if shapes is not None:
+    if (shapes := batch_shapes.load(context.folder)) is not None:
         samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
         run = Run(StepClock(samples, math.inf, steps=steps), Phase.LONGEST_BATCH)
@@ -169,8 +168,7 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
     workers = data.applied.worker_count(os.cpu_count() or 1)
 
     def ready(consumed: int) -> int:
-        made = data.batches_made()
-        if made is not None:
+        if (made := data.batches_made()) is not None:
             return max(0, made - made_before - consumed)
         # they cannot be counted: what the workers could make meanwhile
         return min(most, math.ceil(workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)))

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.intervals import mean_interval
@@ -192,12 +192,10 @@ class StepClock:
         return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
 
     def _is_precise(self) -> bool:
-        if not self._ends:
+        if not self._ends or self._ends[-1][1] - self._ends[0][1] < _FEWEST_STEPS:
             return False
-        (began, done_before), (end, done) = self._ends[0], self._ends[-1]
-        if done - done_before < _FEWEST_STEPS:
-            return False
-        seconds = end - began
+        end = self._ends[-1][0]
+        seconds = end - self._ends[0][0]
         if seconds >= self.measure_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
@@ -260,17 +258,16 @@ class Epochs:
             return {"epoch_gap_unread": ENDED}
         seconds = self.samples / steady.samples_per_second
         if self.are_whole:
-            rate = steady_rate(self._ends, self.samples)
-            gap = max(0.0, rate.step_seconds - seconds)
+            whole = steady_rate(self._ends, self.samples)
+            gap, spread = whole.step_seconds - seconds, whole.spread
         else:
             gap = max(0.0, statistics.median(self._gaps) - steady.step_seconds)
-            share = seconds / (seconds + gap)
-            rate = replace(steady, samples_per_second=share * steady.samples_per_second, spread=share * steady.spread)
+            spread = steady.spread * seconds / (seconds + gap)
         return {
-            "samples_per_second": rate.samples_per_second,
-            "spread": rate.spread,
+            "samples_per_second": self.samples / (seconds + gap),
+            "spread": spread,
             "epoch_samples": self.samples,
-            "epoch_gap_seconds": gap,
+            "epoch_gap_seconds": max(0.0, gap),
         }
 
 
