@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autofit import backends
+from autofit.backends.protocol import Backend
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import gpus, host
 from autofit.records.description import Description
@@ -49,23 +50,19 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Runs each trial in its own process: a "fork" of a warm server, or a "plain" new interpreter.
 
-    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe. If `placement` is None, trials run
-    on the CPU as a single device. If `backend` is None, the backend that the workload names is used.
+    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe. If `backend` is None, the backend
+    that the workload names is used.
     """
 
     def __init__(
-        self,
-        workload: Workload,
-        placement: Placement | None = None,
-        launch: str = "auto",
-        backend: backends.Backend | None = None,
+        self, workload: Workload, placement: Placement = ON_CPU, launch: str = "auto", backend: Backend | None = None
     ) -> None:
         self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        self._placement = placement or ON_CPU
+        self._placement = placement
         self._backend, self._workload = backend or backends.named(workload.backend), workload
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
-        if self._placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
+        if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
         self._trial_count = 0
@@ -78,7 +75,9 @@ class ProcessLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._stop_server()
+        self._driver.close()
+        self._folder.remove()
 
     def change(self, workload: Workload) -> None:
         """Switch to another workload; the server stays warm."""
@@ -166,11 +165,6 @@ class ProcessLauncher:
             for phase in phases:  # several if the driver was slower than the trial
                 watcher.enter(phase)
                 yield phase
-
-    def close(self) -> None:
-        self._stop_server()
-        self._driver.close()
-        self._folder.remove()
 
     def _stop_server(self) -> None:
         if self._server is not None:

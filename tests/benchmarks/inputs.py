@@ -126,7 +126,7 @@ def measure_trials(kind, gib, validation_gib):
         data_kwargs={} if kind == "arrays" else {"gib": gib},
     )
     config = FitConfig(BATCH, 1, 10, False) if kind == "batches" else FitConfig(BATCH)
-    with ProcessLauncher(workload, None) as launcher:
+    with ProcessLauncher(workload) as launcher:
         described = run_to_end(launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))))
         footprint = described.footprints[0]
         readings = {"estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())}

@@ -78,7 +78,7 @@ def measure_device(frozen, file, *, onednn):
             continue
         functions = (Reference(f"zoo.py:{name}", str(HERE)) for name in ("build_model", "Batches"))
         workload = Workload(*functions, model_kwargs=kwargs, data_kwargs={"name": kwargs["name"]})
-        with ProcessLauncher(workload, None) as launcher:
+        with ProcessLauncher(workload) as launcher:
             spec = TrialSpec(
                 Role.DESCRIBE, FitConfig(batches[0]), LIMITS, SECONDS, batch_sizes=tuple(batches), compile_all=True
             )

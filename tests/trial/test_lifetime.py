@@ -33,7 +33,7 @@ from autofit.workload.workload import Workload
 from tests import workloads
 
 workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={"seconds": 0.2, "length": 1000})
-launcher = ProcessLauncher(workload, None, sys.argv[1])
+launcher = ProcessLauncher(workload, launch=sys.argv[1])
 spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 600, 60.0)
 for phase in launcher.run(spec):
     print(phase, flush=True)

@@ -122,7 +122,7 @@ def test_shared_memory_is_read_once_more_when_a_trial_has_ended(turn, play, tmp_
 def test_code_that_closes_all_files_and_opens_its_own_is_tried_and_they_stay_its_own(play, tmp_path):
     file = tmp_path / "theirs.txt"
     closes = Workload(w.build_after_closing, w.Cases, model_kwargs={"file": str(file)})
-    with ProcessLauncher(closes, None, "plain") as plain:
+    with ProcessLauncher(closes, launch="plain") as plain:
         measurement = play(plain)
     assert measurement.outcome is Outcome.OK, measurement.evidence
     assert file.read_text() == "theirs" * 100

@@ -70,7 +70,7 @@ class Tuned:
 @pytest.fixture(scope="module")
 def launcher():
     """One warm launcher for all workloads."""
-    with ProcessLauncher(Workload(w.build_model, w.Dataset), None) as launcher:
+    with ProcessLauncher(Workload(w.build_model, w.Dataset)) as launcher:
         yield launcher
 
 

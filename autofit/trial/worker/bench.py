@@ -23,6 +23,7 @@ from autofit import backends
 from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
+from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import Epochs, StepClock
@@ -36,7 +37,6 @@ from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.inputs.tfdata import reserved
 from autofit.workload.workload import Workload
 
-_STEP_METHODS = ("train_step", "compute_loss", "compute_metrics")
 NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
 
 
@@ -88,17 +88,18 @@ class _TimedEnough(Exception):  # noqa: N818  # not an error
 
 
 class Bench:
-    """The model and the data of a trial, and the call of `fit` on them, or another `call`, with the user's arguments.
-
-    `held_out` is the validation data.
-    """
+    """The model and the data of a trial, and the call of `fit` on them, or another `call`, with the user's arguments."""
 
     def __init__(
         self, context: TrialContext, loaded: Workload, model: Any, data: FitInput, held_out: FitInput | None
     ) -> None:
-        self.context, self.model, self.data, self.held_out = context, model, data, held_out
+        self.context, self.model = context, model
+        self.data, self.held_out = data, held_out  # for training and for validation
         self.method = CALLS[loaded.call]
         self.has_own_method = is_own(model, self.method.name)
+        # Whether the input pipeline is timed alone after all else: what data that `fit` copies leaves would count as
+        # training memory, and a model with a `fit` of its own loses its step to the timing.
+        self.times_input_last = data.one_fit or self.has_own_method
         folder = context.folder / "callbacks"  # for what the user's callbacks write
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -277,7 +278,7 @@ def build_variables(model: Any, batch: Any) -> None:
     # user's own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
     if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
         return
-    if not any(is_own(model, method) for method in _STEP_METHODS):
+    if not any(is_own(model, method) for method in ("train_step", "compute_loss", "compute_metrics")):
         with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
             model._symbolic_build(data_batch=batch)
 
@@ -296,10 +297,10 @@ def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str,
     return "batch_size" not in model_kwargs and accumulation.is_argument_of(build_model, "batch_size")
 
 
-def open_data(context: TrialContext, loaded: Workload) -> tuple[FitInput, FitInput | None]:
-    """Open the training data with the trial's config, and the validation data, if any, with a batch size of its own."""
+def open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
+    """Open the training data with a config, and the validation data, if any, with a batch size of its own."""
     context.enter(Phase.OPENING)
-    config, data, report = context.spec.config, resolve_reference("data", loaded.data), context.report_error
+    data, report = resolve_reference("data", loaded.data), context.report_error
     of_validation = replace(config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size)
     opened = open_input(data, loaded.data_kwargs, config, report)
     held_out: FitInput | None = None

@@ -70,8 +70,7 @@ def _digest(batch: Any) -> bytes:
 def of_loader(error: BaseException) -> Failure | None:
     """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error."""
     # if the worker died before it handed over the memory of a batch, torch raises a different type of error
-    frames = traceback.walk_tb(error.__traceback__)
-    is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in frames)
+    is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
         return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
     match = _LOADER_DEATH.search("\n".join(message_of(link) for link in chain(error)))

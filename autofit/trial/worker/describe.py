@@ -64,8 +64,8 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     config = as_written(context.spec.config, factory, named["data"])
     if config.batch_size is not None:
         config = replace(config, batch_size=context.placement.shared(config.batch_size))
-    context = context.with_config(config)
-    (data, held_out), backend = open_data(context, loaded), backends.current()
+    context = replace(context, spec=replace(context.spec, config=config))
+    (data, held_out), backend = open_data(context, loaded, config), backends.current()
     knobs = data.knobs(named["data"])
     fork_problem = _fork_problem(context, data, knobs)
     if context.spec.gpus:
@@ -135,14 +135,14 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
 
 def _size_of_data(bench: Bench, loaded: Workload) -> int | None:
     """Return the size of the batches if the data makes no others; None if it follows the knob."""
-    context, data = bench.context, bench.data
-    asked, lengths = context.spec.config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
+    config, data = bench.context.spec.config, bench.data
+    asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
     if asked is None or asked in lengths or data.kind == Arrays.kind:
         return None
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
-    context = context.with_config(replace(context.spec.config, batch_size=fewer))
+    config, loaded = replace(config, batch_size=fewer), replace(loaded, validation=None)
     try:
-        again = [length_of(leaf) for leaf in leaves(open_data(context, replace(loaded, validation=None))[0].batch())]
+        again = [length_of(leaf) for leaf in leaves(open_data(bench.context, loaded, config)[0].batch())]
     except Exception:  # data that cannot make such small batches does follow the knob
         return None
     return data.batch_samples if again == lengths and fewer not in lengths else None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
-from autofit.records.trial import FitConfig, TrialSpec
+from autofit.records.trial import TrialSpec
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 USER_ERROR_FILE = "user-error.json"
@@ -61,9 +61,6 @@ class TrialContext:
     placement: Placement
     pipe: int
     peaks: DevicePeaks
-
-    def with_config(self, config: FitConfig) -> TrialContext:
-        return replace(self, spec=replace(self.spec, config=config))
 
     def enter(self, phase: Phase) -> None:
         self.peaks.enter(phase)

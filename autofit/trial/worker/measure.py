@@ -50,18 +50,12 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     bench, spec = _opened(context, loaded), context.spec
     known = spec.compute_samples_per_second
     step = SteadyRate(known) if known else _compute_rate(bench)
-    inputs = None if _comes_last(bench) else _input_rate(bench)
+    inputs = None if bench.times_input_last else _input_rate(bench)
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
     timed = _train(bench, rates, validation_steps=int(validates), is_traced=not known, to_beat=spec.rate_to_beat)
     _send(bench, *timed, compute=step, input=inputs or _input_rate(bench))
-
-
-def _comes_last(bench: Bench) -> bool:
-    # for data that `fit` copies, what it leaves would count as training memory; a model with a `fit` of its own loses its
-    # step to it
-    return bench.data.one_fit or bench.has_own_method
 
 
 def confirm(context: TrialContext, loaded: Workload) -> None:
@@ -75,7 +69,7 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
 
 def _opened(context: TrialContext, loaded: Workload) -> Bench:
     model = build_model(context, loaded)
-    bench = Bench(context, loaded, model, *open_data(context, loaded))
+    bench = Bench(context, loaded, model, *open_data(context, loaded, context.spec.config))
     if bench.method.trains:
         build_variables(model, bench.data.batch())
     if (shapes := batch_shapes.load(context.folder)) is not None:
@@ -115,7 +109,8 @@ def _train(
         bench.run({**arguments, **({} if at_once else validation)}, separate, first=first)
         first = None
     clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
-    is_abandoned = trains and not _comes_last(bench) and backends.current().steps_are_async  # which loses JAX's variables
+    # a run that is abandoned loses JAX's variables, so only the last may be
+    is_abandoned = trains and not bench.times_input_last and backends.current().steps_are_async
     runs = [*together, Run(clock, bench.method.phase, is_abandoned=is_abandoned)]
     arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
@@ -215,7 +210,6 @@ def _input_rate(bench: Bench) -> SteadyRate:
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
     batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
-    ends_by_itself = data.leaves_workers
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
     model = bench.idle_model(steps)
@@ -228,7 +222,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
         data.batch_samples * execution,
         _INPUT_SECONDS,
         stall=count_ready,
-        closing=functools.partial(data.end_pipeline, one_sample=one_sample) if ends_by_itself else None,
+        closing=functools.partial(data.end_pipeline, one_sample=one_sample) if data.leaves_workers else None,
         most_ahead=0,
         round_steps=math.ceil(workers / execution),
         enough_spread=0.0,
@@ -236,9 +230,9 @@ def _input_rate(bench: Bench) -> SteadyRate:
     timed_batches = math.ceil(_INPUT_SECONDS / batch_seconds / workers) * workers
     timed_calls = max(_FEWEST_CALLS, math.ceil(timed_batches / execution))
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
-    arguments = data.pipeline_arguments(calls * execution if ends_by_itself else MOST_STEPS)
+    arguments = data.pipeline_arguments(calls * execution if data.leaves_workers else MOST_STEPS)
     run = Run(clock, Phase.INPUT_ALONE)
-    bench.run(arguments, [run], model=model, ends_by_itself=ends_by_itself, with_callbacks=False)
+    bench.run(arguments, [run], model=model, ends_by_itself=data.leaves_workers, with_callbacks=False)
     data.end_pipeline()
     return clock.rate()
 

@@ -120,7 +120,6 @@ class StepClock:
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._compared_at = -math.inf
         self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
-        self._first_end = 0.0
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
