@@ -6,7 +6,7 @@ import importlib.util
 import os
 
 from autofit.backends.jax.backend import Jax
-from autofit.backends.protocol import TENSORFLOW, Backend, backend_name
+from autofit.backends.protocol import TENSORFLOW, Backend, keras_settings
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
@@ -28,7 +28,7 @@ def named(name: str | None) -> Backend:
     key, selector, where = None, "KERAS_BACKEND", " (set by KERAS_BACKEND or keras.json, or Keras's default)"
     if name is not None:
         key, selector, where = "backend", "backend", ""
-    name = name or backend_name(os.environ)
+    name = name or os.environ.get("KERAS_BACKEND") or str(keras_settings()["backend"] or TENSORFLOW)
     if name not in _BACKENDS:
         raise UsageError(f"{name!r} is not a supported backend; set {selector} to one of {', '.join(NAMES)}", key=key)
     if importlib.util.find_spec(name) is None:

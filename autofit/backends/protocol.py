@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
@@ -84,6 +84,8 @@ class Backend(ABC):
     alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
+    # the variable that names the allocator of a GPU, and the values of it for which no limit is enforced
+    unlimited_allocators: tuple[str, tuple[str, ...]] = ("", ())
     limit_code = ""  # sets a limit of device memory in a user's program
     distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
 
@@ -120,6 +122,9 @@ class Backend(ABC):
 
     def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
         """Yield messages about settings that make trials on this GPU under this limit unreliable."""
+        variable, unlimited = self.unlimited_allocators
+        if (allocator := os.environ.get(variable, "").lower()) in unlimited:
+            yield f"{variable}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
         pool_bytes = self.pool_bytes(gpu)
         if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
             code = self.limit_code.format(mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes)
@@ -151,9 +156,11 @@ class Backend(ABC):
     def decide_as_on_gpu(self) -> None:  # noqa: B027  # nothing to change by default
         """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that are not there."""
 
-    @abstractmethod
     def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator, which creates all variables that the step uses; raise if the model fails for the batch."""
+        module = import_module(f"autofit.backends.{self.name}.step_footprint")  # loads Keras and the backend
+        estimator: StepEstimator = module.StepFootprint(step)
+        return estimator
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
         """Return the memory that an exception or one of its causes reports as exhausted, or None."""
@@ -170,7 +177,7 @@ class Backend(ABC):
             **self.switched(),
             "KERAS_BACKEND": self.name,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-            "keras.json": json.dumps(keras_settings(os.environ), sort_keys=True),
+            "keras.json": json.dumps(keras_settings(), sort_keys=True),
         }
 
     def switched(self) -> dict[str, str]:
@@ -210,17 +217,12 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
     )
 
 
-def keras_settings(environment: Mapping[str, str]) -> dict[str, Any]:
+def keras_settings() -> dict[str, Any]:
     """Return Keras's settings: the defaults, overridden by those in its file if that can be read and is valid."""
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # the same choice as Keras's
-    file = Path(environment.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
     try:
         settings = json.loads(file.read_text())
     except (OSError, ValueError):
         settings = None
     return {**_DEFAULTS, **(settings if isinstance(settings, dict) else {})}
-
-
-def backend_name(environment: Mapping[str, str]) -> str:
-    """Return the name of the backend that Keras would load: from `KERAS_BACKEND`, else its file, else TensorFlow."""
-    return environment.get("KERAS_BACKEND") or str(keras_settings(environment)["backend"] or TENSORFLOW)

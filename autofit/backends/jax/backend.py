@@ -7,19 +7,18 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import absent_gpu, exhaustion
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
+from autofit.backends.protocol import Backend, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
 _FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
-_ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
@@ -34,6 +33,7 @@ class Jax(Backend):
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
+    unlimited_allocators = ("XLA_PYTHON_CLIENT_ALLOCATOR", ("platform", "cuda_async"))
     limit_code = f"{_FRACTION}={{share:.2f}}"
     distribution = "DataParallel"
     fork_problem_on_gpu = (
@@ -82,12 +82,6 @@ class Jax(Backend):
         keras.distribution.set_distribution(keras.distribution.DataParallel())  # stays set after the block
         return contextlib.nullcontext()
 
-    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        allocator = os.environ.get(_ALLOCATOR, "").lower()
-        if allocator in ("platform", "cuda_async"):
-            yield f"{_ALLOCATOR}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-        yield from super().problems(gpu, limit_bytes)
-
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None:
             return None
@@ -122,11 +116,6 @@ class Jax(Backend):
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)
-
-    def estimator(self, step: TrainStep) -> StepEstimator:
-        from autofit.backends.jax.step_footprint import StepFootprint  # loads Keras and JAX: must stay out of the parent
-
-        return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         message = exhaustion.message_of(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,7 @@ class TensorFlow(Backend):
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
+    unlimited_allocators = ("TF_GPU_ALLOCATOR", ("cuda_malloc", "cuda_malloc_async"))
     limit_code = (
         'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
@@ -86,12 +87,6 @@ class TensorFlow(Backend):
         scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
 
-    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        allocator = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
-        if allocator in ("cuda_malloc", "cuda_malloc_async"):
-            yield f"TF_GPU_ALLOCATOR={allocator} is set: the limit of device memory is not enforced. Unset this variable"
-        yield from super().problems(gpu, limit_bytes)
-
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None or device.compute_capability is None:
             return None
@@ -99,12 +94,9 @@ class TensorFlow(Backend):
         by_generation = next(mib for generation, mib in _RESERVES_MIB.items() if major >= generation)
         return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
 
-    def has_started(self) -> bool:
-        # the first operation creates TensorFlow's context
-        return getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is not None
-
     def peak_bytes(self, placement: Placement) -> int | None:
-        if not self.has_started():
+        # the first operation creates TensorFlow's context
+        if getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is None:
             return None
         read = self._library.config.experimental.get_memory_info
         try:

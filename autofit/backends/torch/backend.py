@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, StepEstimator, TrainStep, unseen_gpus
+from autofit.backends.protocol import Backend, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -81,11 +81,6 @@ class Torch(Backend):
         ended.record()
         wait: Callable[[], None] = ended.synchronize
         return wait
-
-    def estimator(self, step: TrainStep) -> StepEstimator:
-        from autofit.backends.torch.step_footprint import StepFootprint  # heavy: must stay out of the parent
-
-        return StepFootprint(step)
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         torch = self._library
