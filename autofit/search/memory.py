@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -42,13 +41,6 @@ _PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes 
 _ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
 _DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (assumed)
 _BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
-
-
-class Prediction(NamedTuple):
-    """Expected memory of a config, and the upper bound that it stays below with 99% probability, both in bytes."""
-
-    expected_bytes: float
-    upper_bytes: float
 
 
 class Line:
@@ -172,18 +164,13 @@ class Memory:
     """Predicts device and host memory from the context, the trials of this tune, and those of similar tunes."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
-        self._limits, self._cores = context.limits, context.cores
+        self._limits = context.limits
         self._device, self._host = DeviceLine(context, trials), HostLine(context, trials)
 
-    def device(self, config: FitConfig) -> Prediction | None:
-        return self._bounded(self._device, config) if self._device.is_known else None
-
-    def host(self, config: FitConfig) -> Prediction:
-        return self._bounded(self._host, config)
-
-    def fits(self, config: FitConfig) -> bool:
-        bounds = (self.device(config), self._limits.device_bytes), (self.host(config), self._limits.host_bytes)
-        return all(memory is None or limit is None or memory.upper_bytes <= limit for memory, limit in bounds)
+    def upper_bytes(self, configs: ConfigArrays) -> Matrix:
+        """Return upper bounds of device and host memory, which hold with a probability of 99%; 0 if nothing is known."""
+        lines = (self._device.predict(configs), self._host.predict(configs))
+        return np.stack([mean + _BOUND_DEVIATIONS * deviation for mean, deviation in lines])
 
     def shares(self, configs: ConfigArrays) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
         """Return the expected shares of both limits, and their deviations; 0 without a limit, or if nothing is known."""
@@ -191,10 +178,6 @@ class Memory:
         host_limit = self._limits.host_bytes if self._host.is_known else math.inf
         (device, device_off), (host, host_off) = self._device.predict(configs), self._host.predict(configs)
         return (device / device_limit, device_off / device_limit), (host / host_limit, host_off / host_limit)
-
-    def _bounded(self, line: Line, config: FitConfig) -> Prediction:
-        (mean,), (deviation,) = line.predict(ConfigArrays([config], self._cores))
-        return Prediction(float(mean), float(mean + _BOUND_DEVIATIONS * deviation))
 
 
 def finished(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:

@@ -13,7 +13,7 @@ from autofit.records.description import Description, EstimateRecord, EstimateRow
 from autofit.records.events import Emit
 from autofit.records.machine import Device
 from autofit.records.trial import FitConfig
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.space import batch_grid
 from autofit.trial.launcher import Launcher
@@ -44,14 +44,18 @@ def estimate(
     baseline, cores = request.baseline(described), request.machine.cores
     config = FitConfig.of({knob: value for knob, value in baseline.values().items() if knob in described.knobs})
     memory = Memory(SearchContext(described, limits, cores, on_cpu))
+
+    def upper_bytes(batch_size: int) -> tuple[int, int]:
+        device, host = memory.upper_bytes(ConfigArrays([replace(config, batch_size=batch_size)], cores))[:, 0]
+        return round(device), round(host)
+
     rows = []
     for footprint in described.footprints:
         sized = replace(config, batch_size=footprint.batch_size)
         parts = host_bytes_by_part(described, sized, footprint.step_bytes if on_cpu else 0, cores)
-        device, host_bytes = memory.device(sized), round(memory.host(sized).upper_bytes)
-        device_bytes = round(device.upper_bytes) if device else footprint.device_bytes
+        device, host = upper_bytes(footprint.batch_size)
         by_part = dict(footprint.device_bytes_by_part), parts
-        rows.append(EstimateRow(footprint.batch_size, *by_part, device_bytes, host_bytes, memory.fits(sized)))
+        rows.append(EstimateRow(footprint.batch_size, *by_part, device, host, limits.allow(device, host)))
     grid = batch_grid(1, min(described.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
-    largest = max((size for size in {*grid, *sizes} if memory.fits(replace(config, batch_size=size))), default=None)
+    largest = max((size for size in {*grid, *sizes} if limits.allow(*upper_bytes(size))), default=None)
     return EstimateRecord(described, config, limits, request.machine, request.placement.name, tuple(rows), largest)

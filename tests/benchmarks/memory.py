@@ -38,7 +38,7 @@ from autofit.machine.host import detect
 from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.workload.reference import Reference
@@ -130,7 +130,7 @@ def print_limits(frozen, count=100, seed=0):
         description, limits = DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes)
         surrogate = Memory(SearchContext(description, limits, 1, True), trials)
         tried = {t.config.batch_size for t in trials}
-        chosen = [b for b in batches if b in tried or surrogate.device(FitConfig(b)).upper_bytes <= limit]
+        chosen = [b for b in batches if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit]
         right, best = max(fits), max(chosen, default=0)
         verdict = "right" if best == right else "too small" if best < right else "too large"
         verdicts[verdict] += 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autofit.records.description import Footprint
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.context import SearchContext
+from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
 from tests.fakes import DESCRIPTION, MIB
 
@@ -30,6 +30,13 @@ def memory_of(description, trials=(), device=LIMIT, host=LIMIT):
     return Memory(SearchContext(description, Limits(device, host), 1, on_cpu=False), trials)
 
 
+def bytes_of(memory, config, limits=(LIMIT, LIMIT)):
+    """Device and host memory of a config, each as expected and at most."""
+    arrays = ConfigArrays([config], 1)
+    expected = [float(share[0]) * limit for (share, _), limit in zip(memory.shares(arrays), limits, strict=True)]
+    return tuple(zip(expected, memory.upper_bytes(arrays)[:, 0], strict=True))
+
+
 def ran(config, device=None, host=None):
     return Trial(config, Measurement(Outcome.OK, Evidence("ran"), device_peak_bytes=device, host_peak_bytes=host))
 
@@ -45,9 +52,9 @@ def oom(config, outcome):
 @pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
 def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest_batch_that_ran(description):
     memory = memory_of(description, ran_at(lambda b: (50 + 2 * b) * MIB, 16, 32, 64))
-    at_largest, beyond = (memory.device(FitConfig(batch)) for batch in (64, 68))
-    assert at_largest.upper_bytes < 1.12 * at_largest.expected_bytes
-    assert beyond.upper_bytes > 1.12 * beyond.expected_bytes
+    (at_largest, _), (beyond, _) = (bytes_of(memory, FitConfig(batch)) for batch in (64, 68))
+    assert at_largest[1] < 1.12 * at_largest[0]
+    assert beyond[1] > 1.12 * beyond[0]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -65,7 +72,7 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
         memory, low, high = memory_of(description, trials), 1, 2 * largest
         while high - low > 1:  # memory never falls with the batch
             middle = (low + high) // 2
-            fits = memory.device(FitConfig(middle)).upper_bytes <= LIMIT
+            fits = bytes_of(memory, FitConfig(middle))[0][1] <= LIMIT
             low, high = (middle, high) if fits else (low, middle)
         batch = min(low, 8 * batch)
     assert 0.8 * largest <= low <= largest
@@ -75,19 +82,21 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
 def test_a_device_oom_raises_what_is_predicted(has_peak):
     trials = ran_at(lambda b: 36 * MIB, 16) if has_peak else []
     full = oom(FitConfig(64), Outcome.DEVICE_OOM)
-    before, after = (memory_of(ESTIMATED, each, 100 * MIB).device(FitConfig(64)) for each in (trials, [*trials, full]))
-    assert before.expected_bytes < 86 * MIB < after.expected_bytes
-    assert after.upper_bytes > 100 * MIB
+    memories = (memory_of(ESTIMATED, each, 100 * MIB) for each in (trials, [*trials, full]))
+    (before, _), (after, _) = (bytes_of(memory, FitConfig(64), (100 * MIB, LIMIT)) for memory in memories)
+    assert before[0] < 86 * MIB < after[0]
+    assert after[1] > 100 * MIB
 
 
 def test_after_a_host_oom_batches_are_known_to_be_larger():
     """The description says 256 KiB a sample; in the queue a sample takes four times that."""
     large, trials = FitConfig(64, 2, 10, False), [ran(FitConfig(8, 2, 10, False), host=220 * MIB)]
+    limits = (LIMIT, 900 * MIB)
     before = memory_of(DESCRIPTION, trials, None, 900 * MIB)
     after = memory_of(DESCRIPTION, [*trials, oom(large, Outcome.HOST_OOM)], None, 900 * MIB)
-    assert before.host(large).expected_bytes < 800 * MIB
-    assert after.host(large).expected_bytes > 850 * MIB
-    assert after.host(replace(large, max_queue_size=8)).upper_bytes > 800 * MIB
+    assert bytes_of(before, large, limits)[1][0] < 800 * MIB
+    assert bytes_of(after, large, limits)[1][0] > 850 * MIB
+    assert bytes_of(after, replace(large, max_queue_size=8), limits)[1][1] > 800 * MIB
 
 
 @given(
@@ -101,10 +110,10 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
     memory = memory_of(description, trials)
     for low, high in itertools.pairwise((8, 64, 256)):
         pairs = [
-            [memory.host(FitConfig(b, 2, 4, processes)) for b in (low, high)],
-            [memory.host(FitConfig(32, 2, queue, processes)) for queue in (low, high)],
-            [memory.host(FitConfig(32, workers, 300, processes)) for workers in (low, high)],
-            [memory.device(FitConfig(b)) for b in (low, high)],
+            [FitConfig(b, 2, 4, processes) for b in (low, high)],
+            [FitConfig(32, 2, queue, processes) for queue in (low, high)],
+            [FitConfig(32, workers, 300, processes) for workers in (low, high)],
         ]
-        for smaller, larger in (pair for pair in pairs if None not in pair):
-            assert smaller.expected_bytes <= larger.expected_bytes * (1 + 1e-9)
+        for pair in pairs:
+            for smaller, larger in zip(*(bytes_of(memory, config) for config in pair), strict=True):
+                assert smaller[0] <= larger[0] * (1 + 1e-9)
