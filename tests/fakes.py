@@ -3,11 +3,10 @@
 from dataclasses import fields, replace
 
 from autofit.records.description import Description
-from autofit.records.events import TrialEnded
 from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search import rates
 from autofit.search.context import ConfigArrays
 from autofit.tuning import engine
@@ -158,7 +157,7 @@ def arrays(*configs, cores=8):
 
 def searched(events):
     """The trials of the search among the events of a tune."""
-    return [event.trial for event in events if isinstance(event, TrialEnded) and event.trial.stage == "search"]
+    return [event for event in events if isinstance(event, Trial) and event.stage == "search"]
 
 
 BASELINE = FitConfig(32, 1, 10, False)

@@ -14,7 +14,7 @@ from autofit.backends.protocol import Backend
 from autofit.errors import AutofitError, UsageError
 from autofit.machine import gpus, host, limits
 from autofit.machine.device_lock import DeviceLock
-from autofit.records.events import Activity, Emit, Notice
+from autofit.records.events import Activity, Emit
 from autofit.records.machine import Machine, Placement
 from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
@@ -178,7 +178,7 @@ def run(
         work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
         with ProcessLauncher(workload, placement, settings.options.launch, backend) as launcher, shown:
             for text in work:
-                shown.show(Notice(text))
+                shown.show(text)
             return engine(request, launcher, shown.show)
 
 
@@ -187,7 +187,7 @@ def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
     emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
     while not lock.acquire():
         time.sleep(_LOCK_POLL_SECONDS)
-    emit(Notice(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"))
+    emit(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now")
 
 
 def _other_work(placement: Placement) -> Iterator[str]:

@@ -16,7 +16,6 @@ from autofit.api.result import SweepResult
 from autofit.api.session import explained, progress_of, run_tune
 from autofit.errors import UsageError
 from autofit.machine.host import detect
-from autofit.records.events import Notice
 from autofit.records.result import Cell, TuneRecord
 from autofit.report.columns import cell_label, cell_outcome
 from autofit.report.console.progress import Progress
@@ -101,11 +100,11 @@ def sweep_cells(
     labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
-    on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, lambda text: shown.show(Notice(text)))
+    on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
     here = ((n, tuned(partial(_tune, shown, labels[n]), each)) for n, each in enumerate(requests))
     with contextlib.closing(on_ray if is_ray else here) as ended:
         for index, cell in ended:
-            shown.show(Notice(f"{labels[index]}: {cell_outcome(cell)}"))
+            shown.show(f"{labels[index]}: {cell_outcome(cell)}")
             cells[index] = cell
             result = replace(result, cells=tuple(cells), seconds=time.monotonic() - started)
             if save is not None:

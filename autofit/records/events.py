@@ -31,19 +31,6 @@ class Activity:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class TrialEnded:
-    """A trial ended."""
-
-    trial: Trial
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Information for the reader of the result."""
-
-    text: str
-
-
-Event = Described | Activity | TrialEnded | Notice
+# a trial that ended, and, as text, a notice for the reader of the result
+Event = Described | Activity | Trial | str
 Emit = Callable[[Event], None]  # a function that receives each event of a tune when it happens

@@ -54,22 +54,14 @@ _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is 
 
 
 class Reason(Text):
-    """Why a config is proposed."""
+    """Why a config is proposed, in words."""
 
-    WARM_START = "warm_start"
-    PROBE = "probe"
-    PROMISE = "promise"
-    RISK = "risk"
-    LARGER = "larger"
-    SAMPLED = "sampled"
-
-
-LABELS = {  # any other is shown with its predicted gain
-    Reason.WARM_START: "predicted to be the best by an earlier tune of this workload",
-    Reason.PROBE: "to learn how time and memory grow",
-    Reason.LARGER: "the largest batch that is certain to fit",
-    Reason.SAMPLED: "proposed by the sampler",
-}
+    WARM_START = "predicted to be the best by an earlier tune of this workload"
+    PROBE = "to learn how time and memory grow"
+    LARGER = "the largest batch that is certain to fit"
+    SAMPLED = "proposed by the sampler"
+    PROMISE = "a predicted gain"  # both are shown with the gain
+    RISK = "worth the risk of running out of memory"
 
 
 @dataclass(frozen=True)
@@ -83,20 +75,20 @@ class Proposal:
 
     config: FitConfig
     reason: Reason
-    gain: float | None = None
+    gain: float = 0.0
     device_share: float = 0.0
     host_share: float = 0.0
     likely_share: float = 0.0
     change: str = ""
-    most_gain: float | None = None
+    most_gain: float = 0.0
 
     def __str__(self) -> str:
-        gain, share = self.gain or 0.0, max(self.device_share, self.host_share)
-        reason = LABELS.get(self.reason, f"predicted {_percent(gain)}")
-        if self.reason not in LABELS and gain < _CLEAR_GAIN and self.most_gain is not None:
-            reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
-        if self.reason is Reason.RISK:
-            reason += ", worth the risk of running out of memory"
+        reason, share = str(self.reason), max(self.device_share, self.host_share)
+        if self.reason in (Reason.PROMISE, Reason.RISK):
+            reason = f"predicted {_percent(self.gain)}"
+            if self.gain < _CLEAR_GAIN:
+                reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
+            reason += f", {self.reason}" if self.reason is Reason.RISK else ""
         if share:
             name = "device" if self.device_share >= self.host_share else "host"
             reason += f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit"

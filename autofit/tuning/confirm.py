@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from autofit.records.events import Activity, TrialEnded
+from autofit.records.events import Activity
 from autofit.records.intervals import pooled_half_width
 from autofit.records.result import LOOKS, Answer, Challenger
 from autofit.records.states import Outcome, Stage
@@ -153,7 +153,7 @@ class Confirmation:
         self._runs.append(run)
         stored = result_files.TRIALS.dump_python((*self._runs, *self._reusable), mode="json")
         self._study.set_attribute(result_files.RUNS, stored)
-        runner.emit(TrialEnded(run))
+        runner.emit(run)
         if outcome is Outcome.OK:
             return run.measurement
         self._answers.drop(config, outcome)

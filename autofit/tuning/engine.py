@@ -20,7 +20,7 @@ from typing import Any
 
 from autofit.errors import AutofitError, StorageError, TuneError
 from autofit.records.description import Description
-from autofit.records.events import Activity, Described, Emit, Notice, TrialEnded
+from autofit.records.events import Activity, Described, Emit
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, Measurement, Trial
@@ -70,7 +70,7 @@ class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit, self._started_at = emit, time.time()
         storage, fresh = request.settings.storage, request.settings.options.fresh
-        self.study = TuningStudy(storage, request.fingerprint(), request.limits, self._notify, fresh=fresh)
+        self.study = TuningStudy(storage, request.fingerprint(), request.limits, emit, fresh=fresh)
         self._request = replace(request, limits=self.study.limits)  # which a result that failed has lowered
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
@@ -119,12 +119,12 @@ class _Engine:
             activity = Activity(doing, config, why=str(sampler.proposal))
             trial = self._runner.measure(config, activity, trials, deadline_seconds=seconds)
 
-            self._emit(TrialEnded(study.add(trial, problem.space.knobs(), is_asked=True)))
+            self._emit(study.add(trial, problem.space.knobs(), is_asked=True))
             if config == problem.baseline:
                 raise_user_error(trial.measurement)
             if trial.measurement.outcome is Outcome.ERROR:
                 reason = trial.measurement.evidence.reason.strip()
-                self._notify(f"your code fails with {config} ({reason}); what only this configuration has is left out")
+                self._emit(f"your code fails with {config} ({reason}); what only this configuration has is left out")
 
     def _describe(self) -> Problem:
         """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
@@ -139,18 +139,15 @@ class _Engine:
             raise nothing_fits_error(request.limits, failed) if is_oom else not_described(described, runner.budget)
         self._description, self._describing_seconds = described, runner.budget.seconds()
         if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
-            self._notify("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
+            self._emit("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
         self.study.set_labels(request.labels())
         similar = self.study.similar_trials(request.warm_start_key(described))
         problem = build_problem(request, described, () if request.settings.options.fresh else similar)
         self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
         self._emit(Described(described, self._log(), request.settings.max_seconds, tuple(problem.space.knobs())))
         for text in notices(problem):
-            self._notify(text)
+            self._emit(text)
         return problem
-
-    def _notify(self, text: str) -> None:
-        self._emit(Notice(text))
 
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error, and remove an empty study."""

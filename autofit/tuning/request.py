@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from autofit.backends.protocol import TENSORFLOW
 from autofit.records.description import Description
-from autofit.records.events import Emit, Notice
+from autofit.records.events import Emit
 from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, TuneRecord
 from autofit.records.trial import FitConfig, Limits
@@ -125,5 +125,5 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
         return None
     when, where = datetime.fromtimestamp(stored.started_at), stored.machine.host or "this host"
     again = "to tune again, use --fresh (in Python, options={'fresh': True})"
-    emit(Notice(f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}"))
+    emit(f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}")
     return replace(stored, call_source=request.call_source)

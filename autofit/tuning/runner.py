@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
-from autofit.records.events import Activity, Emit, Notice, TrialEnded
+from autofit.records.events import Activity, Emit
 from autofit.records.states import Outcome, Phase, Role
 from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
@@ -94,19 +94,19 @@ class TrialRunner:
             limit, less = format_bytes(limit_bytes), format_bytes(limit_bytes - _LIBRARY_BYTES)
             text = f"a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did"
             remedy = f"Set device_memory to {less}, and set the same limit in your own training"
-            self.emit(Notice(f"{spec.config}: {text}. {remedy}"))
+            self.emit(f"{spec.config}: {text}. {remedy}")
             return lower
         work = _other_work(result)
         if work and self._repeats_left and self.budget.seconds_left() > _REPEATS_RATIO * result.seconds:
             self._repeats_left -= 1
-            self.emit(Notice(f"{work} while {spec.config} was timed; the measurement is repeated"))
+            self.emit(f"{work} while {spec.config} was timed; the measurement is repeated")
             repeated: Measurement = self._run(again, activity)
             result, work = result if repeated.outcome is Outcome.TIMEOUT else repeated, _other_work(repeated)
             if work:  # it goes on, so further repeats would not help
                 self._repeats_left = 0
         if work and not self._has_warned:
             self._has_warned = True
-            self.emit(Notice(f"{work}: the measured rates are lower and less certain than on an idle machine"))
+            self.emit(f"{work}: the measured rates are lower and less certain than on an idle machine")
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
@@ -116,7 +116,7 @@ class TrialRunner:
         if is_second or isinstance(result, Description) or not result.evidence.server_lost:
             return result
         what = activity.config or activity.doing
-        self.emit(Notice(f"{what}: {result.evidence.reason}. It is repeated with a new server"))
+        self.emit(f"{what}: {result.evidence.reason}. It is repeated with a new server")
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
         return self._run(replace(spec, deadline_seconds=left_seconds), activity, is_second=True)
 
@@ -132,7 +132,7 @@ def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Seque
     runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
         trials.append(runner.measure(config, Activity(f"trial {number} of {len(configs)}", config)))
-        emit(TrialEnded(trials[-1]))
+        emit(trials[-1])
         raise_user_error(trials[-1].measurement)
     return tuple(trials)
 

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from autofit.records.events import Activity, Described, Event, Notice, TrialEnded
+from autofit.records.events import Activity, Described, Event
 from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Trial
@@ -65,11 +65,11 @@ class Progress:
         """Show one event."""
         if isinstance(event, Described):
             self._described(event)
-        elif isinstance(event, TrialEnded):
-            self._trials.append(event.trial)
-            self._print(_line(event.trial, self._limits), is_in_table=True)
-        elif isinstance(event, Notice):
-            self._print(event.text)
+        elif isinstance(event, Trial):
+            self._trials.append(event)
+            self._print(_line(event, self._limits), is_in_table=True)
+        elif isinstance(event, str):
+            self._print(event)
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
                 left = self._time_left()

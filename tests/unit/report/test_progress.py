@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from autofit.records.events import Activity, Described, TrialEnded
+from autofit.records.events import Activity, Described
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.report.console.progress import Progress
@@ -16,7 +16,7 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
         console = Console(width=80, file=io.StringIO(), highlight=False)
         with Progress(console, **options) as progress:
             for trial in (*record.trials, *record.runs):
-                progress.show(TrialEnded(trial))
+                progress.show(trial)
         return console.file.getvalue()
 
     text = plain()
@@ -34,7 +34,7 @@ def show_trials(progress, record, *, trials, max_seconds=None):
     progress.show(Described(record.description, replace(record, trials=(), seconds=30.0), max_seconds))
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
-        progress.show(TrialEnded(Trial(FitConfig(number, 1, 10, False), took)))
+        progress.show(Trial(FitConfig(number, 1, 10, False), took))
 
 
 @pytest.mark.parametrize(("max_seconds", "left"), [(3660, "(about 1 h 00 min left)"), (None, "")])

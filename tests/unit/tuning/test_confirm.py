@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.records.events import TrialEnded
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, make_request, tune, tuned
 
@@ -74,7 +73,7 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     first, second, third = FakeLauncher(), FakeLauncher(), FakeLauncher()
 
     def interrupt(event):
-        if isinstance(event, TrialEnded) and event.trial.stage == "baseline":
+        if isinstance(event, Trial) and event.stage == "baseline":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.events import Activity, Notice
+from autofit.records.events import Activity
 from autofit.records.states import Outcome
 from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.report.choice import advice
@@ -16,7 +16,7 @@ FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_
 
 
 def said(events):
-    return [event.text for event in events if isinstance(event, Notice)]
+    return [event for event in events if isinstance(event, str)]
 
 
 @pytest.mark.parametrize(
