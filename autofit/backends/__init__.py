@@ -12,8 +12,6 @@ from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
 from autofit.records import install_command
 
-__all__ = ["NAMES", "Backend", "current", "named"]
-
 _BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
 NAMES = tuple(_BACKENDS)  # the supported backends, by the names that Keras gives them
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import TENSORFLOW, Backend, StepEstimator, TrainStep, unseen_gpus
+from autofit.backends.protocol import TENSORFLOW, Backend, unseen_gpus
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -30,7 +30,6 @@ _CACHE_FLAGS = {
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
-_THREADS = "TF_NUM_INTEROP_THREADS"
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
 
 
@@ -112,13 +111,6 @@ class TensorFlow(Backend):
         # there, `jit_compile="auto"` turns XLA on if all layers allow it; Keras has no public function that decides it
         trainer = import_module("keras.src.trainers.trainer")
         trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
-
-    def estimator(self, step: TrainStep) -> StepEstimator:
-        # loads Keras and TensorFlow: must stay out of the parent
-        from autofit.backends.tensorflow.step_footprint import StepFootprint
-
-        threads = self._library.config.threading.get_inter_op_parallelism_threads() or os.environ.get(_THREADS)
-        return StepFootprint(step, onednn=uses_onednn(), threads=int(threads or os.cpu_count() or 1))
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         errors, message = self._library.errors, exhaustion.message_of(error)

@@ -1,7 +1,4 @@
-"""How TensorFlow runs a step: what its CPU kernels hold, and the highest sum of live buffers as its executor runs them.
-
-The executor has threads, and a stack of what is ready.
-"""
+"""How TensorFlow runs a step: what its CPU kernels hold, and the highest sum of live buffers as its executor runs them."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep, bytes_of_variables, optimizers_of
+from autofit.backends.tensorflow.backend import uses_onednn
 from autofit.backends.tensorflow.step_program import StepProgram
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.machine import Device
@@ -36,21 +37,18 @@ _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the all
 _CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
 _FIRST_REGION_BYTES, _MOST_WASTE_BYTES = 2 * 2**20, 128 * 2**20  # bfc_allocator.cc
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
-_FLAGS = "XLA_FLAGS"
+_FLAGS, _THREADS = "XLA_FLAGS", "TF_NUM_INTEROP_THREADS"
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph.
-
-    `threads` and `onednn` are as in `StepProgram`.
-    """
+    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph."""
 
     # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
     # a prime number that divides no dimension of a sample or a weight. A dimension that is a multiple of the traced batch
     # size is therefore a number of samples.
 
-    def __init__(self, step: TrainStep, *, onednn: bool, threads: int = 2) -> None:
+    def __init__(self, step: TrainStep) -> None:
         self._step, self._model, self._batch = step, step.model, step.batch
         samples, self._graph = self._trace()
         # building the model may have added dimensions that the prime number divides
@@ -65,12 +63,13 @@ class StepFootprint:
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
         self.uses_model_optimizer = any(id(_tensorflow_variable(v)) in used for v in getattr(optimizer, "variables", ()))
+        threads = tf.config.threading.get_inter_op_parallelism_threads() or os.environ.get(_THREADS) or os.cpu_count() or 1
         self._program = StepProgram(
             samples,
             samples,
-            threads=1 if self._model.run_eagerly else threads,
+            threads=1 if self._model.run_eagerly else int(threads),
             on_cpu=step.device is None,
-            onednn=onednn and step.device is None,
+            onednn=uses_onednn() and step.device is None,
             is_eager=bool(self._model.run_eagerly),
             optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
         )
