@@ -75,12 +75,12 @@ class Proposal:
 
     config: FitConfig
     reason: Reason
+    device_share: float
+    host_share: float
+    likely_share: float
     gain: float = 0.0
-    device_share: float = 0.0
-    host_share: float = 0.0
-    likely_share: float = 0.0
-    change: str = ""
     most_gain: float = 0.0
+    change: str = ""
 
     def __str__(self) -> str:
         reason, share = str(self.reason), max(self.device_share, self.host_share)
@@ -248,8 +248,7 @@ class FrontierSearch:
     def _proposed(
         self, index: int, reason: Reason, feasible: Feasible, stop: str | None = None, **predicted: Any
     ) -> Decision:
-        memory = zip(("device_share", "host_share", "likely_share"), feasible.shares[:, index].tolist(), strict=True)
-        return Decision(Proposal(self.configs[index], reason, **dict(memory), **predicted), stop)
+        return Decision(Proposal(self.configs[index], reason, *feasible.shares[:, index].tolist(), **predicted), stop)
 
 
 class LargestBatch(FrontierSearch):

@@ -218,7 +218,7 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
     configs = ConfigArrays([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
     queue = int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead) * batch_bytes
-    parts = {
+    return {
         "process": description.process_bytes,
         "arrays": description.mapped_bytes,
         "tensors": description.tensor_bytes,
@@ -227,8 +227,6 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "queue": queue,
         "worker_processes": int(configs.worker_processes[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
-    # the parts of arrays exist only if the data is in arrays
-    return {name: size for name, size in parts.items() if size or name not in ("arrays", "tensors", "conversion")}
 
 
 def _held_batches(configs: ConfigArrays) -> Vector:
