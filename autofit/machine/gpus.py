@@ -87,13 +87,11 @@ def _is_framework_on_gpu() -> bool:
     return False
 
 
-def _tensorflow_on_gpu(context: Any) -> bool:
-    current = context.context_safe()  # it has no handle before the first operation
-    return getattr(current, "_context_handle", None) is not None and bool(current.list_logical_devices("GPU"))
-
-
 _FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
-    "tensorflow.python.eager.context": _tensorflow_on_gpu,
+    # the context has no handle before the first operation
+    "tensorflow.python.eager.context": lambda eager: bool(
+        eager.context_safe()._context_handle is not None and eager.context_safe().list_logical_devices("GPU")
+    ),
     "torch": lambda torch: bool(torch.cuda.is_initialized()),
     "jax._src.xla_bridge": lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends),
 }
