@@ -50,7 +50,6 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         memory_bytes=total,
         available_bytes=available,
         devices=devices,
-        shared_memory_bytes=shared_memory()[0],
         host=platform.node(),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
-from autofit.records.units import Count, Positive, Ratio, Seconds
+from autofit.records.units import Count, Positive, Ratio
 
 # the part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory
 DATA_PART = "data"
@@ -59,7 +59,6 @@ class GpuEstimate:
     usable_bytes: Count  # what a program gets of it, outside of which are CUDA's context and libraries
     footprints: tuple[Footprint, ...]  # by ascending batch size
     largest_batch_size: int | None  # whose estimate, with its error, fits; None if not even the smallest fits
-    seconds: Seconds
     problem: str  # why the memory could not be estimated
 
 
@@ -151,9 +150,3 @@ class EstimateRecord:
     @property
     def gpus(self) -> tuple[GpuEstimate, ...]:
         return self.description.gpus
-
-    @property
-    def footprint(self) -> Footprint:
-        """The first footprint; all footprints have its method and error bounds."""
-        of_gpus = (footprint for gpu in self.gpus for footprint in gpu.footprints)
-        return next(of_gpus) if self.gpus else self.description.footprints[0]

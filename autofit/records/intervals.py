@@ -11,11 +11,6 @@ from scipy.special import stdtrit
 _UPPER_QUANTILE = 0.975  # of a two-sided 95% interval
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of independent readings and the half-width of its 95% confidence interval."""
-    return statistics.fmean(values), pooled_half_width(values)
-
-
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
     """Return the half-width of the 95% confidence interval of the mean of readings, with the scatter of all series pooled.
 

@@ -63,6 +63,5 @@ class Machine:
     cores: Positive
     memory_bytes: Count  # the smaller of its RAM and the limit of its cgroup
     available_bytes: Count  # the part of this memory that is free now
-    shared_memory_bytes: Count = 0
     devices: tuple[Device, ...] = ()
     host: str = ""  # the host name

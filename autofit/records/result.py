@@ -121,10 +121,6 @@ class CallSource:
     settings: tuple[str, ...] = ()  # lines that set Keras and its backend as the calling program has
     elided: tuple[str, ...] = ()  # of model, data, validation and fit: what only the user's program can write, as arrays
 
-    @property
-    def verb(self) -> str:
-        return "train" if self.call == "fit" else self.call
-
 
 @dataclass(frozen=True, kw_only=True)
 class TuneLog:

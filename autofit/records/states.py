@@ -9,7 +9,6 @@ class Text(str, Enum):
     """An enum whose members are strings: they print, compare and hash like their values."""
 
     __str__ = str.__str__
-    __hash__ = str.__hash__
 
 
 class Outcome(Text):

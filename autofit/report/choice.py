@@ -63,7 +63,8 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
     undecided, time = "" if answer.challenger is None else _unshown(answer.challenger), answer.needed_seconds
     longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
-    return Headline(answer, label, gain, note, f"To {record.call_source.verb} with {which}")
+    verb = "train" if record.call_source.call == "fit" else record.call_source.call
+    return Headline(answer, label, gain, note, f"To {verb} with {which}")
 
 
 def baseline(record: TuneRecord) -> Answer | None:

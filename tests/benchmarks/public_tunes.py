@@ -25,7 +25,7 @@ import time
 from plain_keras import SECONDS, WARM_UP_SECONDS, timed
 
 from autofit.machine.host import detect
-from autofit.records.intervals import mean_interval
+from autofit.records.intervals import pooled_half_width
 from autofit.records.knobs import DATA_KNOBS
 from autofit.records.trial import FitConfig
 
@@ -125,7 +125,7 @@ def run(job):
 def ratio_of(rates, others):
     """The geometric mean of pairs of rates, with its 95 % interval."""
     logs = [math.log(rate / other) for rate, other in zip(rates, others, strict=True)]
-    mean, half = mean_interval(logs) if any(logs) else (0.0, 0.0)
+    mean, half = (statistics.fmean(logs), pooled_half_width(logs)) if any(logs) else (0.0, 0.0)
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 

@@ -126,7 +126,10 @@ def summarise(record: TuneRecord, console: Console) -> None:
 
 def estimate_table(estimate: EstimateRecord) -> Group:
     """Show the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
-    others, footprint = replace(estimate.config, batch_size=None), estimate.footprint
+    others = replace(estimate.config, batch_size=None)
+    # all footprints have the method and the error bounds of the first
+    of_gpus = (footprint for gpu in estimate.gpus for footprint in gpu.footprints)
+    footprint = next(of_gpus) if estimate.gpus else estimate.description.footprints[0]
     error, least = f"{footprint.relative_error:.0%} of the measured peak", footprint.absolute_error_bytes
     error += f" (or {format_bytes(least)}, if that is more)" if least else ""
     facts = {

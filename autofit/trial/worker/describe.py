@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -286,7 +285,7 @@ def on_gpu(
     step: StepEstimator, gpu: Device, sizes: Sequence[int], multiple_of: int | None, most: int | None
 ) -> GpuEstimate:
     """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
-    began, total, problem = time.monotonic(), gpu.total_bytes, ""
+    total, problem = gpu.total_bytes, ""
     # a backend that takes what it needs gets all but a context
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}
@@ -305,8 +304,8 @@ def on_gpu(
     except Exception as error:  # a limitation of the compiler for this GPU
         problem = first_line(error)
     largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
-    by_size, seconds = tuple(footprints[size] for size in sorted(footprints)), time.monotonic() - began
-    return GpuEstimate(gpu.name, total, usable, by_size, largest, seconds, problem)
+    by_size = tuple(footprints[size] for size in sorted(footprints))
+    return GpuEstimate(gpu.name, total, usable, by_size, largest, problem)
 
 
 def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:

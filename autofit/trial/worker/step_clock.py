@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from autofit.records.intervals import mean_interval
+from autofit.records.intervals import pooled_half_width
 from autofit.records.trial import TrialSpec
 from autofit.workload.fit_options import STEPS_PER_EPOCH
 from autofit.workload.inputs.fit_input import FitInput
@@ -69,7 +69,7 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
         if end - block_start >= _BLOCK_SECONDS:
             rates.append((done - block_done) * batch_samples / (end - block_start))
             blocks.append((end, done))
-    mean, half_width = mean_interval(rates) if rates else (1.0, math.inf)
+    mean, half_width = (statistics.fmean(rates), pooled_half_width(rates)) if rates else (1.0, math.inf)
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
     (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
     read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
