@@ -52,6 +52,15 @@ def test_a_sampler_that_has_nothing_new_to_propose_is_stopped(tmp_path, sampler,
     assert len({trial.config for trial in record.trials}) == len(record.trials)
 
 
+def test_another_sampler_learns_from_the_trials_of_an_earlier_tune(tmp_path):
+    sampler, seen = optuna.samplers.RandomSampler(seed=0), []
+    sampler.before_trial = lambda study, trial: seen.append([one.value for one in study.get_trials() if one.value])
+    earlier = tuned(tmp_path, sampler=sampler, max_trials=3)
+    seen.clear()
+    tuned(tmp_path, sampler=sampler, max_trials=9)
+    assert seen[0] == [trial.samples_per_second for trial in earlier.searched]
+
+
 def test_the_error_of_a_sampler_is_one_of_its_argument(tmp_path):
     def fail(*arguments):
         raise ValueError("beyond me")

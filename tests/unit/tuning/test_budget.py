@@ -123,6 +123,31 @@ def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_c
     assert record.fastest.needed_seconds > 150.0
 
 
+def test_what_is_repeated_with_a_new_server_ends_with_max_seconds_too(tmp_path):
+    class Lost(Timed):
+        def run(self, spec):
+            result = yield from super().run(spec)
+            lost = Measurement(Outcome.CRASHED, Evidence("lost", server_lost=True), 5.0)
+            return lost if len(self.specs) == 2 else result
+
+    launcher = Lost(hangs=lambda spec: len(launcher.specs) == 3)
+    with pytest.raises(NoTrialFinishedError):
+        launcher.tune(tmp_path, max_seconds=30.0)
+    assert launcher.now <= 30.0 + END_SECONDS
+
+
+def test_trials_at_the_own_batch_size_have_their_time_as_well_as_the_rounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "monotonic", lambda: 0.0)
+    request = make_request(tmp_path, max_seconds=150.0)
+    sizes = (8, 16, 32, 64, 128)
+    ran = [Measurement(Outcome.OK, Evidence(""), 10.0, float(size)) for size in sizes]
+    trials = [Trial(replace(BASELINE, batch_size=size), one) for size, one in zip(sizes, ran, strict=True)]
+    problem = Problem(request, DESCRIPTION, SearchSpace(sizes), BASELINE)
+    own, best = (budget.confirming_seconds(trials[at].config, trials) for at in (2, 4))
+    seconds = budget.Budget(request.settings).trial_seconds(trials, problem)
+    assert 0 < seconds <= 150.0 - LOOKS[0] * (best + 2 * own) - 2 * own
+
+
 def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seconds(tmp_path):
     record = Timed(start=6.0).tune(tmp_path, max_seconds=14.0)
     assert record.runs == ()
