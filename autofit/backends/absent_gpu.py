@@ -1,6 +1,6 @@
 """GPUs that need not be there: found by name, and described to XLA, which compiles for them without a driver or CUDA.
 
-`gpus.yaml` has what XLA must know of each. The packages are those of the extra `gpus`: JAX, its CUDA plugin, and ptxas.
+`gpus.yaml` has what XLA must know of each. The packages (JAX, its CUDA plugin, ptxas) are those of the extra `absent-gpus`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _key(name: str) -> str:  # names may be those of nvidia-smi
 def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
     if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
-        needed = f"{install_command('gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
+        needed = f"{install_command('absent-gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
         raise UsageError(f"XLA's compiler for GPUs is missing: {needed}", key="gpu")
 
 

@@ -22,7 +22,7 @@ FAILED_ALLOCATION = re.compile(
 )
 
 # errors of TensorFlow or JAX about host memory; TensorFlow quotes Python's error
-HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host memory|std::bad_alloc")
+HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host (?:memory|staging)|std::bad_alloc")
 
 # errors about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size
 _ON_CHIP = r"(?:shared|tensor) memory (?:size )?limit|out of resource: (?:shared|tensor) memory|register spill"
@@ -51,6 +51,7 @@ OUTSIDE_POOL = re.compile(
     r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
     rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # logged before the pool requests less
+    r"|load in-memory CUBIN|DevicePrimaryCtxRetain"  # a kernel's code, and CUDA's context
     rf"|{_NCCL}",
     re.IGNORECASE,
 )

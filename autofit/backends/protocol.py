@@ -84,8 +84,8 @@ class Backend(ABC):
     alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
-    # the variable that names the allocator of a GPU, and the values of it for which no limit is enforced
-    unlimited_allocators: tuple[str, tuple[str, ...]] = ("", ())
+    # variables of the environment, each with a pattern of the values for which a GPU's limit is not enforced
+    unlimited: tuple[tuple[str, str], ...] = ()
     limit_code = ""  # sets a limit of device memory in a user's program
     distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
 
@@ -119,9 +119,9 @@ class Backend(ABC):
 
     def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
         """Yield messages about settings that make trials on this GPU under this limit unreliable."""
-        variable, unlimited = self.unlimited_allocators
-        if (allocator := os.environ.get(variable, "").lower()) in unlimited:
-            yield f"{variable}={allocator} is set: the limit of device memory is not enforced. Unset this variable"
+        for variable, pattern in self.unlimited:
+            if found := re.search(pattern, os.environ.get(variable, ""), re.IGNORECASE):
+                yield f"{variable}={found[0]} is set: the limit of device memory is not enforced. Unset this variable"
         pool_bytes = self.pool_bytes(gpu)
         if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
             code = self.limit_code.format(mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes)

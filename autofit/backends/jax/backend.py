@@ -14,11 +14,14 @@ from typing import Any
 
 from autofit.backends import absent_gpu, exhaustion
 from autofit.backends.protocol import Backend, unseen_gpus
+from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+from autofit.records.units import format_bytes
 
 _FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
+_MOST_OVER_LIMIT = 1.01  # the share is written with six digits, and XLA rounds it to whole pages (assumed)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
@@ -33,7 +36,11 @@ class Jax(Backend):
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
-    unlimited_allocators = ("XLA_PYTHON_CLIENT_ALLOCATOR", ("platform", "cuda_async"))
+    unlimited = (  # allocators without a pool, and pools that grow
+        ("XLA_PYTHON_CLIENT_ALLOCATOR", "^(platform|cuda_async|vmm|address)$"),
+        ("XLA_FLAGS", r"--xla_gpu_memory_fraction_policy=\S+"),
+        ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
+    )
     limit_code = f"{_FRACTION}={{share:.2f}}"
     distribution = "DataParallel"
     fork_problem_on_gpu = (
@@ -75,6 +82,14 @@ class Jax(Backend):
             os.environ[_FRACTION] = f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
         if self._library.default_backend() == "cpu" or self._library.local_device_count() < placement.count:
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
+        # what is set elsewhere may overrule the share without a word
+        pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+        if limit_bytes is not None and pool_bytes > _MOST_OVER_LIMIT * limit_bytes:
+            raise UsageError(
+                f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} allows it "
+                f"{format_bytes(limit_bytes)}; remove what sets its memory otherwise, such as XLA_FLAGS",
+                key="device_memory",
+            )
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         import keras  # heavy: must stay out of the parent
@@ -106,13 +121,18 @@ class Jax(Backend):
         # The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
         # tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
         # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
+        # What a program replaces is the state of training; its other arguments are the batch. A program that replaces
+        # nothing, as in inference, is taken to have all that lives now as its state.
         peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
         programs: list[Any] = []
         with contextlib.suppress(Exception):  # this version of JAX may not report them
             programs = [program.get_compiled_memory_stats() for program in devices[0].client.live_executables()]
-        sizes = map(absent_gpu.compiled_bytes, programs)
-        needed = (in_use + BATCHES_ON_GPU * max(0, arguments - in_use) + temporaries for arguments, temporaries in sizes)
+        needed = (in_use + self._beyond_state(program, in_use) for program in programs)
         return min(peak, max(needed, default=peak))
+
+    def _beyond_state(self, program: Any, in_use: int) -> int:
+        arguments, temporaries = absent_gpu.compiled_bytes(program)
+        return BATCHES_ON_GPU * max(0, arguments - (program.alias_size_in_bytes or in_use)) + temporaries
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)

@@ -42,7 +42,7 @@ class TensorFlow(Backend):
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
-    unlimited_allocators = ("TF_GPU_ALLOCATOR", ("cuda_malloc", "cuda_malloc_async"))
+    unlimited = ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"), ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$")
     limit_code = (
         'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"

@@ -15,9 +15,10 @@ from autofit.records.states import FailureKind
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _KERAS_DEVICE = "KERAS_TORCH_DEVICE"
-_NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _HOST = re.compile(r"DefaultCPUAllocator: (?:can't|not enough)|(?<!OutOf)MemoryError\b|std::bad_alloc")
 _CONVOLUTION = re.compile(r"unable to find an engine to execute this computation|find a valid cuDNN algorithm")
+_NOT_STARTED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
+_LEAST_LIBRARY_BYTES = 256 * 2**20  # which the handles and workspaces of cuBLAS and cuDNN need (assumed)
 _DEVICE = re.compile(r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory")
 
 
@@ -30,6 +31,7 @@ class Torch(Backend):
     oom_lines = re.compile(r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)")
     shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")
     outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
+    unlimited = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "^(?!0$).+"),)
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
     no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})  # the latter is set by scripts for any machine
     alternates_on_cpu = True  # a step occupies the training thread there
@@ -54,8 +56,7 @@ class Torch(Backend):
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
     def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        if os.environ.get(_NO_CACHING, "0") not in ("", "0"):
-            yield f"{_NO_CACHING} is set: the limit of device memory is not enforced. Unset this variable"
+        yield from super().problems(gpu, limit_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
             yield (
                 f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "
@@ -67,10 +68,11 @@ class Torch(Backend):
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
-        # of the tensors, without the allocator's cache
-        return None if placement.device is None else int(self._library.cuda.max_memory_allocated())
+        # with the allocator's cache, which the limit holds as well
+        return None if placement.device is None else int(self._library.cuda.max_memory_reserved())
 
     def reset_peak(self, placement: Placement) -> None:
+        self._library.cuda.empty_cache()
         self._library.cuda.reset_peak_memory_stats()
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
@@ -94,4 +96,7 @@ class Torch(Backend):
                 return FailureKind.DEVICE_OOM
             if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
                 return FailureKind.DEVICE_OOM  # torch drops the out-of-memory error of each algorithm of cuDNN
+            # these libraries do not say what they lack, and torch, unlike XLA, logs nothing
+            if _NOT_STARTED.search(message) and torch.cuda.mem_get_info()[0] < _LEAST_LIBRARY_BYTES:
+                return FailureKind.DEVICE_OOM
         return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None  # of a `tf.data` pipeline

@@ -41,7 +41,8 @@ ERRORS = SimpleNamespace(
 def counts(monkeypatch):
     """The counts of torch's allocator; the backends are stand-ins."""
     counts = {}
-    torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=SimpleNamespace(memory_stats=lambda: counts))
+    cuda = SimpleNamespace(memory_stats=lambda: counts, mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB))
+    torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=cuda)
     for name, module in zip(
         backends.NAMES, (SimpleNamespace(errors=ERRORS), SimpleNamespace(errors=ERRORS), torch), strict=True
     ):
@@ -74,7 +75,7 @@ RETRY, NCCL, BACKPEDAL = map(log, ("tf-pose-estimation 225", "tensorflow 36510",
 @pytest.mark.parametrize("source", RAISED)
 def test_an_exception_is_classified_by_its_text(source, counts):
     entry = RAISED[source]
-    counts["num_ooms"] = entry.get("num_ooms", 0)
+    counts |= {name: entry[name] for name in ("num_ooms", "free") if name in entry}
     kind = backends.named(entry.get("backend", "tensorflow")).exhausted(raised(source))
     assert (kind or "none") == (entry["means"] if entry["means"].endswith("oom") else "none")
     assert bool(SUSPECTS.search(entry["text"])) or source not in OF_SEVERAL_CAUSES
@@ -118,3 +119,8 @@ TUNING = "InternalError: No algorithm worked!  Error messages: RESOURCE_EXHAUSTE
 def test_memory_that_is_missing_outside_the_pool_is_told_apart(text, log, is_outside, outcome):
     measured = ended(failure=failure(text), log=log) if text else ended(exit_code=-signal.SIGABRT, log=log)
     assert (measured.evidence.outside_pool, measured.outcome) == (is_outside, outcome)
+
+
+@pytest.mark.parametrize("source", ["tensorflow 60607", "tensorflow 7272"])
+def test_code_and_context_of_cuda_lie_outside_the_pool(source):
+    assert ended(failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"])).evidence.outside_pool

@@ -79,6 +79,9 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
         (TensorFlow(), SMALL, {}, 7 * GIB, "LogicalDeviceConfiguration(memory_limit=7168)"),
         (TensorFlow(), GPU, {"TF_GPU_ALLOCATOR": "cuda_malloc"}, 50 * GIB, "TF_GPU_ALLOCATOR=cuda_malloc"),
         (Jax(), GPU, {}, 72 * GIB, "XLA_CLIENT_MEM_FRACTION=0.90"),
+        (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "vmm"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm"),
+        (Jax(), GPU, {"TF_FORCE_UNIFIED_MEMORY": "1"}, 50 * GIB, "TF_FORCE_UNIFIED_MEMORY=1"),
+        (Jax(), GPU, {"XLA_FLAGS": "-x --xla_gpu_memory_fraction_policy=0.1+"}, 50 * GIB, "memory_fraction_policy=0.1+"),
         (Torch(), GPU, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, 50 * GIB, "PYTORCH_NO_CUDA_MEMORY_CACHING"),
     ],
 )
@@ -90,7 +93,9 @@ def test_settings_that_make_trials_unreliable_are_reported(backend, gpu, variabl
 
 
 def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
-    jax = SimpleNamespace(default_backend=lambda: "gpu", local_device_count=lambda: 2)
+    pool = {"bytes_limit": 40 * GIB}
+    devices = [SimpleNamespace(memory_stats=lambda: pool)]
+    jax = SimpleNamespace(default_backend=lambda: "gpu", local_device_count=lambda: 2, local_devices=lambda: devices)
     shares = []
     cuda = SimpleNamespace(
         is_available=lambda: True,
@@ -104,6 +109,9 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     Jax().set_limit(BOTH, 40 * GIB)
     Torch().set_limit(ONE, 40 * GIB)
     assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares) == ("0.500000", [40 / 79])
+    pool["bytes_limit"] = 79 * GIB
+    with pytest.raises(UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"):
+        Jax().set_limit(BOTH, 40 * GIB)
     jax.local_device_count = lambda: 1
     with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
         Jax().set_limit(BOTH, 40 * GIB)
@@ -121,6 +129,8 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu]))
     assert Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
+    stats["bytes_in_use"] = 2.5 * GIB  # with arrays of others
+    assert Jax().peak_bytes(ONE) == (2.5 + 2 * 0.25 + 3) * GIB
     stats["peak_bytes_in_use"] = 5 * GIB
     assert (Jax().peak_bytes(ONE), Jax().peak_bytes(ON_CPU)) == (5 * GIB, None)
 
