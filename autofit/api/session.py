@@ -98,7 +98,7 @@ def build_request(
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
-    present = settings.baseline.batch_size
+    present = settings.baseline.values().get("batch_size")
     if present is not None and placement.shared(present) != present:
         raise UsageError(
             f"{placement.count} devices cannot share a batch of {present} evenly; give a multiple of {placement.count}",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS, KnobRow
@@ -40,28 +40,50 @@ class Range(BaseModel):
         return self
 
 
-AutotunedValue = Annotated[
-    int,
-    BeforeValidator(
-        lambda value: AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value,
-        json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
-    ),
-]
-_FORM = written_as('write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})')
-_Switch = Annotated[
-    Annotated[list[bool], Field(min_length=1)] | bool | None, written_as("write true, false or a list of them")
-]
+_AUTOTUNE = BeforeValidator(
+    lambda value: AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value,
+    json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
+)
+_CHOICES = 'write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
 
 
-def _type_of(row: KnobRow) -> Any:
+def _type_of(row: KnobRow, *, autotunes: bool) -> Any:
+    """Return the type of one value of a knob."""
     if isinstance(row.default, bool):
-        return _Switch
-    value = AutotunedValue if row.autotunes else int
-    return Annotated[Range | Annotated[list[value], Field(min_length=1)] | value | None, _FORM]  # type: ignore[valid-type]  # made for each knob
+        return bool
+
+    def checked(value: int) -> int:
+        if value < row.lowest and not (autotunes and value == AUTOTUNE):
+            raise ValueError(f"give a whole number from {row.lowest} on{', or -1 (tf.data.AUTOTUNE)' * autotunes}")
+        return value
+
+    number = Annotated[int, AfterValidator(checked)]
+    return Annotated[number, _AUTOTUNE] if autotunes else number
 
 
-_ASKED: dict[str, Any] = {knob: (_type_of(row), None) for knob, row in KNOBS.items()}
+def _asked_type(row: KnobRow) -> Any:
+    """Return the type of the values to try of a knob."""
+    value, number = _type_of(row, autotunes=row.autotunes), _type_of(row, autotunes=False)
+    several = Annotated[list[value], Field(min_length=1)]  # type: ignore[valid-type]  # made for each knob
+    if value is bool:
+        return Annotated[several | bool | None, written_as("write true, false or a list of them")]
+    between: Any = create_model("Range", __base__=Range, min=(number, ...), max=(number, ...))
+    return Annotated[between | several | value | None, written_as(_CHOICES)]
+
+
+_ASKED: dict[str, Any] = {knob: (_asked_type(row), None) for knob, row in KNOBS.items()}
+_ONE_EACH: dict[str, Any] = {knob: (_type_of(row, autotunes=row.autotunes) | None, None) for knob, row in KNOBS.items()}
 _Asked: Any = create_model("Knobs", **_ASKED)
+_OneEach: Any = create_model("Knobs", **_ONE_EACH)
+
+
+class Baseline(_OneEach):
+    """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
+
+    model_config = VALIDATED
+
+    def values(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
 
 
 class Space(_Asked):
@@ -261,14 +283,10 @@ def _divisors(effective: int, sizes: tuple[int, ...] | None, replicas: int) -> t
 
 
 def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[Any, ...]:
-    key, row, is_range = f"space.{knob}", KNOBS[knob], isinstance(asked, dict)
+    key, is_range = f"space.{knob}", isinstance(asked, dict)
     values = [asked["min"], asked["max"]] if is_range else asked
-    others = (AUTOTUNE,) if row.autotunes and not is_range else ()
-    if not autotunes and any(v in others for v in values):
+    if not autotunes and AUTOTUNE in values:
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    if not all(v >= row.lowest or v in others for v in values):
-        allowed = f"integers of at least {row.lowest}" + ", or -1 (tf.data.AUTOTUNE)" * (autotunes and row.autotunes)
-        raise UsageError(f"{asked!r} is not allowed; give {allowed}", key=key)
     if is_range and knob == "batch_size":
         values = batch_grid(values[0], values[1], replicas)
         if not values:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from autofit.errors import UsageError
 from autofit.machine import gpus, limits
-from autofit.records.knobs import KNOBS
-from autofit.records.trial import AUTOTUNE, FEW_UPDATES
-from autofit.search.space import TOLERANCE, VALIDATED, AutotunedValue, Space
+from autofit.records.trial import FEW_UPDATES
+from autofit.search.space import TOLERANCE, VALIDATED, Baseline, Space
 from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 from autofit.workload.inputs.knobs import has_base
 
@@ -35,30 +34,6 @@ Whole = Annotated[int, Field(ge=1)]
 Count = Annotated[Whole, written_as("write a whole number of at least 1")]
 Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False), written_as("write a number of seconds above 0")]
 BatchSize = Annotated[Literal["tune", "keep", "largest"] | Whole, written_as("write tune, keep, largest or a number")]
-
-
-class Baseline(BaseModel):
-    """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
-
-    model_config = VALIDATED
-
-    batch_size: Count | None = None
-    workers: AutotunedValue | None = None
-    max_queue_size: AutotunedValue | None = None
-    use_multiprocessing: bool | None = None
-    prefetch_factor: Count | None = None
-    steps_per_execution: Count | None = None
-
-    @field_validator("workers", "max_queue_size")
-    @classmethod
-    def _at_least(cls, value: int | None, field: ValidationInfo) -> int | None:
-        lowest = KNOBS[field.field_name or ""].lowest
-        if value not in (None, AUTOTUNE) and value < lowest:
-            raise ValueError(f"give a whole number from {lowest} on, or -1 (tf.data.AUTOTUNE)")
-        return value
-
-    def values(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
 
 
 class Options(BaseModel):
@@ -96,7 +71,7 @@ class TuneSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_batch_size(self) -> TuneSettings:
-        present, size = self.baseline.batch_size, self.batch_size
+        present, size = self.baseline.values().get("batch_size"), self.batch_size
         if size != TUNE and "batch_size" in self.space.values():
             problem = f"{size!r} is given, but space gives values to try"
             raise UsageError(f'{problem}; remove batch_size from space, or write "{TUNE}"', key="batch_size")

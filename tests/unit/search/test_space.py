@@ -5,10 +5,11 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.search.space import build_space, nearest
+from autofit.search.space import Space, build_space, nearest
 from tests.fakes import KNOBS
 
 SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
@@ -95,7 +96,6 @@ def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, p
         ({}, {"knobs": ["workers"], "effective_batch_size": 64}, "effective_batch_size", {64}),
         ({"workers": [1]}, {"knobs": ["batch_size"]}, "space", set()),
         ({"workers": [-1, 2]}, {}, "space.workers", {1, 2}),  # -1 is AUTOTUNE, which is for tf.data alone
-        ({"workers": {"min": -1, "max": 4}}, {"autotunes": True}, "space.workers", {0, 1, 4}),
     ],
 )
 def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, changes, key, numbers):
@@ -117,3 +117,9 @@ def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, ch
 def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen(rates, tolerance, baseline, chosen):
     configs = {FitConfig(batch): rate for batch, rate in rates.items()}
     assert nearest(configs, tolerance, FitConfig(baseline)) == FitConfig(chosen)
+
+
+@pytest.mark.parametrize("asked", [{"batch_size": [8, 0]}, {"workers": {"min": -1, "max": 4}}, {"max_queue_size": -2}])
+def test_what_no_knob_may_be_is_refused_before_anything_runs(asked):
+    with pytest.raises(ValidationError, match=r"give a whole number from [01] on"):
+        Space(**asked)
