@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dis
 import functools
@@ -41,12 +42,14 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
 def read(content: bytes) -> tuple[str, set[str]]:
-    """Return a digest of a file, and what it imports if it is Python code."""
-    imports = set[str]()
+    """Return a digest of a file, of Python code without its comments and layout, and what it imports."""
+    imports, counted = set[str](), content
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, imports = names_in(compile(content, "", "exec", dont_inherit=True))
-    return hashlib.sha256(content).hexdigest(), imports
+        tree = ast.parse(content)
+        counted = ast.dump(tree).encode(errors="surrogatepass")
+        _, imports = names_in(compile(tree, "", "exec", dont_inherit=True))
+    return hashlib.sha256(counted).hexdigest(), imports
 
 
 class OwnModules:

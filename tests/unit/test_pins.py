@@ -19,7 +19,7 @@ PINNED = Path(__file__).parents[1] / "data" / "pinned"
 def test_the_fingerprint_of_a_workload():
     build, data = (Reference(f"model.py:{name}", str(PINNED)) for name in ("build", "Photos"))
     workload = Workload(build, data, model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"})
-    assert identify(**vars(workload)) == "d596cd0e7ad95bbe"
+    assert identify(**vars(workload)) == "80fe0f68e0ae6f3d"
 
 
 def test_the_names_under_which_a_tune_is_stored(tmp_path):

@@ -49,6 +49,8 @@ def folder(tmp_path, monkeypatch):
 def test_every_own_file_that_the_model_imports_counts(folder, changed):
     reference = Reference("model.py:build", str(folder))
     before = fingerprint(reference, None)
+    (folder / changed).write_text(f"# a comment\n{FILES.get(changed, '')}")
+    assert fingerprint(reference, None) == before or changed not in FILES
     (folder / changed).write_text(f"ANOTHER = 1\n{FILES.get(changed, '')}")
     assert (fingerprint(reference, None) != before) == (changed != "other.py")
     assert fingerprint(Reference("model:build"), None) != fingerprint(Reference("math:build"), None)
