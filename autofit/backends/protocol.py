@@ -150,6 +150,13 @@ class Backend(ABC):
         """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
         return None
 
+    def on_device(self, batch: Any) -> Any:
+        """Return a batch whose arrays lie on the device, if the backend copies batches within its step; None stays None."""
+        return batch
+
+    def wait_for_copies(self, batch: Any) -> None:  # noqa: B027  # most backends copy a batch before they pass it on
+        """Wait until a batch that a step was given lies on the device."""
+
     def decide_as_on_gpu(self) -> None:  # noqa: B027  # nothing to change by default
         """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that are not there."""
 

@@ -6,6 +6,8 @@ import pytest
 from autofit.errors import UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
+from tests.commands import python
+from tests.installed import needs
 
 BACKEND = "jax"
 WIDTH = 8
@@ -64,3 +66,20 @@ def test_the_precision_and_the_compilation_that_were_asked_for_reach_the_step(la
         assert play(launcher, FitConfig(16), role="describe").jit_compile is jit_compile
     measured = play(launcher, FitConfig(16))
     assert measured.outcome is Outcome.OK, measured.traceback
+
+
+IDLE = """
+import jax, numpy
+from types import SimpleNamespace
+from autofit.trial.worker.bench import CALLS, Bench
+
+waited, jax.block_until_ready = [], lambda batch: waited.append(batch)
+model = Bench.idle_model(SimpleNamespace(method=CALLS["fit"], has_own_method=False), 1)
+model.fit(numpy.ones((8, 2)), numpy.ones((8, 1)), batch_size=4, verbose=0)
+print([[leaf.shape for leaf in batch[:2]] for batch in waited])
+"""
+
+
+def test_the_input_alone_waits_until_jax_has_copied_each_batch():
+    needs("jax")
+    assert python("-c", IDLE, KERAS_BACKEND="jax").splitlines()[-1] == str([[(4, 2), (4, 1)]] * 2)

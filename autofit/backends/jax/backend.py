@@ -137,6 +137,12 @@ class Jax(Backend):
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)
 
+    def on_device(self, batch: Any) -> Any:
+        return self._library.tree.map(self._library.device_put, batch)
+
+    def wait_for_copies(self, batch: Any) -> None:
+        self._library.block_until_ready(batch)
+
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         message = exhaustion.message_of(error)
         if isinstance(error, self._library.errors.JaxRuntimeError):

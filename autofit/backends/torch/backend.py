@@ -84,6 +84,11 @@ class Torch(Backend):
         wait: Callable[[], None] = ended.synchronize
         return wait
 
+    def on_device(self, batch: Any) -> Any:
+        import keras  # heavy: must stay out of the parent
+
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)
+
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         torch = self._library
         if isinstance(error, torch.OutOfMemoryError):

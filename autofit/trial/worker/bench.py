@@ -219,17 +219,19 @@ class Bench:
         return Driver()
 
     def idle_model(self, steps: int) -> Any:
-        """Return a model whose step does nothing: a new one, or the trial's own, changed, if it has its own method."""
+        """Return a model whose step awaits its batch: a new one, or the trial's own, changed, if it has its own method."""
         loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
-        is_stateless = keras.backend.backend() == JAX
+        is_stateless, backend = keras.backend.backend() == JAX, backends.current()
 
         class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
             def train_step(self, *arguments: Any) -> Any:
+                backend.wait_for_copies(arguments[-1])
                 return ({"loss": loss}, arguments[0]) if is_stateless else {"loss": loss}
 
             test_step = train_step
 
             def predict_step(self, *arguments: Any) -> Any:
+                backend.wait_for_copies(arguments[-1])
                 return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)
 
         made = Idle()

@@ -180,7 +180,10 @@ def _compute_rate(bench: Bench) -> SteadyRate:
         most_ahead=math.ceil(_STEPS_AHEAD / execution),
     )
     shapes = batch_shapes.load(context.folder)
-    batches = [data.batch()] if shapes is None else list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
+    if shapes is not None:
+        batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
+    else:  # copies to a GPU are part of the input: a step that waits for them is no faster with a faster model
+        batches = [backends.current().on_device(data.batch()) if context.placement.gpus else data.batch()]
     opening = [] if shapes is None else shapes.resized(data.batch_samples)
     arguments = _repeating(bench, batches, MOST_STEPS, opening)
     bench.run(arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)

@@ -169,3 +169,10 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
     with pytest.raises(UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'.*backend to jax"):
         backends.named("torch")
+
+
+def test_a_batch_that_is_timed_again_and_again_lies_on_the_device_of_jax(monkeypatch):
+    tree = SimpleNamespace(map=lambda call, batch: [call(leaf) for leaf in batch])
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(tree=tree, device_put=lambda leaf: f"{leaf} on the GPU"))
+    assert Jax().on_device(["x", "y"]) == ["x on the GPU", "y on the GPU"]
+    assert TensorFlow().on_device(["x"]) == ["x"]
