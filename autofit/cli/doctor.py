@@ -77,7 +77,7 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
         summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
         typer.echo(json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
-        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}.")
+        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}. Questions: examples/FAQ.md")
     if problems:
         raise typer.Exit(1)
     return tuple(findings)

@@ -84,11 +84,8 @@ def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
     for memory in ("device", "host"):
         peak, limit = getattr(answer, f"{memory}_peak_bytes"), getattr(record.limits, f"{memory}_bytes")
-        if peak is not None:
-            text = f"peak {format_bytes(peak)}: no separate limit"
-            if limit is not None:
-                text = f"{1 - peak / limit:.0%} free: peak {format_bytes(peak)} of {format_bytes(limit)}"
-            rows[f"{memory} memory"] = text
+        if peak is not None and limit is not None:  # what an allocator counts on a CPU is host memory, too
+            rows[f"{memory} memory"] = f"{1 - peak / limit:.0%} free: peak {format_bytes(peak)} of {format_bytes(limit)}"
     return rows
 
 

@@ -1,8 +1,8 @@
 """The validation page: what autofit claims, with the command, the date, the machine, the figures, and the misses by name.
 
-    python tests/benchmarks/validation.py    write README.md of this folder, and the table in the project's README
+    python tests/benchmarks/validation.py    write README.md of this folder
 
-Each claim reads the frozen output of its benchmark; `test_benchmarks.py` compares the outputs and both pages.
+Each claim reads the frozen output of its benchmark; `test_benchmarks.py` compares the outputs and the page.
 """
 
 import pathlib
@@ -11,7 +11,7 @@ import statistics
 import textwrap
 
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[1]
+PAGE = HERE / "README.md"
 MACHINE = "AMD EPYC, 2 cores, no GPU"
 HEAD = """# What autofit claims, and how often it is wrong
 
@@ -181,24 +181,18 @@ CLAIMS = (
     ("Device memory, TensorFlow with oneDNN's kernels", memory, "memory-onednn", "2026-11-27"),
     ("Memory on GPUs that are not there", published_gpus, "published_gpus", "2026-11-25"),
 )
-FRONT = ("search", "public_tunes", "confirmation", "inputs", "memory", "published_gpus")
-"""The outputs whose first claim is in the project's README, too."""
 
 
 def written():
-    """The page, and the project's README with its list of claims, by their paths."""
-    parts, items = [HEAD], {}
+    """The text of the page."""
+    parts = [HEAD]
     for title, figures, output, day in CLAIMS:
         said, misses = figures((HERE / f"{output}.txt").read_text())
-        items.setdefault(output, wrapped(f"- {said.partition(chr(10))[0]}", "  "))
         source = f"`python tests/benchmarks/{output.partition('-')[0]}.py`, [{output}.txt]({output}.txt); {day}; {MACHINE}."
         parts.append(f"## {title}\n\n{wrapped(source)}\n\n{wrapped(said)}\n\n")
         if misses:
             parts.append("Misses:\n\n" + "".join(f"{wrapped(f'- {miss}', '  ')}\n" for miss in misses) + "\n")
-    front = (ROOT / "README.md").read_text()
-    head, _, rest = re.split(r"(?<=<!-- known -->\n)(.*?)(?=<!-- end -->)", front, flags=re.DOTALL)
-    claims = "".join(f"{items[name]}\n" for name in FRONT)
-    return {HERE / "README.md": "".join(parts).rstrip("\n") + "\n", ROOT / "README.md": f"{head}{claims}{rest}"}
+    return "".join(parts).rstrip("\n") + "\n"
 
 
 def wrapped(text, indent=""):
@@ -208,5 +202,4 @@ def wrapped(text, indent=""):
 
 
 if __name__ == "__main__":
-    for path, text in written().items():
-        path.write_text(text)
+    PAGE.write_text(written())
