@@ -129,7 +129,7 @@ class ProcessLauncher:
             self._stop_server()
         finally:
             watcher.end(pipe.pid)
-        pipe.read()
+        yield from pipe.read()
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._pauses.append((watcher.pauses.longest, batch_size))
@@ -155,6 +155,7 @@ class ProcessLauncher:
             if pipe.messages.description is not None and not estimates_all:
                 watcher.shorten(_ESTIMATE_SECONDS)
             if (exit_code := server.exit_code(pipe.pid)) is not None:
+                yield from phases  # on a busy machine a trial may have ended before the driver reads what it did
                 return exit_code
             cap_log(log_path)
             if watcher.poll() is not None:

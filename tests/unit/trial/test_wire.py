@@ -2,12 +2,14 @@
 
 import multiprocessing
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from autofit.records.description import Footprint
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Measurement
+from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.wire import Failure, Message, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
@@ -49,3 +51,12 @@ def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estima
     described = messages.described("ended at its deadline")
     assert described is not None
     assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
+
+
+def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    for phase in (Phase.LOADING, Phase.TRAINING):
+        os.write(sending.fileno(), encode(Message(phase=phase)))
+    server, watcher = SimpleNamespace(connection=sending, exit_code=lambda pid: 0), SimpleNamespace(rest_seconds=0)
+    watching = ProcessLauncher._watch(None, server, TrialPipe(1, receiving), watcher, None, estimates_all=True)
+    assert [*watching] == [Phase.LOADING, Phase.TRAINING]
