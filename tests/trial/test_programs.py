@@ -1,5 +1,6 @@
 """What trains in plain `fit` is tried as it is: every form of data, train steps of the user's own, arguments of `fit`."""
 
+import copy
 import functools
 import pathlib
 
@@ -125,7 +126,7 @@ def test_a_model_that_is_given_the_batch_size_is_built_for_each(turn, play):
 def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path):
     pictures, labels = np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3)), np.arange(16)
     Workload(len, ImageDataGenerator().flow(pictures, labels, batch_size=4, shuffle=False)).save(tmp_path)
-    sent = load(tmp_path).data
+    sent = copy.copy(load(tmp_path).data)  # as a config is applied
     sent.batch_size = 8
     assert [list(sent[number][1]) for number in range(len(sent))] == [list(range(8)), list(range(8, 16))]
     assert next(sent)[0].shape == (8, 4, 4, 3)

@@ -56,6 +56,8 @@ class Grain(FitInput):
                 "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of these two parameters"
             )
         self.applied = replace(self._config, batch_size=None, use_multiprocessing=self.has_processes or None)
+        if self.has_processes:
+            self.applied = replace(self.applied, prefetch_factor=self.applied.prefetch_factor or 1)  # grain's default
         self._keep_first(self._epoch())
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:

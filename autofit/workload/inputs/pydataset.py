@@ -66,11 +66,14 @@ def register_iterators() -> None:
         copyreg.pickle(getattr(module, name), _reduced_iterator)
 
 
+# pickle and copy use the same reduction, and copy knows no hook for the state
 def _reduced_iterator(iterator: Any) -> tuple[Any, ...]:
     state = {name: value for name, value in vars(iterator).items() if name not in ("lock", "index_generator")}
-    return object.__new__, (type(iterator),), state, None, None, _restore
+    return _restored, (type(iterator), state)
 
 
-def _restore(iterator: Any, state: Mapping[str, Any]) -> None:
+def _restored(made: type, state: Mapping[str, Any]) -> Any:
+    iterator: Any = object.__new__(made)
     vars(iterator).update(state, lock=threading.Lock())
     iterator.index_generator = iterator._flow_index()
+    return iterator
