@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Phase, Role, Stage
@@ -222,6 +222,11 @@ class Measurement:
         if self.epoch_gap_seconds is None or not self.epoch_samples or not self.samples_per_second:
             return None
         return self.epoch_samples / self.samples_per_second
+
+    def alone(self, part: Literal["compute", "input"]) -> float | None:
+        """Return the rate of step or input alone that a trial of this tune read; None if it is the steady rate, raised."""
+        rate: float | None = getattr(self, f"{part}_samples_per_second")
+        return rate if getattr(self, f"{part}_is_read") or rate != self.steady_samples_per_second else None
 
     @property
     def ran_out_of_time(self) -> bool:

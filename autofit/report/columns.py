@@ -41,8 +41,8 @@ def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str,
             "±": _text(trial.measurement.spread, "{:.0%}".format),
             "device": peak_in_words(trial, limits, "device"),
             "host": peak_in_words(trial, limits, "host"),
-            "model alone": _text(trial.measurement.compute_samples_per_second, format_rate),
-            "input alone": _text(trial.measurement.input_samples_per_second, format_rate),
+            "model alone": _text(trial.measurement.alone("compute"), format_rate),
+            "input alone": _text(trial.measurement.alone("input"), format_rate),
             "seconds": f"{trial.measurement.seconds:.0f}",
         }
         for trial in trials

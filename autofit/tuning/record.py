@@ -64,7 +64,7 @@ def ceilings_of(
     # the whole `fit` is None, because the machine was slower when it was measured; the other ceiling then decides the
     # bottleneck.
     complete = [
-        (m.samples_per_second, m.steady_samples_per_second, m.compute_samples_per_second, m.input_samples_per_second)
+        (m.samples_per_second, m.steady_samples_per_second, m.alone("compute"), m.alone("input"))
         for m in measured
         if m.samples_per_second and m.compute_samples_per_second and m.input_samples_per_second
     ]

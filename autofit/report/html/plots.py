@@ -65,8 +65,8 @@ def throughput(log: TuneLog) -> Plot | None:
     others = [trial for trial in rated if trial not in same]
     of_model = [trial for trial in rated if trial.config.steps_per_execution == best.steps_per_execution]
     ceilings = [
-        _ceiling("model alone", of_model, "compute_samples_per_second", "triangle-up-open", _ORANGE, "dash"),
-        _ceiling("input alone", same, "input_samples_per_second", "square-open", _GREEN, "dot"),
+        _ceiling("model alone", of_model, "compute", "triangle-up-open", _ORANGE, "dash"),
+        _ceiling("input alone", same, "input", "square-open", _GREEN, "dot"),
     ]
     marked = _marked(log)
     rates = [trial.samples_per_second or 0.0 for trial in rated] + [answer.samples_per_second for _, answer in marked]
@@ -189,10 +189,10 @@ def _marks(name: str, points: Sequence[Point], symbol: str, color: str, **more: 
     return {**data, "marker": marker, "cliponaxis": symbol != "x", **more}
 
 
-def _ceiling(name: str, trials: Iterable[Trial], reading: str, symbol: str, color: str, dash: str) -> dict[str, Any]:
+def _ceiling(name: str, trials: Iterable[Trial], part: Any, symbol: str, color: str, dash: str) -> dict[str, Any]:
     highest: dict[int, float] = {}
     for trial in trials:
-        size, rate = trial.config.batch_size or 0, getattr(trial.measurement, reading)
+        size, rate = trial.config.batch_size or 0, trial.measurement.alone(part)
         if rate:
             highest[size] = max(rate, highest.get(size, 0.0))
     points = [

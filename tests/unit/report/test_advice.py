@@ -66,6 +66,8 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
     assert ceilings_of(choice, []) == ("unknown", None, None, None)
     steady = replace(run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0)  # the rest is between epochs
     assert ceilings_of(choice, [steady]) == ("input", 5000.0, 3050.0, 3000.0)
+    raised = replace(steady, input_samples_per_second=3000.0, input_is_read=False, compute_is_read=False)  # one taken over
+    assert ceilings_of(choice, [raised]) == ("input", 5000.0, None, 3000.0)
 
 
 def test_a_larger_batch_names_a_learning_rate(record):
