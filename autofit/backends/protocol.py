@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -188,6 +189,21 @@ class Backend(ABC):
         """Return the environment variables that are set now and affect a step's speed and memory."""
         prefixes = (*_SWITCHES, *self.switch_prefixes)
         return {k: v for k, v in os.environ.items() if k.startswith(prefixes) and k not in self.no_switches}
+
+    # A trial's process has loaded Keras before it imports the user's modules. What they set in the environment for Keras,
+    # XLA or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
+    @contextlib.contextmanager
+    def refusing_late_switches(self) -> Iterator[None]:
+        """Import the user's modules; raise UsageError if they set a switch, which takes precedence over their errors."""
+        before = self.switched()
+        try:
+            yield
+        finally:
+            for name, value in self.switched().items() - before.items():
+                is_backend = name == "KERAS_BACKEND"
+                remedy = f"set backend to {value}" if is_backend else f"set it before autofit starts: export {name}={value}"
+                problem = f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
+                raise UsageError(problem) from None
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from autofit import backends
 from autofit.api.config import load
 from autofit.api.session import build_request, detect
+from autofit.backends.protocol import Backend
 from autofit.cli import common
 from autofit.errors import UsageError, UserCodeError
+from autofit.records.machine import Placement
 from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
 from autofit.report.console.tables import Terminal, labelled
@@ -38,9 +41,10 @@ def check(file: common.File) -> None:
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:
     workload, settings = cell.workload, cell.settings
-    request = build_request(workload, settings, backends.named(workload.backend), *detect(settings))
+    backend = backends.named(workload.backend)
+    request = build_request(workload, settings, backend, *detect(settings))
     findings = {"model": request.call_source.model}
-    for key, knobs in bind_all(workload, functools.partial(_resolved, workload.backend)).items():
+    for key, knobs in bind_all(workload, functools.partial(_resolved, backend, request.placement)).items():
         names = ", ".join(knobs) or "no knobs (only arrays can be tuned without them, by their batch size)"
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
@@ -53,17 +57,22 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
     return findings
 
 
-def _resolved(backend: str | None, key: str, part: Any) -> Any:
-    """Import a function, with GPUs and stderr hidden and the backend selected, because its module may import Keras."""
+def _resolved(backend: Backend, placement: Placement, key: str, part: Any) -> Any:
+    """Import a function as a trial would, but with GPUs and stderr hidden, because its module may import Keras."""
     from unittest.mock import patch  # which Keras loads, too
 
-    switches = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **({"KERAS_BACKEND": backend} if backend else {})}
+    environment = backend.environment(placement, Path(os.devnull)).items()
+    switches = {
+        name: value for name, value in environment if name not in backend.no_switches
+    }  # no caches: torch makes its folder
+    switches |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
         with patch.dict(os.environ, switches), open(os.devnull, "wb") as null:
             os.dup2(null.fileno(), 2)  # libraries in C++ do not write to sys.stderr
-            return resolve_reference(key, part)
+            with backend.refusing_late_switches():
+                return resolve_reference(key, part)
     except UsageError:
         raise
     except Exception as error:

@@ -9,7 +9,6 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,12 +45,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
         context.enter(Phase.LOADING)
         data_workers.end_with_worker(context)
-        switched = backend.switched()
-        try:
+        with backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
-        finally:
-            _refuse_late_switches(backend, switched)
         from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
         from autofit.trial.worker.measure import confirm, measure
 
@@ -66,16 +62,6 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         context.send(Message(failure=_failure(context, backend, error)))
         return 1
     return 0
-
-
-# A trial's process has loaded Keras before it imports the user's modules. What they set in the environment for Keras, XLA
-# or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
-def _refuse_late_switches(backend: Backend, before: Mapping[str, str]) -> None:
-    for name, value in backend.switched().items() - before.items():
-        is_backend = name == "KERAS_BACKEND"
-        remedy = f"set backend to {value}" if is_backend else f"set it before autofit starts: export {name}={value}"
-        problem = f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
-        raise UsageError(problem) from None
 
 
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:

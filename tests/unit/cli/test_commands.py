@@ -28,7 +28,7 @@ GOOD = f"build_model: model.py:build_model\n{DATA}storage: trials.db\n"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
-    for module in ("model", "broken"):
+    for module in ("model", "broken", "late"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     (tmp_path / "model.py").write_text(MODEL)
     return tmp_path
@@ -53,10 +53,13 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
         ("host_memory: 900TiB\n", 2, "autofit: tune.yaml:4:1: host_memory: 900TiB "),
         ("device: gpu:9\n", 2, "autofit: tune.yaml:4:1: device: 'gpu:9' "),
         ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
+        ("validation: late.py:f\n", 2, "your module sets KERAS_BACKEND=openvino when it is imported"),
     ],
 )
 def test_check_reports_what_would_fail(folder, text, code, expected):
-    (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
+    broken = "def f():\n    pass\n\n\n1 / 0\n"
+    (folder / "broken.py").write_text(broken)
+    (folder / "late.py").write_text(f"import os\n\nos.environ['KERAS_BACKEND'] = 'openvino'\n{broken}")
     (folder / "tune.yaml").write_text(GOOD + text)
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert (done.exit_code, done.stdout) == (code, "")
