@@ -224,10 +224,7 @@ def build_space(
             key="space",
         )
     if not taken:
-        raise UsageError(
-            "nothing to tune: the data factory takes none of the knobs; "
-            "add a parameter batch_size (and workers, max_queue_size, use_multiprocessing) to it"
-        )
+        raise UsageError("nothing to tune: the space has no knob")
     largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
     least_workers, most_workers = int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores))
     defaults: dict[str, Iterable[int]] = {

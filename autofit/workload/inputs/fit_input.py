@@ -72,7 +72,6 @@ class FitInput(ABC):
     source: ClassVar[str]  # what makes the batches, for error messages
     factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
-    remedy: ClassVar[str] = "pass a function that makes it, with this parameter"  # for data that does not take these
     ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
@@ -105,9 +104,13 @@ class FitInput(ABC):
         missing: dict[str, list[str]] = {}
         for knob in self.tunes:
             if knob not in knobs_of(data, fixed) and not given & {*KNOBS[knob].parameters}:
-                # Keras's classes take no batch size
-                missing.setdefault(FitInput.remedy if knob == "batch_size" else self.remedy, []).append(knob)
+                # as such data names it
+                name = next((name for name in KNOBS[knob].parameters if name in self.factory[0].split(", ")), knob)
+                missing.setdefault(self._remedy(data, knob), []).append(name)
         return {", ".join(knobs): f"the data takes no such argument; {remedy}" for remedy, knobs in missing.items()}
+
+    def _remedy(self, data: Any, knob: str) -> str:  # for data that does not take this knob
+        return "add a parameter with this name" if callable(data) else "pass a function that makes it, with this parameter"
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""

@@ -25,7 +25,6 @@ class PyDatasetInput(FitInput):
     source = "__getitem__ of the PyDataset"
     factory = ("batch_size, **knobs", "MyDataset(batch_size, **knobs)")
     tunes = ("batch_size", *_WORKER_KNOBS)
-    remedy = "give its class **kwargs, and pass them on: super().__init__(**kwargs)"
     leaves_workers = True
     recognises = staticmethod(is_pydataset)
 
@@ -36,6 +35,13 @@ class PyDatasetInput(FitInput):
         self.epoch_batches = self._data.num_batches
         self._made = multiprocessing.Value("q", 0)
         self._keep_first(self._epoch())
+
+    def _remedy(self, data: Any, knob: str) -> str:
+        if knob == "batch_size":  # Keras's classes take none
+            return super()._remedy(data, knob)
+        if type(self._data).__module__.startswith("keras."):  # an iterator of images, for example
+            return "add parameters with these names, and set its attributes, as in images.workers = workers"
+        return "give its class **kwargs, and pass them on: super().__init__(**kwargs)"
 
     def as_step_data(self, batch: Any) -> Any:
         batch = super().as_step_data(batch)

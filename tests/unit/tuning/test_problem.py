@@ -46,6 +46,7 @@ STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
         (replace(DESCRIPTION, knobs={"batch_size": "batch_size"}), {"space": {"workers": [1]}}, "space"),
         (DESCRIPTION, STEPS, "space"),  # for this model, they cannot be set
         (NO_BATCH, {"batch_size": "largest"}, "batch_size"),
+        (replace(DESCRIPTION, knobs={}, untuned={"prefetch": "it is not taken"}), {}, None),
         (replace(DESCRIPTION, accumulates_by=""), {"effective_batch_size": 64}, "effective_batch_size"),
     ],
 )
@@ -54,6 +55,7 @@ def test_what_does_not_suit_the_workload_is_an_error_before_anything_is_trained(
     with pytest.raises(UsageError) as caught:
         tuned(tmp_path, launcher, **settings)
     assert caught.value.key == key
+    assert caught.value.problem.endswith(described.not_tuned)
     assert [spec.role for spec in launcher.specs] == ["describe"]
 
 

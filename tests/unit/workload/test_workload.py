@@ -17,6 +17,7 @@ from autofit.workload.inputs import knobs
 from autofit.workload.inputs.kinds import refuse_unsupported
 from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
+from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 from tests.unit.workload.functions import build, make
@@ -187,6 +188,17 @@ class WithoutBatchSize:
 )
 def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fixed, missing):
     monkeypatch.setattr(knobs, "is_pydataset", lambda value: isinstance(value, WithoutBatchSize))
-    reasons = object.__new__(PyDatasetInput).not_taken(data, fixed)
+    of_user = object.__new__(PyDatasetInput)
+    of_user._data = data
+    reasons = of_user.not_taken(data, fixed)
     assert list(reasons) == missing
     assert ("super().__init__(**kwargs)" in "".join(reasons.values())) == ("batch_size" not in missing and bool(missing))
+
+
+def test_the_reason_is_of_the_kind_of_data(monkeypatch):
+    argument = "the data takes no such argument; add a parameter with this name"
+    assert object.__new__(TfData).not_taken(lambda: None, {}) == {"batch_size, prefetch": argument}
+    of_keras = object.__new__(PyDatasetInput)
+    of_keras._data = DataLoader()
+    monkeypatch.setattr(DataLoader, "__module__", "keras.src.legacy.preprocessing.image")
+    assert "images.workers = workers" in "".join(of_keras.not_taken(lambda batch_size: None, {}).values())
