@@ -27,6 +27,14 @@ _REMEDIES = {
     "another document": "write each tune in its own file",
     " byte": "save it as UTF-8",
     "the tag": "tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)",
+    "mapping values": "put a value that contains ': ' in quotes, and write a colon after the key before it",
+    "'<scalar>'": "check the quotes and the indentation up to here",
+}
+# the same for what is not complete: its place is where it begins, because the parser notices it later
+_INCOMPLETE = {
+    "expected ':'": "write a colon and a space after this key",
+    "unexpected end of stream": "close this quote",
+    "expected ',' or": "close this bracket, or put a comma between its values",
 }
 
 
@@ -113,8 +121,10 @@ def read(path: str | os.PathLike[str]) -> Document:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:
         # an error of the encoding has no mark, and says where it is in its second line
-        mark, text = getattr(error, "problem_mark", None), str(getattr(error, "problem", error)).partition("\n")[0]
-        problem = f"is not YAML: {text}" + "".join(f"; {remedy}" for part, remedy in _REMEDIES.items() if part in text)
+        text, remedies = str(getattr(error, "problem", error)).partition("\n")[0], {**_REMEDIES, **_INCOMPLETE}
+        part = next((part for part in remedies if part in text), "")
+        mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
+        problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
     raise ConfigError(os.fspath(path), line, column, None, problem)
 

@@ -69,6 +69,12 @@ AFTER_GOOD = (  # texts of files, after a model and data; the messages, with lin
     "host_labels: {region: eu}",
     "max_trials: ${NOT_SET_ANYWHERE}",
     "max_trials: ${TRIALS:-many}",
+    "max_trials 3\nworkers: 3",
+    "storage: 'a.db\nworkers: 3",
+    "space: {batch_size: [1, 2}",
+    "space: {batch_size: [1, 2]",
+    "model_kwargs: {width: ${WIDTH}}",
+    'storage: "a.db\nworkers: "3"',
 )
 WHOLE = (
     "data: model.py:Photos",
