@@ -64,8 +64,8 @@ def format_rate(per_second: float) -> str:
 
 
 def format_spread(spread: float) -> str:
-    """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, the interval says nothing."""
-    return f"±{spread:.0%}" if spread < 1 else "runs differ too much for an interval"
+    """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, its number says nothing."""
+    return f"±{spread:.0%}" if spread < 1 else "±100% or more"
 
 
 def printable(text: str) -> str:

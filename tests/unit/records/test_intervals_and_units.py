@@ -26,6 +26,7 @@ def test_the_interval_scales_with_the_readings(values, factor):
         (format_bytes(3 * 2**40), "3.00 TiB"),
         (format_rate(12345.6), "12,346"),
         (format_spread(0.031), "±3%"),
+        (format_spread(2.4), "±100% or more"),  # of one reading, too
         (format_seconds(65), "1 min 05 s"),
         (format_seconds(7380), "2 h 03 min"),
         (counted(2, "process"), "2 processes"),
