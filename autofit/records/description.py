@@ -105,10 +105,6 @@ class Description:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def not_tuned(self) -> str:
-        return "; ".join(f"{knobs}: {reason}" for knobs, reason in self.untuned.items())
-
-    @property
     def compiler(self) -> str:
         """The compiler of the train step, "XLA" or "torch.compile"; empty if the step is not compiled."""
         if not self.jit_compile:

@@ -100,7 +100,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "epoch": _epoch(record),
-        "not tuned": record.description.not_tuned,
+        "not tuned": "; ".join(f"{knobs}: {reason}" for knobs, reason in record.description.untuned.items()),
         "other work": _other_work(record),
         "callbacks": f"trials left out {left_out}: their time and memory are not in these figures" if left_out else "",
         "search": f"{record.stop_reason}; {trials}, {format_seconds(record.seconds)} in all",

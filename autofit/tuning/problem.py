@@ -87,7 +87,8 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
     steps = [STEPS_PER_EXECUTION] if _searches_steps(request, description) else []
     if not (description.knobs or steps or settings.space.values()):
-        raise UsageError(f"nothing to tune: {description.not_tuned or 'every knob is fixed; remove one from data_kwargs'}")
+        reasons = [f"{knobs}: {reason}" for knobs, reason in description.untuned.items()]
+        raise UsageError(f"nothing to tune: {'; '.join(reasons) or 'every knob is fixed; remove one from data_kwargs'}")
     space = build_space(
         settings.space.values(),
         (*description.knobs, *steps),

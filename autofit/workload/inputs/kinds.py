@@ -17,7 +17,7 @@ from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.inputs.fit_input import FitInput, ReportError
 from autofit.workload.inputs.iterators import Generator, Grain, GrainProcesses
-from autofit.workload.inputs.knobs import arguments_of, knobs_of
+from autofit.workload.inputs.knobs import arguments_of, knobs_of, parameters_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData, with_controlled_caches
 from autofit.workload.inputs.torch_loader import TorchLoader
@@ -58,7 +58,14 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
     reopen = functools.partial(data, **kwargs, **given) if callable(data) else None
-    made = data if reopen is None else with_controlled_caches(reopen)
+    try:
+        made = data if reopen is None else with_controlled_caches(reopen)
+    except TypeError as error:
+        callee, is_unknown, _ = str(error).partition("() got an unexpected keyword argument 'batch_size'")
+        if not is_unknown or names.get("batch_size") in (None, *parameters_of(data)):
+            raise  # it does not come from `**kwargs`
+        taker = f"{callee.removesuffix('.__init__')}, which does not take it"
+        raise UsageError(f"the data passes batch_size on to {taker}; add a parameter batch_size to the data") from None
     if names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes
         made = copy.copy(data)
         for name, value in given.items():

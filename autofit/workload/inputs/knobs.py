@@ -26,7 +26,8 @@ def is_pydataset(value: Any) -> bool:
     return has_base(value, "keras", "PyDataset")
 
 
-def _parameters(data: Any) -> Mapping[str, inspect.Parameter]:  # of a factory
+def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a factory; none if the data is not a factory."""
     return inspect.signature(data).parameters if callable(data) else {}
 
 
@@ -46,7 +47,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
-    parameters = _parameters(data).values()
+    parameters = parameters_of(data).values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
@@ -61,14 +62,14 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names that are required parameters of a factory; none if the data is not a factory."""
-    parameters = _parameters(data)
+    parameters = parameters_of(data)
     return tuple(name for name in names if name in parameters and parameters[name].default is inspect.Parameter.empty)
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
     """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes."""
     # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set
-    parameters = _parameters(data)
+    parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
         value = parameters[name].default if name in parameters else getattr(data, name, None)

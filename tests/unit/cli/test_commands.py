@@ -57,9 +57,8 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
     ],
 )
 def test_check_reports_what_would_fail(folder, text, code, expected):
-    broken = "def f():\n    pass\n\n\n1 / 0\n"
-    (folder / "broken.py").write_text(broken)
-    (folder / "late.py").write_text(f"import os\n\nos.environ['KERAS_BACKEND'] = 'openvino'\n{broken}")
+    (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
+    (folder / "late.py").write_text("import os\n\nos.environ['KERAS_BACKEND'] = 'openvino'\nimport broken\nf = 1\n")
     (folder / "tune.yaml").write_text(GOOD + text)
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert (done.exit_code, done.stdout) == (code, "")

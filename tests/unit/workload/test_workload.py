@@ -14,7 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs import knobs
-from autofit.workload.inputs.kinds import refuse_unsupported
+from autofit.workload.inputs.kinds import open_input, refuse_unsupported
 from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
@@ -195,9 +195,13 @@ def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fix
     assert ("super().__init__(**kwargs)" in "".join(reasons.values())) == ("batch_size" not in missing and bool(missing))
 
 
+def test_keywords_that_are_passed_on_to_what_takes_no_batch_size_are_refused():
+    with pytest.raises(UsageError, match=r"passes batch_size on to build, .* add a parameter batch_size"):
+        open_input(lambda **knobs: [build(**knobs)], {}, FitConfig(32), None)
+
+
 def test_the_reason_is_of_the_kind_of_data(monkeypatch):
-    argument = "the data takes no such argument; add a parameter with this name"
-    assert object.__new__(TfData).not_taken(lambda: None, {}) == {"batch_size, prefetch": argument}
+    assert [*object.__new__(TfData).not_taken(lambda: None, {})] == ["batch_size, prefetch"]
     of_keras = object.__new__(PyDatasetInput)
     of_keras._data = DataLoader()
     monkeypatch.setattr(DataLoader, "__module__", "keras.src.legacy.preprocessing.image")
