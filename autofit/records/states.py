@@ -50,9 +50,9 @@ class Stage(Text):
 class Phase(Text):
     """The activity of a trial's process. `label` is its text in messages; it also fits after the word "while".
 
-    The memory of a phase `counts`, unless the user's run never has it: the input pipeline alone. A phase that `is_first`
-    trains the first step with new shapes, which compiles the step and chooses algorithms; later steps run in one that
-    `trains`. The rate of a phase that `is_timed` is that of the trial.
+    The memory of a phase `counts`, unless the user's run never has it: the input pipeline alone, data that is opened again.
+    A phase that `is_first` trains the first step with new shapes, which compiles the step and chooses algorithms; later
+    steps run in one that `trains`. The rate of a phase that `is_timed` is that of the trial.
     """
 
     label: str
@@ -73,6 +73,7 @@ class Phase(Text):
     STARTING = "starting", "starting"
     LOADING = "loading", "loading your code"
     OPENING = "opening", "opening the data"
+    OPENING_AGAIN = "opening_again", "opening the data with another batch size", "alone"
     FORKING = "forking", "testing forked workers"
     BUILDING = "building", "building the model"
     SCANNING = "scanning", "scanning the batches"

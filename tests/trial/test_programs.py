@@ -99,8 +99,13 @@ def of_five(batch_size=32):
 
 @pytest.mark.parametrize(
     ("size", "data", "asked", "fixed"),
-    [(BATCH, FORMS["tf.data of fixed size"], BATCH, BATCH), (None, of_five, 32, 5), (None, FORMS["labels"], BATCH, None)],
-    ids=["train step", "data", "any size"],
+    [
+        (BATCH, FORMS["tf.data of fixed size"], BATCH, BATCH),
+        (None, of_five, 32, 5),
+        (None, of_five, 5, 5),
+        (None, FORMS["labels"], BATCH, None),
+    ],
+    ids=["train step", "data", "data of the asked size", "any size"],
 )
 def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, asked, fixed):
     launcher = turn(build_dense, data, model_kwargs={"size": size})

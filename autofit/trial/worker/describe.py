@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+from psutil import Process
 
 from autofit import backends
 from autofit.backends import absent_gpu
@@ -36,6 +37,7 @@ from autofit.workload.inputs import tfdata
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
+from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
 from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.workload import Workload
@@ -129,6 +131,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
     sizes = tuple(dict.fromkeys(context.spec.batch_sizes)) if is_estimated_for_all else (data.batch_samples,)
+    context.enter(Phase.ESTIMATING)
     traced.send_estimates(context, sizes, description.sample_count)
 
 
@@ -136,15 +139,25 @@ def _size_of_data(bench: Bench, loaded: Workload) -> int | None:
     """Return the size of the batches if the data makes no others; None if it follows the knob."""
     config, data = bench.context.spec.config, bench.data
     asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
-    if asked is None or asked in lengths or data.kind == Arrays.kind:
+    # the data is opened a second time: the memory that it may hold must fit twice
+    if asked is None or data.kind == Arrays.kind or 2 * Process().memory_info().rss > bench.context.spec.limits.host_bytes:
         return None
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
-    config, loaded = replace(config, batch_size=fewer), replace(loaded, validation=None)
     try:
-        again = [length_of(leaf) for leaf in leaves(open_data(bench.context, loaded, config)[0].batch())]
+        again = [length_of(leaf) for leaf in leaves(_opened_again(bench, loaded, fewer).batch())]
     except Exception:  # data that cannot make such small batches does follow the knob
         return None
     return data.batch_samples if again == lengths and fewer not in lengths else None
+
+
+def _opened_again(bench: Bench, loaded: Workload, batch_size: int) -> FitInput:
+    kept, config = dict(vars(tfdata.reserved)), replace(bench.context.spec.config, batch_size=batch_size)
+    # what fails here is no error of the workload, and neither the data nor what its caches leave out counts twice
+    bench.context.enter(Phase.OPENING_AGAIN)
+    try:
+        return open_input(resolve_reference("data", loaded.data), loaded.data_kwargs, config, lambda error: None)
+    finally:
+        vars(tfdata.reserved).update(kept)
 
 
 def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
