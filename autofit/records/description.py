@@ -8,7 +8,7 @@ from typing import Any
 
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
-from autofit.records.units import Count, Positive, Ratio
+from autofit.records.units import Count, Positive, Ratio, counted
 
 # the part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory
 DATA_PART = "data"
@@ -88,6 +88,7 @@ class Description:
     # "build_model" means an argument of that function. Empty if that function has no such argument and the train step does
     # not use the optimizer passed to `compile`.
     accumulates_by: str = "optimizer"
+    counts_last_batch: bool = True  # otherwise `sample_count` has a partial last batch as a full one
     batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
     shapes: str = ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
     notices: tuple[str, ...] = ()  # messages to the user
@@ -103,6 +104,12 @@ class Description:
     takes_turns: bool = False  # whether, without a queue, a batch is made only while no step runs
     steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def samples_in_words(self) -> str:
+        """The number of samples in an epoch; empty if it is unknown."""
+        about = "" if self.counts_last_batch else "about "
+        return about + counted(self.sample_count, "sample") if self.sample_count else ""
 
     @property
     def compiler(self) -> str:

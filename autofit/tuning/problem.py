@@ -160,7 +160,7 @@ def notices(problem: Problem) -> Iterator[str]:
         yield f"not tuned: {knobs}: {reason}"
     fewest, count = _fewest_updates(request), description.sample_count or 0
     if fewest > 1 and count // fewest in (space.batch_size or ())[-1:]:
-        few = f"they leave fewer than {counted(fewest, 'update')} in an epoch of {counted(count, 'sample')}"
+        few = f"they leave fewer than {counted(fewest, 'update')} in an epoch of {description.samples_in_words}"
         yield f"batch sizes above {count // fewest:,} are not tried: {few}. To try them, set options: {{min_updates: 1}}"
     most = space.most_samples_ahead
     largest = math.prod(max(values or (0,)) for values in (space.workers, space.prefetch_factor, space.batch_size or (1,)))

@@ -7,13 +7,14 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from autofit.errors import UsageError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload, load
-from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, build_witness, plain_fit
+from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, build_witness, plain_fit, x_of, y_of
 
 
 @pytest.mark.filterwarnings("ignore")  # of a plain `fit`, which says what it does not shuffle
@@ -92,25 +93,31 @@ def test_the_optimizers_that_a_step_uses_count_and_no_other(turn, play, tmp_path
     assert [footprint.batch_size for footprint in described.footprints] == [8, 32]
 
 
+def partial(batch_size=24):
+    """Batches of which the last is smaller."""
+    return tf.data.Dataset.from_tensor_slices((x_of(), y_of())).batch(batch_size)
+
+
 def of_five(batch_size=32):
     """Batches of 5, whatever is asked for."""
     return FORMS["tf.data of fixed size"](batch_size=5)
 
 
 @pytest.mark.parametrize(
-    ("size", "data", "asked", "fixed"),
+    ("size", "data", "asked", "fixed", "samples"),
     [
-        (BATCH, FORMS["tf.data of fixed size"], BATCH, BATCH),
-        (None, of_five, 32, 5),
-        (None, of_five, 5, 5),
-        (None, FORMS["labels"], BATCH, None),
+        (BATCH, FORMS["tf.data of fixed size"], BATCH, BATCH, "64 samples"),
+        (None, of_five, 32, 5, "60 samples"),
+        (None, partial, 24, None, "about 72 samples"),
+        (None, of_five, 5, 5, "60 samples"),
+        (None, FORMS["labels"], BATCH, None, "64 samples"),
     ],
-    ids=["train step", "data", "data of the asked size", "any size"],
+    ids=["train step", "data", "partial batch", "data of the asked size", "any size"],
 )
-def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, asked, fixed):
+def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, asked, fixed, samples):
     launcher = turn(build_dense, data, model_kwargs={"size": size})
     described = play(launcher, FitConfig(asked), role="describe", batch_sizes=(8, 32))
-    assert described.fixed_batch_size == fixed
+    assert (described.fixed_batch_size, described.samples_in_words) == (fixed, samples)
     assert ("batch_size" in described.untuned) == (fixed is not None)
     assert described.estimate_problem is None
     assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if fixed is None else [fixed])

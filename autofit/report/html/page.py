@@ -130,7 +130,7 @@ def _workload(record: TuneLog) -> dict[str, str]:
     compiled = f", compiled by {d.compiler}" if d.compiler else ""
     facts["model"] += f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
     facts["data"] += f": {d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
-    facts["data"] += f", {counted(d.sample_count, 'sample')}" if d.sample_count else ""
+    facts["data"] += f", {d.samples_in_words}" if d.sample_count else ""
     versions = ", ".join(f"{name} {version}" for name, version in {"Python": m.python, **d.versions}.items())
     return {**facts, "versions": versions, "shapes": d.shapes, "notices": " ".join(d.notices)}
 

@@ -106,6 +106,7 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
         sample_count=given_steps * data.batch_samples if given_steps else data.sample_count(),
+        counts_last_batch=bool(given_steps) or data.counts_last_batch,
         sample_bytes=math.ceil(bytes_of(batch) / data.batch_samples),
         shapes="" if shapes is None else str(shapes),
         batch_parts=data.part_count,

@@ -79,6 +79,7 @@ class FitInput(ABC):
     autotunes: ClassVar[bool] = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
     has_processes: ClassVar[bool] = False  # whether the workers are always processes, each of which makes batches ahead
     of_fixed_size: bool = False  # whether all batches have one number of samples: a traced train step may rely on it
+    counts_last_batch: bool = True  # whether `sample_count` knows how many samples a partial last batch has
     part_count: int = 0  # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
     batch_samples: int  # in a full batch
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have

@@ -37,6 +37,7 @@ class TfData(FitInput):
         # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
         shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
         self.of_fixed_size = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
+        self.counts_last_batch = self.of_fixed_size
         self._all_full = self.of_fixed_size or not self._counts_samples
         self._length = int(self._data.cardinality())  # below 0 if unknown or endless
         if self._length >= 0:  # the last batch may be partial

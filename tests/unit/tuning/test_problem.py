@@ -105,6 +105,10 @@ def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_onc
     problem = build_problem(make_request(tmp_path, min_updates=10, **settings), DESCRIPTION)
     assert problem.space.batch_size[-1] == largest
     assert ["min_updates: 1" in text for text in notices(problem)] == [True] * (not settings)
+    partial = build_problem(
+        make_request(tmp_path, min_updates=10, **settings), replace(DESCRIPTION, counts_last_batch=False)
+    )
+    assert ["an epoch of about 2,000 samples" in text for text in notices(partial)] == [True] * (not settings)
     every = build_problem(make_request(tmp_path, min_updates=1, **settings), DESCRIPTION)
     assert not list(notices(every))
 
