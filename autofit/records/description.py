@@ -106,10 +106,8 @@ class Description:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def samples_in_words(self) -> str:
-        """The number of samples in an epoch; empty if it is unknown."""
-        about = "" if self.counts_last_batch else "about "
-        return about + counted(self.sample_count, "sample") if self.sample_count else ""
+    def samples_in_words(self) -> str:  # in an epoch
+        return "about " * (not self.counts_last_batch) + counted(self.sample_count or 0, "sample")
 
     @property
     def compiler(self) -> str:

@@ -14,7 +14,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload, load
-from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, build_witness, plain_fit, x_of, y_of
+from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, OfX, build_witness, plain_fit, x_of, y_of
 
 
 @pytest.mark.filterwarnings("ignore")  # of a plain `fit`, which says what it does not shuffle
@@ -121,6 +121,26 @@ def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, aske
     assert ("batch_size" in described.untuned) == (fixed is not None)
     assert described.estimate_problem is None
     assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if fixed is None else [fixed])
+
+
+class OldLength(OfX):
+    """Its length is computed once, from the first batch size."""
+
+    def __len__(self):
+        return SAMPLES // BATCH
+
+    def __getitem__(self, index):
+        rows = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        return x_of()[rows], y_of()[rows]
+
+
+def test_a_length_that_does_not_follow_the_batch_size_fixes_it_and_fails_in_one_trial(turn, play):
+    launcher = turn(build_dense, OldLength())
+    described = play(launcher, FitConfig(BATCH), role="describe", batch_sizes=(8, 32))
+    assert described.fixed_batch_size == BATCH
+    assert "its length does not follow" in described.untuned["batch_size"]
+    measured = play(launcher, FitConfig(2 * BATCH, 1, 10, False), longest_epoch_seconds=500.0)
+    assert (measured.outcome, "at least one sample" in measured.evidence.reason) == (Outcome.ERROR, True)
 
 
 def build_for_batches(batch_size=BATCH):

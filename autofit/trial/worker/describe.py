@@ -39,6 +39,7 @@ from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
+from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.workload import Workload
 
@@ -46,6 +47,7 @@ _BY_DATA = (
     "the data makes batches of {} samples for any batch_size. Use the argument batch_size in the function that makes the "
     "data, or fix batch_size in data_kwargs"
 )
+_BY_LENGTH = "its length does not follow batch_size. Compute the number of batches in __len__, from the present batch_size"
 _BY_STEP = (
     "the train step accepts only batches of {} samples. Remove batch_size from the model's Input, take the batch size from "
     "the data in train_step (ops.shape(x)[0]), or fix batch_size in data_kwargs"
@@ -83,9 +85,9 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     step = traced.estimator
     if step is not None and not step.uses_model_optimizer and place != accumulation.BUILD_MODEL:
         place = ""
-    takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, _BY_DATA
+    takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, ""
     if "batch_size" in knobs:
-        one_size = _size_of_data(bench, loaded)
+        one_size, reason = _size_of_data(bench, loaded)
         if one_size is None and not takes_batch:
             one_size, reason = traced.one_size, _BY_STEP
     untuned_size = {} if one_size is None else {"batch_size": reason.format(one_size)}
@@ -136,19 +138,29 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     traced.send_estimates(context, sizes, description.sample_count)
 
 
-def _size_of_data(bench: Bench, loaded: Workload) -> int | None:
-    """Return the size of the batches if the data makes no others; None if it follows the knob."""
+def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
+    """Return the size of the batches if the data makes no others, and why; None if it follows the knob."""
     config, data = bench.context.spec.config, bench.data
     asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
     # the data is opened a second time: the memory that it may hold must fit twice
     if asked is None or data.kind == Arrays.kind or 2 * Process().memory_info().rss > bench.context.spec.limits.host_bytes:
-        return None
+        return None, ""
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
-        again = [length_of(leaf) for leaf in leaves(_opened_again(bench, loaded, fewer).batch())]
-    except Exception:  # data that cannot make such small batches does follow the knob
-        return None
-    return data.batch_samples if again == lengths and fewer not in lengths else None
+        smaller = _opened_again(bench, loaded, fewer)
+        again = [length_of(leaf) for leaf in leaves(smaller.batch())]
+        # data may draw any number of batches, but a length that was computed for this size is too long for a larger one
+        is_suspect = data.kind == PyDatasetInput.kind and smaller.epoch_batches == data.epoch_batches
+        larger = _opened_again(bench, loaded, 2 * asked) if is_suspect else data
+    except Exception:  # data that cannot make such small or large batches does follow the knob
+        return None, ""
+    if again == lengths and fewer not in lengths:
+        return data.batch_samples, _BY_DATA
+    try:
+        larger.sample_count()  # it reads the last batch
+    except Exception:
+        return data.batch_samples, _BY_LENGTH
+    return None, ""
 
 
 def _opened_again(bench: Bench, loaded: Workload, batch_size: int) -> FitInput:

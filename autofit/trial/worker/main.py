@@ -21,6 +21,7 @@ from autofit.trial.worker import data_workers
 from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, first_line, saved_user_error, user_failure
 from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
+from autofit.workload.inputs.fit_input import BatchError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
@@ -66,7 +67,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
 
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
-        return Failure(FailureKind.USAGE, error.problem, key=error.key)
+        # data that was described has wrong batches for this config only
+        is_of_config = isinstance(error, BatchError) and context.spec.role is not Role.DESCRIBE
+        return Failure(FailureKind.ERROR if is_of_config else FailureKind.USAGE, error.problem, key=error.key)
     if (died := data_workers.of_loader(error)) is not None:
         return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError

@@ -21,6 +21,10 @@ ReportError = Callable[[BaseException], None]  # gets each error of the user's c
 ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
 
 
+class BatchError(UsageError):
+    """The data makes no batch that Keras takes."""
+
+
 @dataclass(frozen=True)
 class ArrayBytes:
     """Memory that arrays take while training, in bytes."""
@@ -172,7 +176,7 @@ class FitInput(ABC):
         batch = next(iter(batches), None)
         self.batch_seconds = time.perf_counter() - started
         if batch is None:
-            raise UsageError(f"{self.source} is empty; make it return at least one batch")
+            raise BatchError(f"{self.source} is empty; make it return at least one batch")
         self._batch = self._as_batch(batch)
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
@@ -180,7 +184,7 @@ class FitInput(ABC):
         arrays = leaves(raw)
         if not all(map(is_array, arrays)) or not any(map(length_of, arrays)):
             names = ", ".join(type(leaf).__name__ for leaf in arrays) or "nothing"
-            raise UsageError(
+            raise BatchError(
                 f"{self.source} returned a batch of {names}. Return what Keras takes: arrays or tensors with at least one "
                 "sample on the first axis, or tuples, lists or dicts of them"
             )
