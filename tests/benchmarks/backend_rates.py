@@ -142,7 +142,6 @@ def show(row):
 
 
 def main():
-    """Print the frozen figures, or measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="measure, and freeze the figures")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of each job (default: %(default)s)")

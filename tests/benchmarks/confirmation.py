@@ -105,7 +105,6 @@ def whole(task):
 
 
 def simulate(count):
-    """Both tables."""
     kinds = [(case, noise, ratio) for case in CASES for noise in NOISES for ratio in RATIOS]
     wholes = [(case, noise, ratio) for case in CASES for noise in BETWEEN for ratio in RATIOS[:2]]
     with ProcessPoolExecutor() as pool:

@@ -30,8 +30,8 @@ class Curve:
 
     on_cpu, cores = False, 8
 
-    def __init__(self, name, noise=0.03):
-        self.name, self.noise = name, noise
+    def __init__(self, name):
+        self.name = name
         measured = {int(size): rate for size, rate in CURVES[name].items()}
         sizes, largest = sorted(measured), max(measured)
         tried = batch_grid(sizes[0], BEYOND * largest)
@@ -45,18 +45,15 @@ class Curve:
         self.per_sample = (LARGEST_SHARE * LIMIT - self.constant) / largest
 
     def description(self):
-        """What a describing trial knows without an estimate."""
         return described(self.name, ["batch_size"], 1000, GIB)
 
     def true_rate(self, config):
-        """The measured rate; 0 where it does not run."""
         return self.rates.get(config.batch_size, 0.0)
 
     def run(self, config, draw):
-        """The measurement of a trial."""
         rate, device = self.true_rate(config), self.constant + self.per_sample * config.batch_size
         if not rate:
             return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS)
 
         made = INPUT_RATIO * max(self.rates.values())
-        return replace(reading(config, rate, rate, made, device, draw, self.noise), host_peak_bytes=int(3 * GIB))
+        return replace(reading(config, rate, rate, made, device, draw), host_peak_bytes=int(3 * GIB))

@@ -91,14 +91,7 @@ def measure_device(frozen, file, *, onednn):
         print(key, case["peaks"], flush=True)
 
 
-def ran(batch, device_bytes):
-    """A finished trial."""
-    measured = Measurement(Outcome.OK, Evidence("ran to its end"), device_peak_bytes=device_bytes)
-    return Trial(FitConfig(batch), measured)
-
-
 def print_estimates(frozen):
-    """Table 1."""
     print("\n1. Device memory estimated without a run")
     rows = [
         (key, abs(footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1))
@@ -114,7 +107,6 @@ def print_estimates(frozen):
 
 
 def print_limits(frozen, count=100, seed=0):
-    """Table 2."""
     chance = random.Random(seed)
     verdicts = collections.Counter()
     short = []
@@ -126,10 +118,11 @@ def print_limits(frozen, count=100, seed=0):
         batches = sorted(peaks)
         limit = chance.uniform(min(peaks.values()), max(peaks.values()))
         fits = [b for b in batches if peaks[b] <= limit]
-        trials = [ran(b, peaks[b]) for b in batches[:2] if peaks[b] <= limit]
+        tried = [b for b in batches[:2] if peaks[b] <= limit]
+        evidence = Evidence("ran to its end")
+        trials = [Trial(FitConfig(b), Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b])) for b in tried]
         description, limits = DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes)
         surrogate = Memory(SearchContext(description, limits, 1, True), trials)
-        tried = {t.config.batch_size for t in trials}
         chosen = [b for b in batches if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit]
         right, best = max(fits), max(chosen, default=0)
         verdict = "right" if best == right else "too small" if best < right else "too large"
@@ -142,7 +135,6 @@ def print_limits(frozen, count=100, seed=0):
 
 
 def main():
-    """Measure the missing cases on request, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="first measure what the file lacks")
     parser.add_argument("--onednn", action="store_true", help="with oneDNN's kernels (default: with TensorFlow's own)")

@@ -25,9 +25,6 @@ class Peer:
     `search(case, most, draw)` yields the config and the measurement of at most `most` trials.
     """
 
-    def __init__(self, name):
-        self.name = name
-
     def finish(self, case, tried, draw):
         """Choose a config after these trials; returns it (None if none ran) and the further trials that this took."""
         ran = [(c, m) for c, m in tried if m.outcome is Outcome.OK]
@@ -37,12 +34,11 @@ class Peer:
 class Optuna(Peer):
     """One of Optuna's samplers, with both constraints set; each knob is an index into its values."""
 
-    def __init__(self, name, make):
-        super().__init__(name)
+    def __init__(self, make):
         self._make = make
 
     def search(self, case, most, draw):
-        study = optuna.create_study(direction="maximize", sampler=self._make(int(draw.integers(2**31))))
+        study = optuna.create_study(direction="maximize", sampler=self._make(seed=int(draw.integers(2**31))))
         knobs, legal = case.space.knobs(), list(case.space.configs())
         mapped = {}
         for _ in range(most):
@@ -61,7 +57,7 @@ class Doubling(Peer):
     """Double the batch at Keras's default workers until it no longer fits, then bisect; chooses the largest."""
 
     def search(self, case, most, draw):
-        sizes, legal = _sizes(case), list(case.space.configs())
+        sizes, legal = case.space.batch_size, list(case.space.configs())
         defaults = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
         low, high, index = None, None, _index_of(sizes, 2)
         for _ in range(most):
@@ -91,7 +87,9 @@ class Grid(Peer):
 
     def search(self, case, most, draw):
         knobs = case.space.knobs()
-        sizes = [b for b in knobs["batch_size"] if b >= 8 and b & (b - 1) == 0] if len(_sizes(case)) > 8 else _sizes(case)
+        sizes = case.space.batch_size
+        if len(sizes) > 8:
+            sizes = [b for b in sizes if b >= 8 and b & (b - 1) == 0]
         workers, queues = (
             ((1, 4, 16), (4, 20)) if len(knobs["workers"]) > 3 else (knobs["workers"], knobs["max_queue_size"])
         )
@@ -155,20 +153,13 @@ def nearest(space, config):
     return space.canonical(FitConfig.of(knobs))
 
 
-def peers():
-    """All ways to search."""
-    samplers = optuna.samplers
-    return [
-        Autofit("autofit"),
-        Optuna("TPE", lambda seed: samplers.TPESampler(seed=seed)),
-        Optuna("GP", lambda seed: samplers.GPSampler(seed=seed)),
-        Doubling("doubling, bisecting"),
-        Grid("coarse grid"),
-    ]
-
-
-def _sizes(case):
-    return list(case.space.knobs()["batch_size"])
+PEERS = {
+    "autofit": Autofit(),
+    "TPE": Optuna(optuna.samplers.TPESampler),
+    "GP": Optuna(optuna.samplers.GPSampler),
+    "doubling, bisecting": Doubling(),
+    "coarse grid": Grid(),
+}
 
 
 def _index_of(sizes, wanted):

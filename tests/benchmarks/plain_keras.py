@@ -99,7 +99,6 @@ def timed(programs, job, data, config):
 
 
 def main():
-    """Time what the arguments name, and print it as JSON."""
     programs, model, data, config = sys.argv[1:]
     module, config = importlib.import_module(programs), json.loads(config)
     made = getattr(module, model)()

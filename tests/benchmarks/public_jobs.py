@@ -21,19 +21,17 @@ from PIL import Image
 FILES = pathlib.Path(tempfile.gettempdir()) / f"autofit-public-{os.getuid()}"
 PHOTOGRAPHS = sorted((pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg"))
 PICTURE = (400, 300)
-ADAM = "adam"
+
+
+def _convnet(shape, widths, *head):
+    """A convolution with pooling for each width, flattened, and a head."""
+    maps = [each for width in widths for each in (layers.Conv2D(width, 3, activation="relu"), layers.MaxPooling2D(2))]
+    return keras.Sequential([keras.Input(shape), *maps, layers.Flatten(), *head])
 
 
 def digits_model():
-    """Two convolutions with pooling, and a softmax."""
-    network = keras.Sequential([keras.Input((28, 28, 1))])
-    for width in (32, 64):
-        network.add(layers.Conv2D(width, 3, activation="relu"))
-        network.add(layers.MaxPooling2D(2))
-    network.add(layers.Flatten())
-    network.add(layers.Dropout(0.5))
-    network.add(layers.Dense(10, "softmax"))
-    network.compile(ADAM, "categorical_crossentropy", metrics=["accuracy"])
+    network = _convnet((28, 28, 1), (32, 64), layers.Dropout(0.5), layers.Dense(10, "softmax"))
+    network.compile("adam", "categorical_crossentropy", metrics=["accuracy"])
     return network
 
 
@@ -65,7 +63,7 @@ def reviews_model():
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6)(x + mapped))
     x = layers.Dense(20, "relu")(layers.Dropout(0.1)(x))
     model = keras.Model(inputs, layers.Dense(2, "softmax")(layers.Dropout(0.1)(x)))
-    model.compile(ADAM, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
@@ -91,19 +89,13 @@ def weather(batch_size=256):
 
 
 def volumes_model():
-    """Two strided convolutions on volumes of 32 x 32 x 32."""
-    network = keras.Sequential([keras.Input((32, 32, 32, 1))])
-    for width in (8, 16):
-        network.add(layers.Conv3D(width, 3, strides=2, activation="relu"))
-    network.add(layers.Flatten())
-    network.add(layers.Dense(6, "softmax"))
-    network.compile(ADAM, "categorical_crossentropy")
+    maps = [layers.Conv3D(width, 3, strides=2, activation="relu") for width in (8, 16)]
+    network = keras.Sequential([keras.Input((32, 32, 32, 1)), *maps, layers.Flatten(), layers.Dense(6, "softmax")])
+    network.compile("adam", "categorical_crossentropy")
     return network
 
 
 class Volumes(keras.utils.PyDataset):
-    """Loads the volume of each sample from its file."""
-
     def __init__(self, batch_size=32, **kwargs):
         super().__init__(**kwargs)
         self.batch_size = batch_size
@@ -122,15 +114,8 @@ class Volumes(keras.utils.PyDataset):
 
 
 def cats_model():
-    """Three convolutions with pooling on pictures of 150 x 150."""
-    network = keras.Sequential([keras.Input((150, 150, 3))])
-    for width in (32, 32, 64):
-        network.add(layers.Conv2D(width, 3, activation="relu"))
-        network.add(layers.MaxPooling2D(2))
-    network.add(layers.Flatten())
-    network.add(layers.Dense(64, "relu"))
-    network.add(layers.Dropout(0.5))
-    network.add(layers.Dense(1, "sigmoid"))
+    head = layers.Dense(64, "relu"), layers.Dropout(0.5), layers.Dense(1, "sigmoid")
+    network = _convnet((150, 150, 3), (32, 32, 64), *head)
     network.compile("rmsprop", "binary_crossentropy", metrics=["accuracy"])
     return network
 

@@ -44,7 +44,6 @@ SPACES = {  # the first batch size is the program's own
 
 
 def configs_of(job):
-    """The configs of a job's grid."""
     sizes, _, knobs = SPACES[job]
     if not knobs:
         return [FitConfig(size) for size in sizes]
@@ -159,12 +158,10 @@ def show(job, figures):
 
 
 def interval(values):
-    """A ratio with its interval, as text."""
     return "{:.2f} ({:.2f} to {:.2f})".format(*values)
 
 
 def main():
-    """Print the frozen figures, or tune, time and freeze."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="*", metavar="JOB", help="tune and time these jobs (default: all) and freeze them")
     arguments = parser.parse_args()

@@ -30,8 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import optuna
-import peers
 from curves import CURVES, Curve
+from peers import PEERS
 from surfaces import Surface
 from tables import Table
 
@@ -58,7 +58,7 @@ def search(task):
     """One peer on one case with one seed: a row for each budget."""
     name, group, kind, what, seed = task
     case, budgets = CASES[kind](what), budgets_of(name, group)
-    peer = next(p for p in peers.peers() if p.name == name)
+    peer = PEERS[name]
     draw = np.random.default_rng([seed, zlib.crc32(f"{name} {case.name}".encode())])
     tried = list(peer.search(case, max(budgets), draw))
     best = max(map(case.true_rate, case.space.configs()))
@@ -78,8 +78,8 @@ def tasks():
     """Every (peer, group, kind, case, seed) of the tables of results."""
     cases = [("surface", FIRST_SURFACE + n, 0) for n in range(SURFACES)]
     cases += [("table", job, seed) for job, seed in itertools.product(HELD_BACK, range(SEEDS))]
-    for peer, (kind, what, seed) in itertools.product(peers.peers(), cases):
-        yield peer.name, "held back", kind, what, seed
+    for name, (kind, what, seed) in itertools.product(PEERS, cases):
+        yield name, "held back", kind, what, seed
     for job, seed in itertools.product(DEVELOPED_ON, range(SEEDS)):
         yield "autofit", "developed on", "table", job, seed
     for name, what, seed in itertools.product(ON_GPU_CURVES, CURVES, range(GPU_CURVE_SEEDS)):
@@ -87,9 +87,8 @@ def tasks():
 
 
 def print_held_back(rows):
-    """Regret, OOMs, trials and seconds, a line for each peer and budget."""
     print(f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
-    for name in (peer.name for peer in peers.peers()):
+    for name in PEERS:
         for budget in budgets_of(name, "held back"):
             searches = np.array([r[5:] for r in rows if r[0] == name and r[1] == "held back" and r[4] == budget])
             median, most = np.percentile(searches[:, 0], (50, 90))
@@ -98,7 +97,6 @@ def print_held_back(rows):
 
 
 def print_by_case(rows):
-    """autofit at 8 trials on each table."""
     print("\nautofit at 8 trials, each table: mean regret of five seeds, OOMs, trials")
     for case in dict.fromkeys(r[2] for r in rows if r[2].startswith("table")):
         searches = [r for r in rows if r[0] == "autofit" and r[2] == case and r[4] == 8]
@@ -107,7 +105,6 @@ def print_by_case(rows):
 
 
 def print_real_curves(rows):
-    """Regret on the curves of real GPUs."""
     print(f"\n2. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds of each of {len(CURVES)}")
     print(f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
     print(f"{GPU_CURVES}:")
@@ -122,7 +119,6 @@ def print_real_curves(rows):
 
 
 def main():
-    """Run on request, then print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
     arguments = parser.parse_args()

@@ -66,7 +66,6 @@ class Surface:
         self.limits = Limits(int(self.device), int(self.host))
 
     def description(self):
-        """The description of a describing trial, without an estimate of device memory."""
         return described(self.name, SPACE.knobs(), self.sample_bytes, self.process)
 
     def step(self, at):
@@ -98,18 +97,15 @@ class Surface:
         return np.exp(-np.logaddexp(-k * np.log(step), -k * np.log(made)) / k)
 
     def device_bytes(self, at):
-        """Peak of the device."""
         rough = np.array([zlib.crc32(f"{self.seed} {b:.0f}".encode()) / 2**32 for b in at.batch])
         jumps = sum((by * (at.batch >= b) for b, by in zip(self.jump_at, self.jump_by, strict=True)), np.zeros(len(at)))
         return np.ceil((self.held + self.held_per_sample * at.batch * (1 + 0.015 * rough) + jumps) / 2**21) * 2**21
 
     def host_bytes(self, at):
-        """Peak of the host."""
         held = np.where(at.queued, at.queue + 2 * at.workers, 1)
         return self.process + held * at.batch * self.sample_bytes + at.workers * at.processes * self.worker
 
     def fits(self, at):
-        """Which configs run."""
         return (self.device_bytes(at) <= self.usable_device) & (self.host_bytes(at) <= 0.97 * self.host)
 
     def true_rate(self, config):
@@ -118,7 +114,6 @@ class Surface:
         return float(self.rate(at)[0]) if self.fits(at)[0] else 0.0
 
     def run(self, config, draw):
-        """A trial: the measurement that autofit would report."""
         at = ConfigArrays([config], self.cores)
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
@@ -133,7 +128,7 @@ class Surface:
         return replace(measured, host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())))
 
 
-def reading(config, rate, compute, made, device, draw, noise=NOISE):
+def reading(config, rate, compute, made, device, draw):
     """The measurement of a trial that ran, from its true rates and its true peak; the host's is still to be read."""
 
     def noisy(value, deviation):
@@ -143,8 +138,8 @@ def reading(config, rate, compute, made, device, draw, noise=NOISE):
         Outcome.OK,
         Evidence("ran to its end"),
         START_SECONDS + RATE_SECONDS + 10 * config.batch_size / rate,
-        samples_per_second=noisy(rate, noise),
-        spread=2 * noise,
+        samples_per_second=noisy(rate, NOISE),
+        spread=2 * NOISE,
         compute_spread=0.04,
         input_spread=0.1,
         compute_samples_per_second=noisy(compute, 0.02),

@@ -46,7 +46,6 @@ class TableSpace(SearchSpace):
         return {knob: values for knob, values in super().knobs().items() if knob in KNOBS}
 
     def configs(self):
-        """Every config of the table with these batch sizes."""
         return (config for config in self.legal if config.batch_size in self.batch_size)
 
 
@@ -74,11 +73,9 @@ class Table:
         self.space = TableSpace(**values, legal=tuple(self._readings))
 
     def description(self):
-        """The description by the describing trial."""
         return self._description
 
     def fits(self, config):
-        """Whether a config's peaks are within the limits."""
         readings = self._readings[config]
         device = statistics.mean(m.device_peak_bytes or 0 for m in readings)
         host = statistics.mean(m.host_peak_bytes for m in readings)
@@ -89,7 +86,6 @@ class Table:
         return statistics.median(m.samples_per_second for m in self._readings[config]) if self.fits(config) else 0.0
 
     def run(self, config, draw):
-        """A trial."""
         reading = self._readings[config][int(draw.integers(len(self._readings[config])))]
         if self.fits(config):
             return reading

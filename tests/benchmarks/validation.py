@@ -40,7 +40,6 @@ def rows(pattern, text):
 
 
 def search(text):
-    """Regret of autofit and of others on held-back machines."""
     line = r"^{} +{} +([\d.]+)% +([\d.]+)% +([\d.]+) +([\d.]+) +\d+$"
     others = [("autofit", 8), ("TPE", 8), ("TPE", 30), ("GP", 30), ("doubling, bisecting", 30), ("coarse grid", 200)]
     table = ["| | trials | median | 90th percentile | out of memory, a tune |", "| --- | --- | --- | --- | --- |"]
@@ -58,7 +57,6 @@ def search(text):
 
 
 def curves(text):
-    """Regret on throughput curves of real GPUs."""
     part = text[text.index("real curves, the usual grid:") :]
     names = ("autofit", "TPE", "GP", "doubling, bisecting")
     figures = {name: found(rf"^  {name} +([\d.]+)% +[\d.]+% +[\d.]+% +(\d+)% +([\d.]+)", part) for name in names}
@@ -73,7 +71,6 @@ def curves(text):
 
 
 def confirmation(text):
-    """Error rates of the rounds of confirming runs."""
     wrong, covers = found(r'wrong "faster", at most: ([\d.]+)%; intervals that cover: ([\d.]+)% or more', text)
     (at_ten,) = found(r"^normal +10%(?: +\S+ +\S+ +\S+){3} +(\S+)%", text)
     weak = rows(r"^(normal|configs x 3|heavy tails|wandering) +30%(?: +\S+ +\S+ +\S+){4} +(\S+)%", text)
@@ -89,7 +86,6 @@ def confirmation(text):
 
 
 def public_tunes(text):
-    """Tunes of public programs."""
     count, middle, lowest, share, most = found(
         r"(\d+) tunes: of the best, median ([\d.]+), lowest ([\d.]+); .*?median ([\d.]+), highest ([\d.]+)", text
     )
@@ -111,7 +107,6 @@ def public_tunes(text):
 
 
 def inputs(text):
-    """Host memory of inputs."""
     every = rows(r"^(\w.*? GiB.*?)  +[\d,]+ MiB +([-+\d.]+)% +([-+\d.]+)% +([-+\d.]+)%", text)
     held = [row for row in every if not row[0].startswith(("batches", "generated"))]
     errors = [max(abs(float(row[column])) for row in held) for column in (1, 2, 3)]
@@ -126,21 +121,19 @@ def inputs(text):
 
 
 def memory(text):
-    """Estimates of device memory on TensorFlow, on a CPU."""
-    plain = found(r"without XLA +n +(\d+) +median +([\d.]+)% +90 % within +([\d.]+)% +worst +([\d.]+)%", text)
-    xla = re.search(r"with XLA .*?median +([\d.]+)%.*?worst +([\d.]+)%", text)
+    line = r"^ +(\S.*?) +n +\d+ +median +([\d.]+)% +90 % within +([\d.]+)% +worst +([\d.]+)%"
+    errors = {name: figures for name, *figures in rows(line, text)}
+    plain, xla = errors.pop("without XLA"), errors.pop("with XLA", None)
     largest = found(r"right (\d+), too small (\d+), by 4 times \(median\), too large (\d+)", text)
-    also = f"; with XLA {xla[1]} %, at most {xla[2]} %" if xla else ""
-    models = rows(r"^    (\w+) +n +\d+ +median +[\d.]+% +90 % within +[\d.]+% +worst +([\d.]+)%", text)
+    also = f"; with XLA {xla[0]} %, at most {xla[2]} %" if xla else ""
     return (
-        f"Device memory estimated without a run, nine models: median error {plain[1]} %, 90 % within {plain[2]} %, at "
-        f"most {plain[3]} %{also}. The largest batch predicted to fit under 100 random limits: right {largest[0]} times, "
+        f"Device memory estimated without a run, nine models: median error {plain[0]} %, 90 % within {plain[1]} %, at "
+        f"most {plain[2]} %{also}. The largest batch predicted to fit under 100 random limits: right {largest[0]} times, "
         f"too small {largest[1]} (by 4 times in the median), too large {largest[2]}."
-    ), [f"{name}: up to {worst} %" for name, worst in models if float(worst) > 20]
+    ), [f"{name}: up to {worst} %" for name, (*_, worst) in errors.items() if float(worst) > 20]
 
 
 def published_gpus(text):
-    """Estimates for GPUs against what others published."""
     points = rows(r"^(\S+) +(\d+)  measured +([\d.]+) GiB +estimated +([\d.]+) GiB +([-+\d]+)%", text)
     reports = rows(r"^([\w-]+(?:, SiLU)?) +(\w+) +([\w-]+) +(\d+)  (trains|OOM)", text)
     trains = sum(report[4] == "trains" for report in reports)
@@ -159,7 +152,6 @@ def published_gpus(text):
 
 
 def backend_rates(text):
-    """Rates of trials against a plain fit."""
     every = rows(r"^(.*?)  +(tensorflow|jax|torch) .*? ([\d.]+) \(([\d.]+) to ([\d.]+)\)", text)
     middle = statistics.median(float(row[2]) for row in every)
     outside = [row for row in every if not float(row[3]) <= 1 <= float(row[4])]
@@ -184,7 +176,6 @@ CLAIMS = (
 
 
 def written():
-    """The text of the page."""
     parts = [HEAD]
     for title, figures, output, day in CLAIMS:
         said, misses = figures((HERE / f"{output}.txt").read_text())

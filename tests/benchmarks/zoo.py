@@ -37,14 +37,6 @@ def resnet(x):
     return layers.GlobalAveragePooling2D()(x)
 
 
-def mobilenetv2(x):
-    return keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output
-
-
-def efficientnetb0(x):
-    return keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output
-
-
 def lstm(x):
     return layers.LSTM(64)(layers.LSTM(128, return_sequences=True)(x))
 
@@ -92,8 +84,8 @@ MODELS = {
     "mlp": Form(mlp, (256,), 64),
     "cnn": Form(cnn, (32, 32, 3), 16),
     "resnet": Form(resnet, (32, 32, 3), 16),
-    "mobilenetv2": Form(mobilenetv2, (64, 64, 3), 4),
-    "efficientnetb0": Form(efficientnetb0, (64, 64, 3), 4),
+    "mobilenetv2": Form(lambda x: keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4),
+    "efficientnetb0": Form(lambda x: keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4),
     "lstm": Form(lstm, (64, 32), 16),
     "transformer": Form(transformer, (64,), 8, "int32"),
     "unet": Form(unet, (64, 64, 3), 4, label=(64, 64)),
