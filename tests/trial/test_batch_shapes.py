@@ -1,7 +1,10 @@
 """Batches that differ in shape: each trial trains on the longest and the shortest of them."""
 
+import time
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
@@ -49,3 +52,36 @@ def test_the_peak_is_that_of_the_longest_texts_where_they_fit_and_where_they_do_
         assert measurement.outcome is Outcome.OK
         by_phase = measurement.device_peak_bytes_by_phase
         assert measurement.device_peak_bytes >= by_phase["longest_batch"] > 2 * by_phase["training"]
+
+
+def test_full_batches_of_several_sizes_are_not_taken_for_partial_ones():
+    drawn = [batch(70), *[batch(60, samples=8), batch(70)] * 3, batch(5, samples=1)]
+    shapes = batch_shapes.scan(iter(drawn), asked=4)
+    assert [len(part[1]) for part in (shapes.longest, *shapes.resized(8))] == [8, 16, 2]
+    assert batch_shapes.scan(iter([batch(10)] * 9 + [batch(10, samples=1)]), asked=4) is None
+
+
+def buckets(batch_size=8):
+    """Texts that take 5 ms each: of four, one is short; the long ones are in larger batches."""
+
+    def texts():
+        for number in range(1000):
+            time.sleep(0.005)
+            yield np.ones(16 if number % 4 else 8, "int32"), np.ones(1, "float32")
+
+    signature = tf.TensorSpec((None,), "int32"), tf.TensorSpec((1,), "float32")
+    data = tf.data.Dataset.from_generator(texts, output_signature=signature)
+    return data.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], [12], [batch_size, 4 * batch_size])
+
+
+def of_buckets(batch_size=8):
+    yield from buckets(batch_size).as_numpy_iterator()
+
+
+@pytest.mark.parametrize("data", [buckets, of_buckets])
+def test_batches_of_several_sizes_train_and_their_samples_count(turn, play, data):
+    launcher = turn(w.build_for_texts, data)
+    assert "several sizes" in play(launcher, FitConfig(8), role="describe").shapes
+    for role in ("measure", "confirm"):
+        measured = play(launcher, FitConfig(8), role=role, measure_seconds=2.0)
+        assert 0.5 * 200 < measured.samples_per_second < 1.2 * 200

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import pickle
 import time
 from collections.abc import Iterator, Sequence
@@ -23,27 +24,31 @@ from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves
 
 _FILE = "lengths.pickle"
 _FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same shape count as uniform
+_SEVERAL_SHARE = 0.1  # of batches that have not the size of the first: fewer are the last ones of epochs
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 
 @dataclass(frozen=True)
 class BatchShapes:
-    """The batches with the most and the fewest bytes per sample."""
+    """The batches with the most and the fewest bytes per sample; the one with the most bytes if sizes differ."""
 
     longest: Any
     shortest: Any
     count: int  # batches that were read
+    asked: int | None = None  # the batch size for which full ones have several sizes; None if they have one
 
     def __str__(self) -> str:
-        return f"batches differ in shape; each trial also trains on the longest of the first {self.count} batches"
+        sizes = "" if self.asked is None else "batches have several sizes, and rates count their samples; "
+        return f"{sizes}batches differ in shape; each trial also trains on the longest of the first {self.count} batches"
 
     def resized(self, samples: int) -> list[Any]:
-        """Return the longest and the shortest batch, resized to `samples` samples by repeating or dropping some."""
+        """Return the longest and the shortest batch, resized to a batch size of `samples` by repeating or dropping some."""
 
         def of_leaf(leaf: Any) -> Any:
             if is_ragged(leaf) or is_sparse(leaf) or leaf.ndim == 0:
                 return leaf
-            return np.take(leaf, np.arange(samples) % len(leaf), axis=0)
+            size = samples if self.asked is None else math.ceil(len(leaf) * samples / self.asked)
+            return np.take(leaf, np.arange(size) % len(leaf), axis=0)
 
         return [mapped(batch, of_leaf) for batch in (self.longest, self.shortest)]
 
@@ -57,18 +62,23 @@ def load(folder: Path) -> BatchShapes | None:
     return pickle.loads(path.read_bytes()) if path.exists() else None
 
 
-def scan(batches: Iterator[Any]) -> BatchShapes | None:
+def scan(batches: Iterator[Any], asked: int | None = None) -> BatchShapes | None:
     """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
-    longest = shortest = None
+    longest = shortest = largest = None
+    sizes = []
     count, started = 0, time.perf_counter()
     for count, batch in enumerate(batches, start=1):
         longest = batch if longest is None else max(longest, batch, key=sample_bytes)
         shortest = batch if shortest is None else min(shortest, batch, key=sample_bytes)
+        largest = batch if largest is None else max(largest, batch, key=bytes_of)
+        sizes.append(length_of(leaves(batch)[0]))
         seconds = time.perf_counter() - started
         if longest is shortest and count >= _FEWEST_BATCHES and seconds > _FEWEST_SECONDS:
-            return None
+            break
         if seconds >= _SCAN_SECONDS:
             break
+    if asked and sum(size != sizes[0] for size in sizes[:-1]) > _SEVERAL_SHARE * count:
+        return BatchShapes(largest, shortest, count, asked)
     return None if longest is shortest else BatchShapes(longest, shortest, count)
 
 

@@ -180,9 +180,15 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
     if inputs and not any(None in tensor.shape[1:] for tensor in inputs):
         return None
     context.enter(Phase.SCANNING)
-    shapes: batch_shapes.BatchShapes | None = call_reported(context.report_error, batch_shapes.scan, data.user_batches())
+    has_one_length = len({length_of(leaf) for leaf in leaves(data.batch())} - {0}) == 1  # graphs have nodes and edges
+    counts = has_one_length and not data.leaves_workers
+    asked = (context.spec.config.batch_size or data.batch_samples) if counts else None
+    shapes: batch_shapes.BatchShapes | None
+    shapes = call_reported(context.report_error, batch_shapes.scan, data.user_batches(), asked)
     if shapes is not None:
         shapes.save(context.folder)
+        if shapes.asked is not None:
+            data.count_samples(shapes.asked)
     return shapes
 
 

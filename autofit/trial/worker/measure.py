@@ -73,7 +73,9 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     if bench.method.trains:
         build_variables(model, bench.data.batch())
     if (shapes := batch_shapes.load(context.folder)) is not None:
-        samples = context.spec.config.batch_size or length_of(leaves(shapes.longest)[0])
+        samples = context.spec.config.batch_size or shapes.asked or length_of(leaves(shapes.longest)[0])
+        if shapes.asked is not None:
+            bench.data.count_samples(samples)
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
         run = Run(StepClock(samples, math.inf, steps=steps), Phase.LONGEST_BATCH)
         arguments = _repeating(bench, shapes.resized(samples), steps)
@@ -150,6 +152,7 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
         min(_BRIEF_SECONDS, context.spec.measure_seconds) if is_brief else context.spec.measure_seconds,
         warm_up=max(fewest_calls, math.ceil(steps / execution)),
         warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
+        taken=data.taken,
         stall=None if not queue else fill if fills_first else drain,
         closing=None if not queue or fills_first or not context.spec.validates else fill,
         **ends,
@@ -173,18 +176,20 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
 
 def _compute_rate(bench: Bench) -> SteadyRate:
     context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
-    clock = StepClock(
-        data.batch_samples * execution,
-        _COMPUTE_SECONDS,
-        warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
-        most_ahead=math.ceil(_STEPS_AHEAD / execution),
-    )
-    shapes = batch_shapes.load(context.folder)
+    shapes, samples = batch_shapes.load(context.folder), data.batch_samples
     if shapes is not None:
         batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     else:  # copies to a GPU are part of the input: a step that waits for them is no faster with a faster model
         batches = [backends.current().on_device(data.batch()) if context.placement.gpus else data.batch()]
-    opening = [] if shapes is None else shapes.resized(data.batch_samples)
+    opening = [] if shapes is None else shapes.resized(samples)
+    if data.taken is not None:
+        samples = sum(length_of(leaves(batch)[0]) for batch in batches) // len(batches)
+    clock = StepClock(
+        samples * execution,
+        _COMPUTE_SECONDS,
+        warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
+        most_ahead=math.ceil(_STEPS_AHEAD / execution),
+    )
     arguments = _repeating(bench, batches, MOST_STEPS, opening)
     bench.run(arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)
     return clock.rate()
@@ -225,6 +230,7 @@ def _input_rate(bench: Bench) -> SteadyRate:
         data.batch_samples * execution,
         _INPUT_SECONDS,
         stall=count_ready,
+        taken=data.taken,
         closing=functools.partial(data.end_pipeline, one_sample=one_sample) if data.leaves_workers else None,
         most_ahead=0,
         round_steps=math.ceil(workers / execution),

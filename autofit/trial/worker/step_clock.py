@@ -112,6 +112,7 @@ class StepClock:
     stall: Callable[[], None] | None = None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
     closing: Callable[[], None] | None = None  # called once after the steady part, which two more steps follow
     most_ahead: int | None = None  # largest number of steps in flight; None for no limit
+    taken: Any = None  # samples so far, a number that changes; None if each step takes `batch_samples`
     round_steps: int = 1  # from one recorded end to the next; that many batches may arrive together
 
     def __post_init__(self) -> None:
@@ -132,7 +133,7 @@ class StepClock:
         `wait_for_end` is None if the step has already ended. `share` is the share of `batch_samples` in it.
         """
         self.steps_done += 1
-        self._done += share
+        self._done = self._done + share if self.taken is None else int(self.taken) / self.batch_samples
         # what a run of few steps takes must not count for the next phase
         if self.steps_done in (1, self.steps):
             _wait(wait_for_end)

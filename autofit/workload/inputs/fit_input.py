@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
@@ -89,6 +91,7 @@ class FitInput(ABC):
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
     batch_seconds: float = 0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
     epoch_batches: int | None = None  # in an epoch of a trial, all of them full; None if unknown or endless
+    taken: Any = None  # the number of samples that `fit` has taken; None if each step takes a full batch
     _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
@@ -194,7 +197,14 @@ class FitInput(ABC):
     def _counts_samples(self) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs
         return length_of(leaves(self._batch)[0]) == self.batch_samples
 
+    def count_samples(self, batch_size: int) -> None:
+        """Let `fit` train on batches of all sizes and count their samples in `taken`, if no workers make them."""
+        self.batch_samples, self.taken = batch_size, np.zeros((), int)
+
     def _is_full(self, batch: Any) -> bool:
+        if self.taken is not None:
+            self.taken += length_of(leaves(batch)[0])
+            return True
         return not self._counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
 
     def _batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:

@@ -46,13 +46,21 @@ class TfData(FitInput):
     def sample_count(self) -> int | None:
         return None if self._length < 0 else self._length * self.batch_samples
 
+    def count_samples(self, batch_size: int) -> None:
+        import tensorflow as tf  # heavy: must stay out of the parent
+
+        self.batch_samples, self.epoch_batches, self._length = batch_size, None, -1  # batches do not tell the samples
+        with tf.device("CPU"):
+            self.taken = tf.Variable(0, dtype=tf.int64)
+
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         full = self._data
         if not self._all_full:
             import tensorflow as tf  # heavy: must stay out of the parent
 
             def is_full(*batch: Any) -> Any:
-                return tf.equal(tf.shape(leaves(batch)[0])[0], self.batch_samples)
+                samples = tf.shape(leaves(batch)[0], tf.int64)[0]
+                return tf.equal(samples, self.batch_samples) if self.taken is None else self.taken.assign_add(samples) > 0
 
             full = full.filter(is_full) if self.epoch_batches is None else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
