@@ -7,6 +7,7 @@ converted with the same number of cores, so that AUTOTUNE stands for the same nu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -76,7 +77,8 @@ def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
 
 # Code may fail with other workers (a file handle that threads share), with several steps in a call (batches of different
 # sizes) or with other batch sizes (triplets). A config that differs in several of these from all that ran accuses none of
-# them: only what has all of them is ruled out, until a trial with one of them has run.
+# them: only what has all of them is ruled out, until a trial with one of them has run. What has one of them and another
+# difference waits for that trial, so that one cause fails twice at most.
 def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, errors: ConfigArrays) -> Mask:
     """Return which configs the user's code may fail with as it did with one of the `errors`, given those that it ran with.
 
@@ -84,12 +86,15 @@ def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays
     If there is none, what is as large or as small is; and if several sizes have failed that nothing else explains, all but
     the only one that ran.
     """
-    out, is_new = np.ones(len(configs), bool), False
+    out, waits, is_new = np.ones(len(configs), bool), np.zeros(len(configs), bool), False
+    differences = sum(~np.isin(of(configs), of(ran)) for of in (_kinds, _several_steps, attrgetter("batch")))
     has_run = np.ones(len(errors), bool)  # with the workers and the steps of each error
     for of in (_kinds, _several_steps):
         has_run &= np.isin(of(errors), of(ran))
         if not np.isin(of(failed), of(ran))[0]:
-            out, is_new = out & (of(configs) == of(failed)), True
+            alike = of(configs) == of(failed)
+            out, is_new = out & alike, True
+            waits |= alike & (differences > 1) & (alike & (differences == 1)).any()
     if failed.batch[0] not in ran.batch:
         common, size, is_new = int(np.gcd.reduce(ran.batch.astype(int))), int(failed.batch[0]), True
         divisor = next((n for n in range(2, common + 1) if common % n == 0 and size % n), 0)
@@ -99,7 +104,7 @@ def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays
         out &= configs.batch % divisor != 0 if divisor else like_it
         if len({*ran.batch}) == 1 and len({*errors.batch[has_run]}) >= _MOST_FAILED_SIZES:
             out = configs.batch != ran.batch[0]
-    return np.asarray(out & is_new)
+    return np.asarray(out & is_new | waits)
 
 
 def _several_steps(configs: ConfigArrays) -> Mask:

@@ -224,7 +224,7 @@ def build_space(
             key="space",
         )
     if not taken:
-        raise UsageError("nothing to tune: the space has no knob")
+        raise UsageError("nothing to tune: the space has no knob, such as batch_size")
     largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
     least_workers, most_workers = int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores))
     defaults: dict[str, Iterable[int]] = {

@@ -101,6 +101,7 @@ def test_a_cache_that_is_missing_is_not_filled(tmp_path):
     [
         ('os.environ["KERAS_BACKEND"] = "jax"', "set backend to jax"),
         ('os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"', "export TF_ENABLE_ONEDNN_OPTS=0"),
+        ('from absl import flags; flags.DEFINE_bool("fast", True, ""); flags.FLAGS.fast', "flags.FLAGS([''])"),
         ('open("pictures/labels.csv")', "Relative paths start from the working folder, "),
     ],
 )

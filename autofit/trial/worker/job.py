@@ -87,6 +87,8 @@ def user_failure(error: BaseException) -> Failure:
     """Return the failure of a trial whose user code raised an exception."""
     kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
     text = user_traceback(error)
+    if "UnparsedFlagAccessError" in text:  # grain reads absl's flags before it starts processes
+        text = f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
     reason = text.strip().splitlines()[-1]
     if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
         text += f"\nRelative paths start from the working folder, {Path.cwd()}\n"

@@ -71,7 +71,6 @@ AFTER_GOOD = (  # texts of files, after a model and data; the messages, with lin
     "max_trials: ${TRIALS:-many}",
     "max_trials 3\nworkers: 3",
     "storage: 'a.db\nworkers: 3",
-    "space: {batch_size: [1, 2}",
     "space: {batch_size: [1, 2]",
     "model_kwargs: {width: ${WIDTH}}",
     'storage: "a.db\nworkers: "3"',

@@ -47,6 +47,8 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
     assert out([both], [threads], [threads, steps, both]) == [steps, both]
     one, several = ([FitConfig(size, 1, 10, False, steps_per_execution=number) for size in BATCHES] for number in (1, 8))
     assert out(several[:5], [], one) == []
+    alone, larger = (FitConfig(size, 8, 4, True, steps_per_execution=1) for size in (30, 64))
+    assert out([FitConfig(64, 8, 4, True, steps_per_execution=8)], [], [alone, larger]) == [larger]  # which waits for it
 
 
 configs = st.builds(FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans())
