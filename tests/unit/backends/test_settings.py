@@ -137,15 +137,8 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
 
 def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_not(monkeypatch):
     monkeypatch.setattr(protocol, "version", lambda name: "1.0")
-    given = {
-        "OMP_NUM_THREADS",
-        "JAX_ENABLE_X64",
-        "XLA_FLAGS",
-        "TF_GPU_ALLOCATOR",
-        JAX_CACHE,
-        "HOME",
-        "TF_CPP_MIN_LOG_LEVEL",
-    }
+    others = {JAX_CACHE, "HOME", "TF_CPP_MIN_LOG_LEVEL"}
+    given = {"OMP_NUM_THREADS", "JAX_ENABLE_X64", "XLA_FLAGS", "TF_GPU_ALLOCATOR", *others}
     for name in given:
         monkeypatch.setenv(name, "1")
     switches = {Jax(): {"JAX_ENABLE_X64", "XLA_FLAGS"}, Torch(): set(), TensorFlow(): {"XLA_FLAGS", "TF_GPU_ALLOCATOR"}}
