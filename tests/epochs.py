@@ -60,40 +60,27 @@ def shuffled(length):
     return pieces.map(lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1))))
 
 
-class Rows:
-    """Samples for a loader."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        time.sleep(BATCH_SECONDS / BATCH)
-        return np.ones(4, "float32"), np.ones(1, "float32")
-
-
-def begin_worker(index):
-    time.sleep(START_SECONDS)
-
-
 def loader(length, num_workers=1):
     """A loader whose workers sleep when they start."""
-    from torch.utils.data import DataLoader
+    import torch
 
-    return DataLoader(Rows(length * BATCH), batch_size=BATCH, num_workers=num_workers, worker_init_fn=begin_worker)
+    def collate(indices):
+        time.sleep(BATCH_SECONDS)
+        return tuple(map(torch.from_numpy, rows()))
+
+    calls = {"collate_fn": collate, "worker_init_fn": lambda index: time.sleep(START_SECONDS)}
+    return torch.utils.data.DataLoader(range(length * BATCH), BATCH, num_workers=num_workers, **calls)
 
 
 def arrays(length):
     return np.ones((length * BATCH, 4), "float32"), np.ones((length * BATCH, 1), "float32")
 
 
-def includes_the_start(measured, length, workers=1):
+def includes_the_start(measured, length):
     """Whether the rate of epochs includes the sleep at their beginning, which no machine makes shorter."""
     epoch = length * BATCH / measured.samples_per_second
     if length < LONG:
-        return epoch > 0.99 * (length * BATCH_SECONDS / workers + START_SECONDS)
+        return epoch > 0.99 * (length * BATCH_SECONDS + START_SECONDS)
     steady = length * BATCH / measured.steady_samples_per_second
     return math.isclose(epoch - steady, measured.epoch_gap_seconds, rel_tol=1e-6) and (
         measured.epoch_gap_seconds + measured.step_seconds > 0.99 * START_SECONDS
