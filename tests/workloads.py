@@ -21,14 +21,11 @@ def build_model(filters=8, fail=False, steps_per_execution=1, xla=False):
     """A small network."""
     if fail:
         raise RuntimeError("the model cannot be built")
-    layers = [keras.layers.Conv2D(filters, 3, activation="relu") for _ in range(2)]
-    model = keras.Sequential([keras.Input((PIXELS, PIXELS, 3)), *layers, *_head()])
+    layers = keras.layers
+    maps = [layers.Conv2D(filters, 3, activation="relu") for _ in range(2)]
+    model = keras.Sequential([keras.Input((PIXELS, PIXELS, 3)), *maps, layers.GlobalAveragePooling2D(), layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla)
     return model
-
-
-def _head():
-    return keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)
 
 
 def build_slow_to_compile(seconds=60):
@@ -43,9 +40,8 @@ def build_slow_to_compile(seconds=60):
                 time.sleep(seconds)
             return super().train_step(data)
 
-    pooling, dense = _head()
     inputs = keras.Input((PIXELS, PIXELS, 3))
-    model = Slow(inputs, dense(pooling(inputs)))
+    model = Slow(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(inputs)))
     model.compile(optimizer="adam", loss="mse", jit_compile=True)
     return model
 
