@@ -1,13 +1,12 @@
 """The user's files are the same before and after a tune, and plain `fit` runs after it, however the tune ends."""
 
 import hashlib
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.commands import AUTOFIT
+from tests import commands
 
 PROGRAM = """
 import sys
@@ -45,15 +44,10 @@ if __name__ == "__main__":
 """
 
 
-def options(folder):
-    """How the program starts in a folder, with a storage in another one."""
-    environment = {**os.environ, "XDG_DATA_HOME": str(folder.parent / "data")}
-    return {"cwd": folder, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-
-
 def run(folder, *arguments):
-    done = subprocess.run(arguments, timeout=800, check=False, **options(folder))
-    return done.stdout, done.returncode
+    """Run a command in a folder, with a storage in another one; returns what it printed, and its exit code."""
+    done = commands.run(*arguments, folder=folder, XDG_DATA_HOME=str(folder.parent / "data"))
+    return done.stdout + done.stderr, done.returncode
 
 
 def hashes(folder):
@@ -80,9 +74,11 @@ def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
     assert hashes(trained) == before
 
 
-def test_a_tune_that_is_killed_leaves_them(trained):
+def test_a_tune_that_is_killed_leaves_them(trained, monkeypatch):
     before = hashes(trained)
-    with subprocess.Popen([sys.executable, "train.py", "tune"], **options(trained)) as process:
+    monkeypatch.setenv("XDG_DATA_HOME", str(trained.parent / "data"))
+    command, ends = [sys.executable, "train.py", "tune"], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=trained, text=True, **ends) as process:
         assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
         process.kill()
     assert hashes(trained) == before
@@ -110,6 +106,6 @@ def test_what_a_module_sets_or_opens_when_it_is_imported_is_said(setting, told, 
         f"import os\n{setting}\ndef build_model():\n    pass\ndef data(batch_size):\n    pass\n"
     )
     (tmp_path / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\nbackend: tensorflow\n")
-    output, status = run(tmp_path, AUTOFIT, "tune", "tune.yaml", "--quiet")
+    output, status = run(tmp_path, commands.AUTOFIT, "tune", "tune.yaml", "--quiet")
     assert status in (1, 2)
     assert told in output
