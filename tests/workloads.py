@@ -18,7 +18,6 @@ _held = []
 
 
 def build_model(filters=8, fail=False, steps_per_execution=1, xla=False):
-    """A small network."""
     if fail:
         raise RuntimeError("the model cannot be built")
     layers = keras.layers
@@ -171,7 +170,6 @@ class SameNumbers(Cases):
 
 
 def build_rows():
-    """A network for rows of four numbers."""
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model

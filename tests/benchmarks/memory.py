@@ -70,7 +70,6 @@ def cases(*, onednn=False):
 
 
 def measure_device(frozen, file, *, onednn):
-    """Measure the missing peaks and descriptions, case by case."""
     for key, kwargs, batches in cases(onednn=onednn):
         case = frozen["device"].setdefault(key, {"peaks": {}})
         lacking = [b for b in batches if str(b) not in case["peaks"]]

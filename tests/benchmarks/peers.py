@@ -163,7 +163,6 @@ PEERS = {
 
 
 def _index_of(sizes, wanted):
-    """The index of the batch size nearest to the one wanted."""
     return min(range(len(sizes)), key=lambda i: abs(math.log2(sizes[i] / wanted)))
 
 

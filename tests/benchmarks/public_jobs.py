@@ -74,7 +74,6 @@ def reviews():
 
 
 def weather_model():
-    """An LSTM of 32 units on 120 steps of 7 figures."""
     model = keras.Sequential([keras.Input((120, 7)), layers.LSTM(32), layers.Dense(1)])
     model.compile(keras.optimizers.Adam(0.001), "mse")
     return model

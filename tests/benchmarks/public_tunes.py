@@ -52,7 +52,6 @@ def configs_of(job):
 
 
 def own_config(job):
-    """What the program itself trains with."""
     size, *_ = SPACES[job][0]
     return FitConfig(size, 1, 10, False) if SPACES[job][2] else FitConfig(size)
 
@@ -137,7 +136,6 @@ def best_in_turn(rates):
 
 
 def show(job, figures):
-    """Print the lines of a job."""
     rates, ratios = figures["rates"], []
     print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
     for row in figures["rows"]:

@@ -109,8 +109,6 @@ def build_model(name, precision="float32", optimizer="adam", xla=False):
 
 
 class Batches(keras.utils.PyDataset):
-    """Random samples for the model `name`."""
-
     def __init__(self, name, batch_size, **kwargs):
         super().__init__(**kwargs)
         form, random = MODELS[name], np.random.default_rng(0)

@@ -204,7 +204,6 @@ class Tune:
 
 
 def outcome_of(trial):
-    """The outcome of a stored trial."""
     return Outcome(trial["measurement"]["outcome"])
 
 

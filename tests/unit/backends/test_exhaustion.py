@@ -43,10 +43,8 @@ def counts(monkeypatch):
     counts = {}
     cuda = SimpleNamespace(memory_stats=lambda: counts, mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB))
     torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=cuda)
-    for name, module in zip(
-        backends.NAMES, (SimpleNamespace(errors=ERRORS), SimpleNamespace(errors=ERRORS), torch), strict=True
-    ):
-        monkeypatch.setitem(sys.modules, name, module)
+    for name in backends.NAMES:
+        monkeypatch.setitem(sys.modules, name, torch if name == "torch" else SimpleNamespace(errors=ERRORS))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     return counts
 

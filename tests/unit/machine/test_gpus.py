@@ -149,14 +149,7 @@ def test_each_mig_slice_is_a_device(driver, answers, monkeypatch, named, uuids):
 
 @pytest.mark.parametrize(
     ("named", "indices"),
-    [
-        (None, [0, 1, 2]),
-        (" 2 , 1", [2, 1]),
-        ("1,-1,0", [1]),
-        ("", []),
-        ("GPU-c,GPU-a", [2, 0]),
-        ("1,GPU-x,0", [1]),
-    ],
+    [(None, [0, 1, 2]), (" 2 , 1", [2, 1]), ("1,-1,0", [1]), ("", []), ("GPU-c,GPU-a", [2, 0]), ("1,GPU-x,0", [1])],
 )
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, answers, monkeypatch, named, indices):
     answers(DeviceGetCount=lambda: 3, DeviceGetUUID=lambda handle: f"GPU-{'abc'[handle]}1f0e")

@@ -73,7 +73,6 @@ def test_a_space_that_is_exhausted_is_said_and_other_parameters_may_be_searched_
     [
         ({"batchsize": [8]}, "space.batchsize", "batch_size"),
         ({"batch_size": {"min": 64, "max": 8}}, "space.batch_size", "min"),
-        ({"batch_size": [0]}, "space.batch_size", "[0]"),
         ({}, None, "batch_size"),
     ],
 )
