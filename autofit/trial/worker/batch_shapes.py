@@ -38,8 +38,8 @@ class BatchShapes:
     asked: int | None = None  # the batch size for which full ones have several sizes; None if they have one
 
     def __str__(self) -> str:
-        sizes = "" if self.asked is None else "batches have several sizes, and rates count their samples; "
-        return f"{sizes}batches differ in shape; each trial also trains on the longest of the first {self.count} batches"
+        differ = "differ in shape" if self.asked is None else "have several sizes, and rates count their samples"
+        return f"batches {differ}; each trial also trains on the longest of the first {self.count} batches"
 
     def resized(self, samples: int) -> list[Any]:
         """Return the longest and the shortest batch, resized to a batch size of `samples` by repeating or dropping some."""
