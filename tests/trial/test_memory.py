@@ -12,6 +12,7 @@ from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
+from tests.commands import python
 
 GIB = 2**30
 SIZES = (16, 64, 256)
@@ -105,3 +106,15 @@ def test_the_bodies_of_loops_are_entered(estimated):
     state = 256 * 32 * 4  # bytes of one of the tensors that each step keeps for the backward pass
     more = long.device_bytes_by_part["activations"] - short.device_bytes_by_part["activations"]
     assert more > 5 * 24 * state
+
+
+CACHE = """
+import tensorflow as tf
+from autofit.workload.inputs.tfdata import with_controlled_caches
+make = lambda: tf.data.Dataset.range(1500).filter(lambda number: number >= 0).cache()
+print(len(list(with_controlled_caches(make).take(2000))), len(list(make().take(2000))))
+"""
+
+
+def test_a_cache_of_unknown_length_is_endless_for_the_training_alone():
+    assert python("-c", CACHE).splitlines()[-1] == "2000 1500"

@@ -81,14 +81,19 @@ class TfData(FitInput):
 
 # the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
+_opening = SimpleNamespace(data=False)  # whether the data is being opened: what `build_model` reads must have an end
 
 
 def with_controlled_caches(make: Callable[[], Any]) -> Any:
     """Call a function of the user that makes a dataset, with its caches under control."""
-    _control()
-    made = make()
-    # if only the function itself imports TensorFlow, it is called again: a dataset that is not read has no effect
-    return make() if _control() else made
+    _opening.data = True
+    try:
+        _control()
+        made = make()
+        # if only the function itself imports TensorFlow, it is called again: a dataset that is not read has no effect
+        return make() if _control() else made
+    finally:
+        _opening.data = False
 
 
 def cache_notices() -> Iterator[str]:
@@ -117,7 +122,7 @@ def _control() -> bool:
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
             _require_complete(tf, "a file" if path is None else path.decode(errors="replace"))
-        elif tf.executing_eagerly():
+        elif _opening.data and tf.executing_eagerly():
             return _in_part(tf, self, lambda elements: original(elements, name=name))
         return original(self, filename, name=name)
 

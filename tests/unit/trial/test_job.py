@@ -6,7 +6,7 @@ import pytest
 
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
-from autofit.trial.worker.job import DevicePeaks
+from autofit.trial.worker.job import DevicePeaks, user_failure
 
 GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
 
@@ -40,3 +40,8 @@ def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cp
     assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [on_gpu, on_cpu]
     assert peaks_of(GPU, phases).by_phase == dict(phases[:-1])  # the last phase goes on
     assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None  # it counted nothing
+
+
+def test_the_reason_of_an_error_of_tensorflow_is_what_happened_and_not_the_operation():
+    error = RuntimeError("Graph execution error:\n\nIncompatible shapes: [1] vs. [2]\n\t [[{{node x}}]] [Op:y]")
+    assert user_failure(error).reason == "Incompatible shapes: [1] vs. [2]"
