@@ -90,7 +90,7 @@ class Budget:
         if trial_seconds:
             return None
         left = self.seconds_left()
-        is_too_little = f"leaves {left:.0f} s, too few for another trial" if left >= 1 else "is used up"
+        is_too_little = f"leaves {left:.0f} s, too few for another trial and confirming runs" if left >= 1 else "is used up"
         return f"max_seconds ({self._max_seconds or 0.0:g}) {is_too_little}"
 
     def too_short(self, trials: Sequence[Trial], before: str) -> str:
