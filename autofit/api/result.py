@@ -58,15 +58,15 @@ class Result(_Reportable, TuneRecord):
         """Return a sentence on each subject that matters, such as the bottleneck and other work on the machine."""
         return choice.advice(self)
 
-    def failed(self, memory: Literal["host", "device"], storage: str | None = None) -> None:
+    def failed(self, memory: Literal["host", "device"], storage: str | None = None, *, same_batch: bool = False) -> None:
         """Store that your own training ran out of memory with this result, and drop the stored result.
 
         The next tune of the same request chooses a configuration that takes less of this memory. `storage` is that of the
-        tune; UsageError if it does not have the tune.
+        tune; UsageError if it does not have the tune. With `same_batch`, the answer at your own batch size was trained.
         """
         from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
 
-        mark_failed(self, memory, storage)
+        mark_failed(result_files.at_same_batch(self) if same_batch else self, memory, storage)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:

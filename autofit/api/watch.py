@@ -18,7 +18,9 @@ from autofit.storage import result_files
 _SLOW_RATIO = 0.9  # of the promised rate: rates of fresh processes differ by a few percent on an idle machine
 
 
-def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # used like Keras's callbacks, which are classes
+def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
+    result: TuneRecord | str | os.PathLike[str], *, same_batch: bool = False
+) -> Any:
     """Return a Keras callback that prints a line after each epoch: its rate and host memory against the promised ones.
 
     Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says when the epoch was slower
@@ -27,9 +29,10 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
 
     Args:
         result: the result of the tune whose configuration is trained, or the path of a saved result.
+        same_batch: whether its answer at your own batch size is trained, and not the fastest.
 
     Raises:
-        UsageError: the result is one for predict or evaluate, or the file cannot be read.
+        UsageError: the result is one for predict or evaluate, has no such answer, or the file cannot be read.
 
     Example:
         >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
@@ -42,6 +45,7 @@ def Watch(result: TuneRecord | str | os.PathLike[str]) -> Any:  # noqa: N802  # 
         result = result_files.answered(result_files.load(result), result)
     if result.call_source.call != "fit":
         raise UsageError(f"Watch needs the result of fit; this one is for {result.call_source.call}", key="result")
+    result = result_files.at_same_batch(result) if same_batch else result
     import keras  # not before: whoever trains has loaded it, and importing autofit must not
 
     return type("Watch", (EpochWatch, keras.callbacks.Callback), {})(result)

@@ -29,6 +29,9 @@ from autofit.storage import result_files
 _SIZES, _SWEEP = ",".join(map(str, BATCH_SIZES)), Path("sweep.json")
 
 
+SameBatch = Annotated[bool, typer.Option("--same-batch", help="That of the answer at your own batch size.")]
+
+
 def tune(
     file: common.File,
     output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
@@ -168,17 +171,12 @@ def report(
 def kwargs(
     result: common.Result,
     output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
-    same_batch: Annotated[
-        bool, typer.Option("--same-batch", help="Print those of the answer at your own batch size.")
-    ] = False,
+    same_batch: SameBatch = False,
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
         answered = result_files.answered(result_files.load(result), result)
-        record = answered.same_batch if same_batch else answered.fastest
-        if record is None:
-            problem = f"{result} has no answer at your own batch size: no configuration of it fits"
-            raise UsageError(problem, key="--same-batch")
+        record = (result_files.at_same_batch(answered) if same_batch else answered).fastest
         values = snippet.kwargs_of(record)
         as_json, as_yaml = json.dumps(values, indent=2), yaml.safe_dump(values, sort_keys=False).rstrip()
         typer.echo({"python": snippet.kwargs_as_python(record), "json": as_json, "yaml": as_yaml}[output_format])
@@ -189,6 +187,7 @@ def show(
     failed: Annotated[
         Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
     ] = None,
+    same_batch: SameBatch = False,
     storage: common.Storage = None,
 ) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
@@ -201,8 +200,9 @@ def show(
         record = result_files.load(result)
         if failed is not None:
             trained = Result.of(result_files.answered(record, result))
-            trained.failed(failed, storage)
-            typer.echo(f"{trained.config} counts as out of {failed} memory; the next tune chooses another configuration")
+            trained.failed(failed, storage, same_batch=same_batch)
+            config = (result_files.at_same_batch(trained) if same_batch else trained).config
+            typer.echo(f"{config} counts as out of {failed} memory; the next tune chooses another configuration")
         elif isinstance(record, SweepRecord):
             console.print(sweep_table(record))
         else:

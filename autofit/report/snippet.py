@@ -16,13 +16,14 @@ from autofit.workload.inputs.kinds import rendered
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
-_WATCH = "# callbacks=[autofit.Watch(result)] compares the training with this"
+_WATCH = "# callbacks=[autofit.Watch(result{})] compares the training with this"
 _VARIABLES = "# replace ${NAME} by the value of the environment variable"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
 def render(record: TuneRecord, answer: Answer | None = None) -> str:
     """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program."""
+    watched = "" if answer is None or answer.config == record.fastest.config else ", same_batch=True"
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
@@ -62,7 +63,7 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     given = {} if is_whole else source.fit_kwargs
     arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items() if key not in given or given[key] != value]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
-    lines += [_lines(f"model.{source.call}", arguments), *([_WATCH] if source.call == FIT else [])]
+    lines += [_lines(f"model.{source.call}", arguments), *([_WATCH.format(watched)] if source.call == FIT else [])]
     code = "\n".join(lines)
     return f"{_VARIABLES}\n{code}" if "${" in code else code
 

@@ -98,6 +98,13 @@ def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathL
     return record
 
 
+def at_same_batch(record: TuneRecord) -> TuneRecord:
+    """Return a record whose config is the answer at the own batch size; raise UsageError if it has none."""
+    if record.same_batch is None:
+        raise UsageError("the result has no answer at your own batch size: no configuration of it fits", key="same_batch")
+    return replace(record, fastest=record.same_batch)
+
+
 def has_grown(memory: str, then: Limits, now: Limits) -> bool:
     """Return whether the limit of "device" or "host" memory has grown."""
     then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from autofit.api import watch
+from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.storage import result_files
 
@@ -73,3 +74,10 @@ def test_an_epoch_as_promised(trained):
 )
 def test_the_first_epoch_leaves_out_the_first_call_and_validation(trained, how, text):
     assert text in trained(**how)
+
+
+def test_the_answer_at_the_own_batch_size_is_compared_if_it_is_the_one_that_is_trained(result):
+    own = replace(result.fastest, config=FitConfig(4))
+    assert result_files.at_same_batch(replace(result, same_batch=own)).config == FitConfig(4)
+    with pytest.raises(UsageError, match="no answer at your own batch size"):
+        result_files.at_same_batch(replace(result, same_batch=None))

@@ -128,7 +128,7 @@ def test_every_command_has_a_help():
 
 def test_a_result_that_failed_in_training_is_stored(monkeypatch):
     stored = []
-    monkeypatch.setattr(Result, "failed", lambda *arguments: stored.append(arguments[1:]))
+    monkeypatch.setattr(Result, "failed", lambda self, *given, same_batch: stored.append(given))
     done = RUN.invoke(app, ["show", str(RESULT), "--failed", "host", "--storage", "mine.db"])
     assert (done.exit_code, done.stderr, stored) == (0, "", [("host", "mine.db")])
 
