@@ -16,7 +16,7 @@ from autofit.workload.inputs.kinds import rendered
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
-_WATCH = "# callbacks=[autofit.Watch(result{})] compares the training with this"
+_WATCH = "# to compare: callbacks=[autofit.Watch(result{})]"
 _VARIABLES = "# replace ${NAME} by the value of the environment variable"
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
