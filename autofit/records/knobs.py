@@ -4,7 +4,7 @@
           ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if there are none
           └─> messages: label, less, more
 
-A new knob is a row here, a field of `FitConfig` and `Baseline`, and what is special about it in `workload/inputs/` and
+A new knob is a row here, a field of `FitConfig`, and what is special about it in `workload/inputs/` and
 in `search/`: `space.py`, `context.py`, `rates.py` and `memory.py`.
 """
 
