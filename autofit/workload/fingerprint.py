@@ -104,7 +104,10 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
 
 def _parts_of(code: CodeType) -> tuple[Any, ...]:
     """Return what code does, without its positions; its text is the same in every process."""
-    inner = [_parts_of(part) if isinstance(part, CodeType) else part for part in code.co_consts]
+    # from Python 3.13 on, the body of a class has its own line as a constant
+    position = code.co_firstlineno if "__firstlineno__" in code.co_names else None
+    parts = (part for part in code.co_consts if part is None or part != position)
+    inner = [_parts_of(part) if isinstance(part, CodeType) else part for part in parts]
     constants = [sorted(part, key=repr) if isinstance(part, frozenset) else part for part in inner]
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     exceptions = getattr(code, "co_exceptiontable", None)  # Python 3.10 has none
