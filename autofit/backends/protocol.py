@@ -194,7 +194,7 @@ class Backend(ABC):
     # XLA or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
     @contextlib.contextmanager
     def refusing_late_switches(self) -> Iterator[None]:
-        """Import the user's modules; raise UsageError if they set a switch, which takes precedence over their errors."""
+        """Raise UsageError if modules that are imported in this context set a switch; it replaces an error of theirs."""
         before = self.switched()
         try:
             yield

@@ -29,7 +29,7 @@ from autofit.storage import result_files
 _SIZES, _SWEEP = ",".join(map(str, BATCH_SIZES)), Path("sweep.json")
 
 
-SameBatch = Annotated[bool, typer.Option("--same-batch", help="That of the answer at your own batch size.")]
+SameBatch = Annotated[bool, typer.Option("--same-batch", help="The answer at your own batch size, not the fastest.")]
 
 
 def tune(

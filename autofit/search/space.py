@@ -67,8 +67,8 @@ def _asked_type(row: KnobRow) -> Any:
     several = Annotated[list[value], Field(min_length=1)]  # type: ignore[valid-type]  # made for each knob
     if value is bool:
         return Annotated[several | bool | None, written_as("write true, false or a list of them")]
-    between: Any = create_model("Range", __base__=Range, min=(number, ...), max=(number, ...))
-    return Annotated[between | several | value | None, written_as(_CHOICES)]
+    interval: Any = create_model("Range", __base__=Range, min=(number, ...), max=(number, ...))
+    return Annotated[interval | several | value | None, written_as(_CHOICES)]
 
 
 _ASKED: dict[str, Any] = {knob: (_asked_type(row), None) for knob, row in KNOBS.items()}

@@ -103,13 +103,13 @@ class Budget:
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool
     ) -> tuple[bool, float | None]:
-        """Return whether there is time for rounds of these configs, and the `max_seconds` that they need if not."""
+        """Return whether there is time for rounds of these configs, and if not, the `max_seconds` that would do."""
         seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
         if seconds > self.seconds_left():
             return False, 10.0 * math.ceil((self.seconds() + seconds) / 10)
         spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
-        # no `max_seconds` changes this
+        # all but the first look must end within the time of a coarse grid, whatever `max_seconds` is
         return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched), None
 
 

@@ -6,7 +6,7 @@ from autofit import backends
 from autofit.backends.absent_gpu import find
 from autofit.errors import UsageError
 from autofit.records.description import Footprint
-from autofit.trial.worker import describe
+from autofit.trial.worker import estimates
 
 GIB = 2**30
 (A100,) = find(["A100-40GB"])
@@ -26,7 +26,7 @@ class Step:
 @pytest.fixture
 def estimate(monkeypatch):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: 32 * GIB)
-    return lambda step, sizes=(), multiple_of=1, most=None: describe.on_gpu(step, A100, sizes, multiple_of, most)
+    return lambda step, sizes=(), multiple_of=1, most=None: estimates.on_gpu(step, A100, sizes, multiple_of, most)
 
 
 @pytest.mark.parametrize(("level", "sample", "error"), [(1, 0.05, 0.0), (0.2, 0.001, 0.1), (20, 0.5, 0.1), (3, 1.5, 0.0)])
@@ -73,7 +73,7 @@ def test_gpus_are_found_by_the_names_that_people_and_nvidia_smi_write_and_descri
     gpus = find(["T4", "all"])
     assert len({gpu.name for gpu in gpus}) == len(gpus) > 10
     for gpu in gpus:
-        usable_bytes = describe.on_gpu(Step(lambda size: 1), gpu, (24,), None, None).usable_bytes
+        usable_bytes = estimates.on_gpu(Step(lambda size: 1), gpu, (24,), None, None).usable_bytes
         assert 0.6 * gpu.total_bytes < usable_bytes < gpu.total_bytes
     with pytest.raises(UsageError, match="A100-48GB"):
         find(["A100-48GB"])

@@ -65,7 +65,7 @@ def load_cells(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, 
             raise UsageError("must be a mapping of keys to values, starting with build_model: and data:")
         raw = {str(key): value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
         if "call_source" in raw:
-            raise UsageError("is a saved result and no tuning file; autofit.Result.load and autofit report read it")
+            raise UsageError("is a saved result, not a tuning file; read it with autofit.Result.load or autofit report")
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
             raise UsageError(f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX)

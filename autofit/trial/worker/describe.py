@@ -1,41 +1,40 @@
-"""Describe a workload before anything is trained, and estimate its memory; loads Keras.
+"""Describe a workload before anything is trained; loads Keras.
 
     open the data ──> build the model ──> trace the train step ──> Description ──> memory estimates, one by one
 
 Tracing the step builds exactly what a plain `fit` builds: lazy layers, and the variables of the optimizers that the step
-uses. A step that cannot be traced is run once. Memory is estimated here, or on GPUs that need not be there.
+uses. A step that cannot be traced is run once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
 from psutil import Process
 
 from autofit import backends
-from autofit.backends import absent_gpu
-from autofit.backends.protocol import StepEstimator, TrainStep, bytes_of_optimizers, bytes_of_variables
+from autofit.backends.protocol import bytes_of_optimizers, bytes_of_variables
 from autofit.errors import UsageError
-from autofit.records.description import Description, Footprint, GpuEstimate
+from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.records.machine import Device, Placement
+from autofit.records.machine import Placement
 from autofit.records.states import Phase
 from autofit.records.units import counted, format_bytes
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.bench import Bench, Run, build_model, distribution_of, is_own, open_data, takes_batch_size
-from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.step_clock import StepClock
+from autofit.trial.worker.bench import Bench, build_model, distribution_of, is_own, open_data, takes_batch_size
+from autofit.trial.worker.estimates import trace
+from autofit.trial.worker.job import TrialContext
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
 from autofit.workload.inputs.arrays import Arrays
-from autofit.workload.inputs.batch import bytes_of, is_ragged, leaves, length_of
+from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
@@ -53,12 +52,6 @@ _BY_STEP = (
     "the data in train_step (ops.shape(x)[0]), or fix batch_size in data_kwargs"
 )
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
-_CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
-_FIRST_SIZES = (8, 32)  # two sizes define a line
-_MOST_ROUNDS = 5  # of compilations near the largest batch
-_CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
-_LARGEST_BATCH = 2**20
-_DIGITS = 5  # binary digits of a size in the search, as a multiple of what the step takes
 
 
 def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mapping[str, str]]) -> None:
@@ -165,7 +158,8 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
 
 def _opened_again(bench: Bench, loaded: Workload, batch_size: int) -> FitInput:
     kept, config = dict(vars(tfdata.reserved)), replace(bench.context.spec.config, batch_size=batch_size)
-    # what fails here is no error of the workload, and neither the data nor what its caches leave out counts twice
+    # The data need not open at this size, so an error is not reported. Neither its memory nor what its caches leave out
+    # counts twice.
     bench.context.enter(Phase.OPENING_AGAIN)
     try:
         return open_input(resolve_reference("data", loaded.data), loaded.data_kwargs, config, lambda error: None)
@@ -181,7 +175,7 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
         return None
     context.enter(Phase.SCANNING)
     has_one_length = len({length_of(leaf) for leaf in leaves(data.batch())} - {0}) == 1  # graphs have nodes and edges
-    counts = has_one_length and not data.leaves_workers
+    counts = has_one_length and not data.leaves_workers  # samples are counted in this process, where workers are not
     asked = (context.spec.config.batch_size or data.batch_samples) if counts else None
     shapes: batch_shapes.BatchShapes | None
     shapes = call_reported(context.report_error, batch_shapes.scan, data.user_batches(), asked)
@@ -261,96 +255,3 @@ def _model_fingerprint(model: Any, batch: Any) -> str:
     shapes = [(tuple(v.shape), str(v.dtype)) for v in model.variables]
     form = [(tuple(array.shape[1:]), array.dtype.name) for array in leaves(batch)]
     return hashlib.sha256(repr((parts, shapes, form)).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class TracedStep:
-    """The train step, traced for batch sizes that are multiples of a number, or for the data's own size alone."""
-
-    estimator: StepEstimator | None  # None if it could not be traced
-    multiple_of: int | None = None
-    problem: str = ""  # why its memory cannot be estimated; empty if it can
-    one_size: int | None = None  # the only batch size that it accepts
-
-    def send_estimates(self, context: TrialContext, sizes: Sequence[int], samples: int | None) -> None:
-        """Send the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
-        spec = context.spec
-        problem = self.problem
-        try:
-            if self.estimator is not None and not problem:
-                for gpu in absent_gpu.find(spec.gpus):
-                    context.send(Message(gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),)))
-                for footprint in () if spec.gpus else self.estimator.estimates(sizes, compile_all=spec.compile_all):
-                    context.send(Message(footprints=(footprint,)))
-        except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
-            problem = first_line(error)
-        context.send(Message(estimate_problem=problem))
-
-
-def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
-    """Trace the step; run it once if it cannot be traced."""
-    bench.context.enter(Phase.ESTIMATING)
-    method, device, distribution = bench.method, bench.context.placement.device, distribution_of(bench.model)
-    arrays = leaves(batch)
-    lengths = {length_of(leaf) for leaf in arrays} - {0}
-    problem, attempts = "", [1, max(lengths), None]  # a model may accept only multiples of a size, or one size
-    if not method.trains:
-        problem, attempts = f"autofit estimates the memory of training, not of {method.name}", []
-    elif distribution is not None:
-        problem, attempts = f"the train step is distributed by {distribution[0]}", []
-    elif len(lengths) > 1 or any(map(is_ragged, arrays)):
-        problem, attempts = "the sizes of the tensors are known only when the step runs", [None]
-    errors = list[str]()
-    for multiple in attempts:
-        try:
-            step = backends.current().estimator(TrainStep(bench.model, batch, device, multiple, data_tensors))
-        except Exception as error:
-            errors.append(first_line(error))
-            continue
-        return TracedStep(step, multiple, problem, None if problem or multiple else max(lengths))
-    run = Run(StepClock(bench.data.batch_samples, math.inf, steps=1), Phase.FIRST_STEP)
-    bench.run(bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
-    return TracedStep(None, problem=problem or errors[0])
-
-
-def on_gpu(
-    step: StepEstimator, gpu: Device, sizes: Sequence[int], multiple_of: int | None, most: int | None
-) -> GpuEstimate:
-    """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
-    total, problem = gpu.total_bytes, ""
-    # a backend that takes what it needs gets all but a context
-    usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
-    footprints: dict[int, Footprint] = {}
-    if multiple_of is not None:
-        sizes = sorted({math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)})
-    try:
-        for size in sizes:
-            footprints[size] = step.on_gpu(gpu, size)
-            if footprints[size].upper_bytes > usable:
-                break  # what is larger does not fit either
-        for _ in range(_MOST_ROUNDS if multiple_of else 0):
-            size = _nearer(footprints, usable, multiple_of or 1, most or _LARGEST_BATCH)
-            if size in footprints:
-                break
-            footprints[size] = step.on_gpu(gpu, size)
-    except Exception as error:  # a limitation of the compiler for this GPU
-        problem = first_line(error)
-    largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
-    by_size = tuple(footprints[size] for size in sorted(footprints))
-    return GpuEstimate(gpu.name, total, usable, by_size, largest, problem)
-
-
-def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:
-    """Return the size that takes `usable` bytes on the line through two in `footprints`; one of these if none is better."""
-    fitting = sorted(size for size in footprints if footprints[size].upper_bytes <= usable)
-    if not fitting:
-        return multiple
-    largest = fitting[-1]
-    room = usable - footprints[largest].upper_bytes
-    if room < _CLOSE_SHARE * usable:
-        return largest
-    others = sorted(size for size in footprints if size > largest)[:1] or fitting[-2:-1]
-    slope = sum((footprints[other].upper_bytes - footprints[largest].upper_bytes) / (other - largest) for other in others)
-    size = min(math.floor(largest + room / slope if slope > 0 else 2 * largest), most)
-    unit = multiple << max(0, (size // multiple).bit_length() - _DIGITS)
-    return max(largest, size // unit * unit)

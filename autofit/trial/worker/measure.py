@@ -179,7 +179,7 @@ def _compute_rate(bench: Bench) -> SteadyRate:
     shapes, samples = batch_shapes.load(context.folder), data.batch_samples
     if shapes is not None:
         batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
-    else:  # copies to a GPU are part of the input: a step that waits for them is no faster with a faster model
+    else:  # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
         batches = [backends.current().on_device(data.batch()) if context.placement.gpus else data.batch()]
     opening = [] if shapes is None else shapes.resized(samples)
     if data.taken is not None:

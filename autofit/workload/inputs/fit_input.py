@@ -198,11 +198,14 @@ class FitInput(ABC):
         return length_of(leaves(self._batch)[0]) == self.batch_samples
 
     def count_samples(self, batch_size: int) -> None:
-        """Let `fit` train on batches of all sizes and count their samples in `taken`, if no workers make them."""
+        """Let `fit` train on full batches of several sizes from now on, and count their samples in `taken`.
+
+        `batch_size` is the size that was asked for. Data whose batches workers make cannot count them here.
+        """
         self.batch_samples, self.taken = batch_size, np.zeros((), int)
 
     def _is_full(self, batch: Any) -> bool:
-        if self.taken is not None:
+        if self.taken is not None:  # each batch is asked once, when `fit` takes it
             self.taken += length_of(leaves(batch)[0])
             return True
         return not self._counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples

@@ -60,6 +60,7 @@ class TfData(FitInput):
 
             def is_full(*batch: Any) -> Any:
                 samples = tf.shape(leaves(batch)[0], tf.int64)[0]
+                # if samples are counted, batches of every size pass; the filter runs once for each that `fit` takes
                 return tf.equal(samples, self.batch_samples) if self.taken is None else self.taken.assign_add(samples) > 0
 
             full = full.filter(is_full) if self.epoch_batches is None else full.take(self.epoch_batches)
