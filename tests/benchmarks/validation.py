@@ -167,7 +167,7 @@ CLAIMS = (
     ("The same on curves of real GPUs", curves, "search", "2026-11-27"),
     ("Tunes of public programs", public_tunes, "public_tunes", "2026-11-28"),
     ("A gain that is stated is one", confirmation, "confirmation", "2026-11-27"),
-    ("Trials state the rate of a plain fit", backend_rates, "backend_rates", "2026-11-23"),
+    ("Trials state the rate of a plain fit", backend_rates, "backend_rates", "2026-11-28"),
     ("Host memory", inputs, "inputs", "2026-11-22"),
     ("Device memory, TensorFlow", memory, "memory", "2026-11-27"),
     ("Device memory, TensorFlow with oneDNN's kernels", memory, "memory-onednn", "2026-11-27"),
