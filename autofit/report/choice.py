@@ -19,6 +19,7 @@ from autofit.workload.fit_options import FIT, PREDICT
 NONE = "–"  # text in place of a missing value
 NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
+_MUCH_OF_EPOCH = 0.2  # that passes before its steps begin: more is said
 _LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
 
 
@@ -110,12 +111,15 @@ def advice(record: TuneRecord) -> dict[str, str]:
 
 def _epoch(record: TuneRecord) -> str:
     totals, parts, unread, now = [], "", "", {record.speedup.baseline: "now"}
-    for config, when in (now | {record.config: "then"} | now).items():
-        runs = [run.measurement for run in record.runs if run.config == config]
-        validation = next((m.validation_seconds for m in runs if m.validation_seconds), 0.0)
+    configs = now | {record.config: "then"} | now
+    of_each = {config: [run.measurement for run in record.runs if run.config == config] for config in configs}
+    validations = [next((m.validation_seconds for m in runs if m.validation_seconds), 0.0) for runs in of_each.values()]
+    if not all(validations):  # one epoch with its validation and one without it could not be compared
+        validations = [0.0] * len(validations)
+    for (config, runs), validation in zip(of_each.items(), validations, strict=True):
         if seconds := [each for m in runs if (each := m.epoch_seconds) is not None]:
             gap = statistics.median(m.epoch_gap_seconds or 0.0 for m in runs)
-            totals.append(f"{_brief(statistics.median(seconds) + validation)} {when}")
+            totals.append(f"{_brief(statistics.median(seconds) + validation)} {configs[config]}")
             parts = f"{_brief(validation)} validation, " * bool(validation) + f"{_brief(gap)} between epochs"
         unread = next((m.epoch_gap_unread for m in runs if m.epoch_gap_unread), unread)
     if totals:
@@ -207,8 +211,8 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         "contention": f", but together they reached {format_rate(together)}; they compete for cores or memory bandwidth",
     }
     alone = f"the model alone reached {format_rate(compute)} samples/s and the input alone {format_rate(inputs)}"
-    between = "; most of an epoch's time passes before its steps begin"
-    epoch = between if record.samples_per_second < together / 2 else ""
+    gap = 1 - record.samples_per_second / together
+    epoch = f"; {gap:.0%} of an epoch passes before its steps, whose rates these are, begin" if gap > _MUCH_OF_EPOCH else ""
     return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
 
 

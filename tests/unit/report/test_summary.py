@@ -32,6 +32,8 @@ def test_an_epoch_is_stated_with_its_validation_and_the_gap_before_it(record):
     times = [9000 / run.measurement.samples_per_second + 1.5 for run in reversed(runs)]
     text = f"{times[0]:.0f} s now, {times[1]:.1f} s then; of it 1.5 s validation, 0.25 s between epochs"
     assert advice(replace(record, runs=tuple(runs)))["epoch"] == text
+    one = replace(runs[0], measurement=replace(runs[0].measurement, validation_seconds=None))
+    assert "validation" not in advice(replace(record, runs=(one, *runs[1:])))["epoch"]  # two epochs of different kinds
     assert "epoch" not in advice(record)
     unread = replace(runs[0], measurement=replace(record.runs[0].measurement, epoch_gap_unread="made up"))
     assert advice(replace(record, runs=(unread,)))["epoch"].endswith(": made up")
