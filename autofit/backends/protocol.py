@@ -118,8 +118,8 @@ class Backend(ABC):
         """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
-    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        """Yield messages about settings that make trials on this GPU under this limit unreliable."""
+    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+        """Yield messages about what makes trials on this GPU under this limit unreliable, for arrays of so many bytes."""
         for variable, pattern in self.unlimited:
             if found := re.search(pattern, os.environ.get(variable, ""), re.IGNORECASE):
                 yield f"{variable}={found[0]} is set: the limit of device memory is not enforced. Unset this variable"

@@ -124,15 +124,15 @@ class Jax(Backend):
         # What a program replaces is the state of training; its other arguments are the batch. A program that replaces
         # nothing, as in inference, is taken to have all that lives now as its state.
         peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
-        programs: list[Any] = []
-        with contextlib.suppress(Exception):  # this version of JAX may not report them
-            programs = [program.get_compiled_memory_stats() for program in devices[0].client.live_executables()]
-        needed = (in_use + self._beyond_state(program, in_use) for program in programs)
+        needed = (in_use + beyond for beyond in self._beyond_state(devices[0].client, in_use))
         return min(peak, max(needed, default=peak))
 
-    def _beyond_state(self, program: Any, in_use: int) -> int:
-        arguments, temporaries = absent_gpu.compiled_bytes(program)
-        return BATCHES_ON_GPU * max(0, arguments - (program.alias_size_in_bytes or in_use)) + temporaries
+    def _beyond_state(self, client: Any, in_use: int) -> list[int]:
+        programs: list[Any] = []
+        with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):  # a plugin may not report them
+            programs = [program.get_compiled_memory_stats() for program in client.live_executables()]
+        sizes = [(*absent_gpu.compiled_bytes(program), program.alias_size_in_bytes or in_use) for program in programs]
+        return [BATCHES_ON_GPU * max(0, arguments - state) + temporaries for arguments, temporaries, state in sizes]
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)

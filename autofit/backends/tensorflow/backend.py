@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
 _MIB = 2**20
+_MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
@@ -80,6 +81,14 @@ class TensorFlow(Backend):
             raise unseen_gpus("TensorFlow", placement, extra="gpu")
         for device in seen[: placement.count]:
             enforce_limit(import_module(_CONTEXT).context(), device, limit_bytes)
+
+    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+        yield from super().problems(gpu, limit_bytes, array_bytes)
+        if limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes:  # other backends copy only batches
+            yield (
+                f"Keras copies the arrays to the GPU ({format_bytes(array_bytes)} of {format_bytes(limit_bytes)}), which "
+                "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
+            )
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         # uses all visible GPUs or, without any, all logical devices of the CPU

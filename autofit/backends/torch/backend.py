@@ -55,8 +55,8 @@ class Torch(Backend):
             total_bytes = torch.cuda.get_device_properties(0).total_memory  # less than the driver's, by up to 3%
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
-    def problems(self, gpu: Device, limit_bytes: int | None) -> Iterator[str]:
-        yield from super().problems(gpu, limit_bytes)
+    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+        yield from super().problems(gpu, limit_bytes, array_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
             yield (
                 f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "

@@ -24,7 +24,7 @@ from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.machine import Placement
 from autofit.records.states import Phase
-from autofit.records.units import counted, format_bytes
+from autofit.records.units import counted
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.bench import Bench, build_model, distribution_of, is_own, open_data, takes_batch_size
@@ -48,10 +48,9 @@ _BY_DATA = (
 )
 _BY_LENGTH = "its length does not follow batch_size. Compute the number of batches in __len__, from the present batch_size"
 _BY_STEP = (
-    "the train step accepts only batches of {} samples. Remove batch_size from the model's Input, take the batch size from "
-    "the data in train_step (ops.shape(x)[0]), or fix batch_size in data_kwargs"
+    "the train step accepts only batches of {} samples. Give build_model a parameter batch_size, which gets each size; or "
+    "remove batch_size from the model's Input; or take the batch size from the data in train_step (ops.shape(x)[0])"
 )
-_MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 
 
 def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mapping[str, str]]) -> None:
@@ -186,20 +185,13 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
     return shapes
 
 
-def _notices(bench: Bench, copied_bytes: int) -> Iterator[str]:
-    method, backend = bench.method.name, backends.current()
+def _notices(bench: Bench, array_bytes: int) -> Iterator[str]:
     device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
-    yield from () if device is None else backend.problems(device, limit_bytes)
-    if method == fit_options.PREDICT:
+    yield from () if device is None else backends.current().problems(device, limit_bytes, array_bytes)
+    if bench.method.name == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
             "them, or predict a part of the data at a time"
-        )
-    # other backends copy only batches
-    if device is not None and backend.uses_tfdata and limit_bytes and copied_bytes > _MUCH_SHARE * limit_bytes:
-        yield (
-            f"{method} copies the arrays to the GPU ({format_bytes(copied_bytes)} of {format_bytes(limit_bytes)}), which "
-            "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps the arrays in host memory"
         )
     yield from tfdata.cache_notices()
 

@@ -41,6 +41,7 @@ def none_set(monkeypatch):
         (Jax(), Placement(count=2), {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))}),
         (Torch(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}),
         (Torch(), ONE, {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
+        (Torch(), ONE, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),  # for a tf.data pipeline
     ],
 )
 def test_a_trial_gets_its_backend_and_sees_its_devices_alone(backend, placement, expected):
@@ -92,6 +93,26 @@ def test_settings_that_make_trials_unreliable_are_reported(backend, gpu, variabl
     assert named in next(backend.problems(gpu, limit))
 
 
+@pytest.mark.parametrize(("backend", "copies"), [(TensorFlow(), True), (Jax(), False), (Torch(), False)])
+def test_arrays_that_keras_copies_to_the_gpu_are_reported(backend, copies):
+    assert list(backend.problems(GPU, 50 * GIB, 5 * GIB)) == []
+    assert ["copies the arrays" in text for text in backend.problems(GPU, 50 * GIB, 6 * GIB)] == [True] * copies
+
+
+def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
+    calls = []
+
+    class Event:
+        def __init__(self, blocking=False):
+            self.record, self.synchronize = (lambda: calls.append("record")), (lambda: calls.append(("wait", blocking)))
+
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(Event=Event, is_initialized=lambda: True))
+    )
+    Torch().end_of(None)()
+    assert calls == ["record", ("wait", True)]
+
+
 def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     pool = {"bytes_limit": 40 * GIB}
     devices = [SimpleNamespace(memory_stats=lambda: pool)]
@@ -127,7 +148,8 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
 
     client = SimpleNamespace(live_executables=lambda: [program(1, 1, 0, 0), program(2.25, 2, 2, 3)])
     gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu]))
+    errors = SimpleNamespace(JaxRuntimeError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu], errors=errors))
     assert Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
     stats["bytes_in_use"] = 2.5 * GIB  # with arrays of others
     assert Jax().peak_bytes(ONE) == (2.5 + 2 * 0.25 + 3) * GIB
