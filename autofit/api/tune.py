@@ -59,8 +59,8 @@ def tune(
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
             baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, `verbose`, and `callbacks`: a
-            list, or a function that returns one. Trials run none of a list; a function `callbacks(folder)` is called in each
-            trial with an empty folder, and all that it returns runs.
+            list, or a function that returns one. Trials run none of a list; a function `callbacks(folder)` is called in
+            each trial with an empty folder, and all that it returns runs.
         batch_size: what to do with the batch size. tune: find the fastest configuration at your own batch size, which
             trains with the same updates, and the fastest of all. keep: only the first. A number: the same, and this is your
             own batch size. largest: the largest batch that fits. Your own batch size is that of `baseline`.
