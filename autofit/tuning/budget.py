@@ -52,9 +52,12 @@ class Budget:
         """Return how long a process may take; a confirming run may be slower than its config was in the search."""
         return min(max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured_seconds), self.seconds_left())
 
-    def trial_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
-        """Return how long the next trial may take, so that the best can be confirmed after it; 0 if that is too short."""
-        left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem)
+    def trial_seconds(self, trials: Sequence[Trial], problem: Problem, own_trials: int) -> float:
+        """Return how long the next trial may take, so that the best can be confirmed after it; 0 if that is too short.
+
+        `own_trials` are those at the own batch size that are still to come.
+        """
+        left, reserved = self.seconds_left(), self._reserved_seconds(trials, problem, own_trials)
         seconds, own = left - reserved, confirming_seconds(problem.baseline, trials)
         if reserved > LOOKS[0] * own:
             # if the next trial is the best, its confirming runs take as much longer as they are timed for longer
@@ -62,10 +65,10 @@ class Budget:
             seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
         return min(self.max_trial_seconds, seconds) if seconds > _trial_seconds(trials) else 0.0
 
-    # Time is reserved for two trials at the own batch size, and three rounds of the fastest config so far, the baseline and
+    # Time is reserved for the trials at the own batch size, and three rounds of the fastest config so far, the baseline and
     # a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or for one
     # run of the fastest config: without trials, there is nothing to confirm.
-    def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem) -> float:
+    def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem, own_trials: int) -> float:
         finished, baseline = _finished(trials), problem.baseline
         if self._max_seconds is None or not finished:
             return 0.0
@@ -73,7 +76,7 @@ class Budget:
         one, own = confirming_seconds(best, trials), confirming_seconds(baseline, trials)
         rounds = [(_FEWEST_TRIALS, LOOKS[0] * ((best != baseline) * one + own))]
         if problem.own_batch is not None and best.batch_size != baseline.batch_size:
-            rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + OWN_BATCH_TRIALS * own))
+            rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + own_trials * own))
         for fewest, seconds in rounds:
             is_young = len(finished) < fewest
             if seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials) <= self.seconds_left():

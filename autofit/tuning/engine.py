@@ -98,6 +98,7 @@ class _Engine:
         """Search until there is a reason to stop, and return it; at the baseline's batch size, beyond `max_trials`."""
         study, budget, settings, space, where = self.study, self._runner.budget, self._request.settings, problem.space, ""
         max_trials = settings.max_trials
+        own_trials = 0 if at_own_batch else OWN_BATCH_TRIALS
         if at_own_batch:
             max_trials, where = min(len(study.trials()), max_trials) + OWN_BATCH_TRIALS, ", at your own batch size"
             space = replace(space, batch_size=(problem.baseline.batch_size,))
@@ -109,7 +110,7 @@ class _Engine:
             sampler = BoundedSampler(settings.options.sampler, space, **arguments)
         while True:
             sampler.trials = trials = study.trials()
-            seconds = budget.trial_seconds(trials, problem)
+            seconds = budget.trial_seconds(trials, problem, own_trials)
             stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(trials, max_trials, seconds)
             if stop_reason is not None:
                 return stop_reason

@@ -144,8 +144,9 @@ def test_trials_at_the_own_batch_size_have_their_time_as_well_as_the_rounds(tmp_
     trials = [Trial(replace(BASELINE, batch_size=size), one) for size, one in zip(sizes, ran, strict=True)]
     problem = Problem(request, DESCRIPTION, SearchSpace(sizes), BASELINE)
     own, best = (budget.confirming_seconds(trials[at].config, trials) for at in (2, 4))
-    seconds = budget.Budget(request.settings).trial_seconds(trials, problem)
-    assert 0 < seconds <= 150.0 - LOOKS[0] * (best + 2 * own) - 2 * own
+    before, at_own_batch = (budget.Budget(request.settings).trial_seconds(trials, problem, to_come) for to_come in (2, 0))
+    assert 0 < before <= 150.0 - LOOKS[0] * (best + 2 * own) - 2 * own
+    assert before < at_own_batch <= 150.0 - LOOKS[0] * (best + 2 * own)  # they need not leave time for themselves
 
 
 def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seconds(tmp_path):
@@ -179,7 +180,7 @@ def test_after_the_longest_trial_its_config_and_the_best_so_far_can_be_confirmed
             return tracked.rounds_fit([FitConfig(size) for size in sizes], LOOKS[0], trials, is_first=True)[0]
 
         two_fit, four_fit = fits(64, 32), fits(64, 32, 32, 32)
-        now = 0.999 * tracked.trial_seconds(trials, problem)
+        now = 0.999 * tracked.trial_seconds(trials, problem, 2)
         trials.append(Trial(FitConfig(128), replace(ran, seconds=now)))
         assert not two_fit or (fits(64, 32) and fits(128, 32))
         assert not four_fit or fits(64, 32, 32)
