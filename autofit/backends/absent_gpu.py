@@ -47,6 +47,15 @@ def find(names: Iterable[str]) -> tuple[Device, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def known_of(name: str) -> str:
+    """Return how far autofit's figures for a model of GPU were compared with others, by its name in nvidia-smi."""
+    try:
+        (gpu,) = find([name])
+    except UsageError:
+        return "autofit knows nothing of this model"
+    return str(_table()["known"][_table()["models"][gpu.name].get("known", "compiled")])
+
+
 @functools.cache
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ import psutil
 import typer
 
 from autofit import backends
+from autofit.backends.absent_gpu import known_of
 from autofit.backends.protocol import TENSORFLOW, Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.known_workloads import known
@@ -145,7 +146,9 @@ def _on_gpus(machine: Machine) -> Iterator[Finding]:
         holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
         these = "these processes" if gpu.held_by else "the processes that nvidia-smi lists"
         remedy = f"End {these}, or select another GPU."
-        yield _judged(f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}{holders}", remedy)
+        yield _judged(
+            f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}: {known_of(gpu.name)}{holders}", remedy
+        )
 
 
 # limits are shares of free memory, so little of it is a warning, and too little for any tune a problem

@@ -48,6 +48,14 @@ def test_a_fact_is_good_or_has_a_remedy(finding, status):
 
 
 @pytest.mark.parametrize(
+    ("name", "known"), [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "nothing")]
+)
+def test_what_is_known_of_a_gpu_is_said(name, known):
+    (finding,) = doctor._on_gpus(replace(HERE, devices=(replace(GPU, name=name),)))
+    assert known in finding.detail
+
+
+@pytest.mark.parametrize(
     ("end", "status"),
     [
         (Outcome.OK, "ok"),
