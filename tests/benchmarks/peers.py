@@ -1,6 +1,5 @@
 """Ways to search: what a user might do instead of autofit, and autofit's own, all with the same configs and limits."""
 
-import itertools
 import math
 import warnings
 
@@ -82,24 +81,6 @@ class Doubling(Peer):
         return max(ran, key=lambda c: c.batch_size, default=None), []
 
 
-class Grid(Peer):
-    """Every point of a coarse grid, in turn."""
-
-    def search(self, case, most, draw):
-        knobs = case.space.knobs()
-        sizes = case.space.batch_size
-        if len(sizes) > 8:
-            sizes = [b for b in sizes if b >= 8 and b & (b - 1) == 0]
-        workers, queues = (
-            ((1, 4, 16), (4, 20)) if len(knobs["workers"]) > 3 else (knobs["workers"], knobs["max_queue_size"])
-        )
-        wanted = itertools.product(sizes, workers, queues, (False, True))
-        legal = set(case.space.configs())
-        seen = dict.fromkeys(case.space.canonical(FitConfig(*values)) for values in wanted)
-        for config in [c for c in seen if c in legal][:most]:
-            yield config, case.run(config, draw)
-
-
 class Autofit(Peer):
     """FrontierSampler, and runs of what it chooses."""
 
@@ -158,7 +139,6 @@ PEERS = {
     "TPE": Optuna(optuna.samplers.TPESampler),
     "GP": Optuna(optuna.samplers.GPSampler),
     "doubling, bisecting": Doubling(),
-    "coarse grid": Grid(),
 }
 
 

@@ -33,6 +33,7 @@ HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
 TUNES, FINALISTS, RUNS, COARSE_GRID = 2, 3, 5, 15
+FIXED = {"steps_per_execution": [1]}
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
 SPACES = {  # the first batch size is the program's own
     "digits": ((128, 32, 64, 256, 512, 1024, 2048, 4096), "digits", {}),
@@ -62,7 +63,7 @@ def tune(job):
     document = {
         "build_model": f"{PROGRAMS}:{job}_model",
         "data": f"{PROGRAMS}:{data}",
-        "space": {"batch_size": sorted(sizes), "steps_per_execution": [1], **knobs},
+        "space": {"batch_size": sorted(sizes), **FIXED, **knobs},
         "baseline": own_config(job).values(),
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -43,21 +43,13 @@ DEVELOPED_ON, HELD_BACK = ("compute", "gil", "pickling", "host"), ("reading", "d
 FIRST_SURFACE, SURFACES, SEEDS = 1000, 100, 5
 ON_GPU_CURVES, GPU_CURVES = ("autofit", "TPE", "GP", "doubling, bisecting"), "real curves, the usual grid"
 GPU_CURVE_TRIALS, GPU_CURVE_SEEDS = 8, 3
-GRID_TRIALS = 200
 CASES = {"table": Table, "grid": Curve, "surface": Surface}
-
-
-def budgets_of(name, group):
-    """The numbers of trials after which a search is judged."""
-    if group == GPU_CURVES:
-        return (GPU_CURVE_TRIALS,)
-    return (GRID_TRIALS,) if name == "coarse grid" else BUDGETS
 
 
 def search(task):
     """One peer on one case with one seed: a row for each budget."""
     name, group, kind, what, seed = task
-    case, budgets = CASES[kind](what), budgets_of(name, group)
+    case, budgets = CASES[kind](what), (GPU_CURVE_TRIALS,) if group == GPU_CURVES else BUDGETS
     peer = PEERS[name]
     draw = np.random.default_rng([seed, zlib.crc32(f"{name} {case.name}".encode())])
     tried = list(peer.search(case, max(budgets), draw))
@@ -89,7 +81,7 @@ def tasks():
 def print_held_back(rows):
     print(f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
     for name in PEERS:
-        for budget in budgets_of(name, "held back"):
+        for budget in BUDGETS:
             searches = np.array([r[5:] for r in rows if r[0] == name and r[1] == "held back" and r[4] == budget])
             median, most = np.percentile(searches[:, 0], (50, 90))
             _, ooms, trials, seconds = searches.mean(axis=0)

@@ -11,7 +11,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    "name", ["backend_rates", "confirmation", "inputs", "memory", "memory-onednn", "public_tunes", "search"]
+    "name", ["backend_rates", "beside", "confirmation", "inputs", "memory", "memory-onednn", "public_tunes", "search"]
 )
 def test_the_output_is_the_frozen_one(name):
     program, _, option = name.partition("-")
