@@ -7,7 +7,8 @@ Method. "Digits" of `public_jobs.py` runs on Keras with torch. Each process may 
 data are made (`RLIMIT_DATA`), and no tool is told: beyond it, torch raises its error as on a full GPU. Each tool runs once,
 in a process of its own, as its documentation shows; a search has `TRIALS` fits of `SAMPLES` over `SIZES`. Lightning trains
 the same Keras network with torch's optimizer. The choices and the program's own batch size then run in plain `fit` under
-the same limit, in turn; the last column is the median rate over the highest. "Out of memory" counts tries that ended so. `--run` needs all that is imported below, and torch.
+the same limit, in turn; the last column is the median rate over the highest. "Out of memory" counts tries that ended so.
+`--run` needs all that is imported below, and torch.
 """
 
 import functools
