@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fills a folder with what a visit needs on a machine without a network: bash tests/gpu/prepare.sh FOLDER THERE [PYTHON]
-# THERE is a file with the packages of that machine, a name a line, and PYTHON its version. README.md says how to go on.
+# THERE is a file with the packages of that machine (name==version, a line each), and PYTHON its version. See README.md.
 set -euo pipefail
 folder=$(realpath -m "$1") there=$(realpath "$2") python=${3:-3.12}
 cd "$(dirname "$0")/../.."
@@ -9,7 +9,8 @@ mkdir -p "$folder/wheels"
 cp tests/gpu/{visit,stages,plain,jobs}.py "$folder"
 python3 -m pip wheel -q --no-deps -w "$folder/wheels" .
 
-# What autofit needs and that machine lacks, in the versions of this environment. TensorFlow is left out for its size.
+# What autofit needs and that machine lacks or has too old, in the versions of this environment. TensorFlow is left out for its
+# size.
 packages=$(python3 - "$there" "$python" <<'PYTHON'
 import sys
 from importlib import metadata
@@ -19,13 +20,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 _, there, python = sys.argv
-present = {canonicalize_name(line.split("==")[0]) for line in Path(there).read_text().split()} | {"tensorflow"}
+listed = [line.partition("==") for line in Path(there).read_text().split()]
+present = {canonicalize_name(name): version for name, _, version in listed} | {"tensorflow": ""}
 lacking, pending = {}, ["keras-autofit"]
 while pending:
     for requirement in map(Requirement, metadata.requires(pending.pop()) or ()):
         name, marker = canonicalize_name(requirement.name), requirement.marker
         is_needed = marker is None or marker.evaluate({"python_version": python, "extra": ""})
-        if is_needed and name not in present | lacking.keys():
+        version = present.get(name)
+        # without a version, it is taken to be new enough
+        is_there = version == "" or (version and requirement.specifier.contains(version, prereleases=True))
+        if is_needed and not is_there and name not in lacking:
             lacking[name] = metadata.version(name)
             pending.append(name)
 print(*(f"{name}=={version}" for name, version in lacking.items()))
