@@ -37,7 +37,7 @@ def test_time_that_is_neither_idle_nor_ours_is_other_work(monkeypatch):
     before = host.CoreSeconds(100.0, 50.0, 10.0, 90.0)
     assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 53.0, 13.0, 98.0)) == (1.0, 1.5)
     assert host.other_and_idle_cores(before, host.CoreSeconds(102.0, 60.0, 19.0, 98.0)) == (0.0, 4.0)  # counted later
-    assert host.other_and_idle_cores(before, before) is None
+    assert [host.other_and_idle_cores(before, before._replace(at=at)) for at in (100.0, 102.0)] == [None, None]
 
 
 @pytest.mark.parametrize(("other", "idle", "is_disturbed"), [(0.1, 0.0, False), (1.0, 2.0, False), (3.5, 0.5, True)])

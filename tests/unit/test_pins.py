@@ -1,10 +1,12 @@
 """What must not change by moving code: saved files, and the names under which tunes are stored."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from autofit.storage import result_files
 from autofit.workload.fingerprint import identify
@@ -27,6 +29,12 @@ def test_the_names_under_which_a_tune_is_stored(tmp_path):
     assert request.fingerprint() == "autofit-eb50c09e94388644"
     assert request.result_key() == "autofit:record:4d21b4428acfb0f0"
     assert request.warm_start_key(DESCRIPTION) == "823f4e7e95d1e54b 1000 262144"
+
+
+def test_the_extras_take_the_newest_jax_that_has_run_and_all_that_cuda_13_needs():
+    extras = (PINNED.parents[2] / "pyproject.toml").read_text()
+    assert all("0.12.0.1" in Requirement(jax).specifier for jax in re.findall(r'"(jax.*?\d)[";]', extras))
+    assert '"nvidia-nvvm' in extras
 
 
 @pytest.mark.parametrize("name", ["result.json", "sweep.json"])

@@ -81,6 +81,7 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
         (TensorFlow(), GPU, {"TF_GPU_ALLOCATOR": "cuda_malloc"}, 50 * GIB, "TF_GPU_ALLOCATOR=cuda_malloc"),
         (Jax(), GPU, {}, 72 * GIB, "XLA_CLIENT_MEM_FRACTION=0.90"),
         (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "vmm"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm"),
+        (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "address"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=address"),
         (Jax(), GPU, {"TF_FORCE_UNIFIED_MEMORY": "1"}, 50 * GIB, "TF_FORCE_UNIFIED_MEMORY=1"),
         (Jax(), GPU, {"XLA_FLAGS": "-x --xla_gpu_memory_fraction_policy=0.1+"}, 50 * GIB, "memory_fraction_policy=0.1+"),
         (Torch(), GPU, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, 50 * GIB, "PYTORCH_NO_CUDA_MEMORY_CACHING"),
@@ -122,6 +123,7 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
         is_available=lambda: True,
         get_device_properties=lambda number: SimpleNamespace(total_memory=79 * GIB),
         set_per_process_memory_fraction=shares.append,
+        max_memory_reserved=lambda: 3,  # what the share limits
     )
     modules = {"jax": jax, "tensorflow": None, "torch": SimpleNamespace(cuda=cuda)}
     for name, module in modules.items():
@@ -129,7 +131,7 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "")
     Jax().set_limit(BOTH, 40 * GIB)
     Torch().set_limit(ONE, 40 * GIB)
-    assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares) == ("0.500000", [40 / 79])
+    assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares, Torch().peak_bytes(ONE)) == ("0.500000", [40 / 79], 3)
     pool["bytes_limit"] = 79 * GIB
     with pytest.raises(UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"):
         Jax().set_limit(BOTH, 40 * GIB)
@@ -186,8 +188,10 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
         backends.named("torch")
 
 
-def test_a_batch_that_is_timed_again_and_again_lies_on_the_device_of_jax(monkeypatch):
+def test_a_batch_that_is_timed_again_and_again_lies_on_the_device(monkeypatch, keras):
     tree = SimpleNamespace(map=lambda call, batch: [call(leaf) for leaf in batch])
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(tree=tree, device_put=lambda leaf: f"{leaf} on the GPU"))
+    jax = SimpleNamespace(tree=tree, device_put=lambda leaf: f"{leaf} on the GPU")
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    keras.tree, keras.ops = SimpleNamespace(map_structure=tree.map), SimpleNamespace(convert_to_tensor=jax.device_put)
     assert Jax().on_device(["x", "y"]) == ["x on the GPU", "y on the GPU"]
-    assert TensorFlow().on_device(["x"]) == ["x"]
+    assert (Torch().on_device(["x", None]), TensorFlow().on_device(["x"])) == (["x on the GPU", None], ["x"])

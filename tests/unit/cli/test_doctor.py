@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from autofit.backends import named
+from autofit.backends.torch.backend import Torch
 from autofit.cli import app
 from autofit.cli.doctor import ok, problem, warning
 from autofit.errors import TrialProcessError
@@ -60,6 +60,7 @@ def test_what_is_known_of_a_gpu_is_said(name, known):
     [
         (Outcome.OK, "ok"),
         (Outcome.CRASHED, "problem"),
+        (Outcome.ERROR, "problem"),
         (TrialProcessError("could not be:\n\nTraceback\nline\nboom"), "problem"),
     ],
 )
@@ -74,7 +75,17 @@ def test_a_trial(end, status, monkeypatch):
 
     launcher = SimpleNamespace(warm=warm, run=run)
     monkeypatch.setattr(doctor, "ProcessLauncher", lambda *_, **options: contextlib.nullcontext(launcher))
-    assert doctor._trial(named("tensorflow"), HERE, Placement()).status == status
+    finding = doctor._trial(Torch(), HERE, Placement.on(GPU))
+    assert (finding.status, "[torch-gpu]" in (finding.remedy or "")) == (status, end is Outcome.ERROR)
+
+
+def test_the_trial_runs_on_the_gpu_of_a_tune(monkeypatch):
+    devices = replace(GPU, name="T400", total_bytes=4 * GIB), replace(GPU, uuid="GPU-2", index=2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(doctor.gpus, "nvidia_devices", lambda: devices)
+    monkeypatch.setattr(host, "other_work", lambda: None)
+    monkeypatch.setattr(doctor, "_trial", lambda backend, machine, placement: placement)
+    assert list(doctor.diagnose())[-1] == Placement.on(devices[1])
 
 
 FINDINGS = (ok("cores", "2"), warning("storage", "cannot be locked", "Run [sudo] mount -a."), problem("trial", "x", "y."))

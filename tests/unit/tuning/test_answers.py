@@ -43,12 +43,13 @@ def test_the_interval_of_two_series_is_welchs():
     ("series", "half_width"),
     [
         ([[1.0, 3.0]], 12.7062),
+        ([[1.0, 2.0, 3.0]], 4.303 / math.sqrt(3)),
         ([[1.0, 3.0], [11.0, 13.0]], 4.3027),
         ([[1.0, 3.0], [12.0]], 12.7062),
         ([[1.0], [2.0], []], math.inf),
     ],
 )
-def test_the_scatter_of_two_readings_is_that_of_all_runs(series, half_width):
+def test_the_interval_is_students_by_the_scatter_of_all_runs(series, half_width):
     assert pooled_half_width(*series) == pytest.approx(half_width, rel=1e-4)
 
 

@@ -56,6 +56,14 @@ def test_every_own_file_that_the_model_imports_counts(folder, changed):
     assert fingerprint(Reference("model:build"), None) != fingerprint(Reference("math:build"), None)
 
 
+def test_packages_that_pip_installed_anywhere_are_not_the_users_files(folder):
+    (folder / "nets-1.0.dist-info").mkdir()
+    (folder / "nets-1.0.dist-info/RECORD").write_text("user_nets/resnet.py,,\n")
+    before = fingerprint(Reference("model.py:build", str(folder)), None)
+    (folder / "user_nets/resnet.py").write_text("SIZE = 2\n")
+    assert fingerprint(Reference("model.py:build", str(folder)), None) == before
+
+
 def test_a_file_that_is_not_python_code_counts(folder):
     fingerprints = set()
     for text in ("SIZE = (", "\x7fELF\0one", "\x7fELF\0two"):
