@@ -132,7 +132,7 @@ class Contract:
         assert measured.evidence.hung
 
     def test_host_memory_is_limited(self, run):
-        _, measured = run(FitConfig(rows.FILLS_HOST, *PLAIN), host_bytes=3 * GIB // 2)
+        _, measured = run(FitConfig(rows.FILLS_HOST, *PROCESSES), host_bytes=3 * GIB // 2)
         assert measured.outcome is Outcome.HOST_OOM, measured.evidence
         assert measured.host_peak_bytes >= measured.evidence.last_host_bytes > 3 * GIB // 2
 
