@@ -23,6 +23,7 @@ OTHER_STUDY = [
     {"environment": {**ASKED["environment"], "keras": "3.16"}},
     {"environment": {**ASKED["environment"], "XLA_FLAGS": "--xla_cpu"}},
     {"machine": replace(MACHINE, cores=8)},
+    {"machine": replace(MACHINE, processor="another CPU")},
     {"placement": ON_CPU},
     {"placement": Placement.on(replace(GPU, name="another GPU"))},
     {"placement": Placement.on(replace(GPU, driver="560.1"))},

@@ -2,7 +2,6 @@
 
 import functools
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from autofit.errors import UsageError
 from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
-from tests.fakes import DESCRIPTION, MACHINE, MIB, make_request
 from tests.unit.workload.functions import Maker, build, make, over
 
 FILES = {
@@ -153,14 +151,6 @@ def test_only_changed_settings_in_the_file_of_keras_count(tmp_path, monkeypatch)
     ):
         (tmp_path / "keras.json").write_text(text)
         assert (TensorFlow().settings() == before) == same
-
-
-def test_the_processor_counts_and_the_memory_does_not(tmp_path):
-    asked = make_request(tmp_path)
-    another = replace(asked, machine=replace(MACHINE, processor="another CPU"))
-    grown = replace(asked, machine=replace(MACHINE, memory_bytes=40 * 1024 * MIB))  # as on some virtual machines
-    assert another.fingerprint() != asked.fingerprint() == grown.fingerprint()
-    assert another.warm_start_key(DESCRIPTION) != asked.warm_start_key(DESCRIPTION) == grown.warm_start_key(DESCRIPTION)
 
 
 def test_what_cannot_be_pickled_is_an_error_of_the_user():
