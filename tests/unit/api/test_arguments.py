@@ -67,6 +67,7 @@ def build_model():
         (lambda: autofit.estimate(build_model, ARRAYS, batch_sizes=[8]), "batch_sizes"),
         (lambda: autofit.estimate(build_model, ARRAYS, call="predict"), "call"),
         (lambda: autofit.measure(build_model, ARRAYS, []), "configs"),
+        (lambda: autofit.tune(build_model, ARRAYS, call="predict", effective_batch_size=64), "effective_batch_size"),
         (lambda: autofit.sweep(build_model, ARRAYS, {"max_trials": [1]}, timeout=8), "timeout"),
         (lambda: autofit.tune("model.py:f", ARRAYS), "build_model"),
         (lambda: autofit.tune(type("Model", (), {"__module__": "keras.src.models.model"})(), ARRAYS), "build_model"),
@@ -99,8 +100,8 @@ def test_a_wrong_call_says_what_to_write_and_shows_no_frame_of_autofit(call, tol
 
 
 def test_all_that_is_wrong_with_a_call_is_one_error():
-    wrong = {"fit_kwargs": {"epoch": 3}, "space": {"worker": [1]}, "device": "abacus", "options": {"tolerance": 2}}
+    wrong = {"fit_kwargs": {"epoch": 3}, "space": {"worker": [1]}, "device": "abacus", "options": {"sampler": "tpe"}}
     with pytest.raises(autofit.UsageError) as caught:
         autofit.tune(build_model, ARRAYS, **wrong, max_trials=0)
     keys = [error.key for error in (caught.value, *caught.value.others)]
-    assert sorted(keys) == ["device", "fit_kwargs.epoch", "max_trials", "options.tolerance", "space.worker"]
+    assert sorted(keys) == ["device", "fit_kwargs.epoch", "max_trials", "options.sampler", "space.worker"]

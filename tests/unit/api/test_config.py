@@ -73,6 +73,7 @@ AFTER_GOOD = (  # texts of files, after a model and data; the messages, with lin
     "storage: 'a.db\nworkers: 3",
     "space: {batch_size: [1, 2]",
     "model_kwargs: {width: ${WIDTH}}",
+    "max_trials: ${}",
     'storage: "a.db\nworkers: "3"',
 )
 WHOLE = (
@@ -143,14 +144,14 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
     monkeypatch.setenv("PIN", "12")
     text = GOOD + (
         "max_trials: ${TRIALS:-7}\nmax_seconds: ${EMPTY:-60}\nhost_memory: ${GIB:-6}GiB\n"
-        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: [\"${FOLDER}\", $5],\n"
+        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: [\"${FOLDER}\", \"$${A}\"],\n"
         "  number: !!int '${PIN}', again: *plain}\n"
     )
     arguments = load.load(write(text))
     assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (7, 60, "6GiB")
-    as_written = {"folder": "${FOLDER}/${EMPTY}x", "plain": "$FOLDER", "list": ["${FOLDER}", "$5"], "number": "${PIN}"}
+    as_written = {"folder": "${FOLDER}/${EMPTY}x", "plain": "$FOLDER", "list": ["${FOLDER}", "$${A}"], "number": "${PIN}"}
     assert arguments["data_kwargs"] == as_written | {"again": "$FOLDER"}
-    values = {"folder": "photos/x", "plain": "$FOLDER", "list": ["photos", "$5"], "number": 12}
+    values = {"folder": "photos/x", "plain": "$FOLDER", "list": ["photos", "${A}"], "number": 12}
     assert expanded(arguments["data_kwargs"]) == values | {"again": "$FOLDER"}
 
 
@@ -185,6 +186,8 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials"),
         ("matrix:\n  widht: [8]\n", 4, "matrix.widht"),
         ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model"),
+        ("model_kwargs: {width: 8}\nmatrix: {model_kwargs.width.low: [1]}\n", 4, "matrix.model_kwargs.width.low"),
+        ("matrix: {max_trials: [1]}\nhost_labels: [eu]\n", 4, "host_labels"),
     ],
 )
 def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line, key):

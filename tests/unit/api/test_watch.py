@@ -81,3 +81,5 @@ def test_the_answer_at_the_own_batch_size_is_compared_if_it_is_the_one_that_is_t
     assert result_files.at_same_batch(replace(result, same_batch=own)).config == FitConfig(4)
     with pytest.raises(UsageError, match="no answer at your own batch size"):
         result_files.at_same_batch(replace(result, same_batch=None))
+    with pytest.raises(UsageError, match="needs the result of fit; this one is for predict"):
+        watch.Watch(replace(result, call_source=replace(result.call_source, call="predict")))

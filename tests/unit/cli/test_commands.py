@@ -96,6 +96,7 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         ("sweep tune.yaml", "tune.yaml:1:1: has no `matrix:`"),
         ("sweep sweep.yaml --on rays", "executor: 'rays'"),
         ("sweep sweep.yaml --output no/such.json", "--output: the folder no does not exist"),
+        ("sweep sweep.yaml --output table.csv", "table.csv is the name of the CSV file; give the JSON file: table.json"),
         ("report none.json", "none.json: "),
         ("report tune.yaml -o .", "--output: . is a folder"),
         ("show tune.yaml", "tune.yaml: "),

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,6 +37,8 @@ def gpu_with(free_bytes, *holders):
         (lambda: doctor._shared_memory(8 * GIB, 4096), "problem"),
         (lambda: doctor._shared_memory(8 * GIB, GIB), "ok"),
         (lambda: doctor._cores(16, 2.5), "warning"),
+        (lambda: doctor._folder("storage", Path.home() / "no" / "such", 0, (), "Make room."), "ok"),
+        (lambda: doctor._folder("storage", Path.home(), 2**80, (), "Make room."), "warning"),
         (lambda: next(doctor._on_gpus(HERE)), "ok"),
         (lambda: gpu_with(15 * GIB), "ok"),
         (lambda: gpu_with(7 * GIB, "python (pid 7)"), "warning"),

@@ -32,6 +32,10 @@ def failed(batch, outcome, processes=False):
     return Trial(FitConfig(batch, 1, 10, processes), Measurement(outcome, Evidence("by formula")))
 
 
+def hung(workers):
+    return Trial(FitConfig(32, workers, 10, False), Measurement(Outcome.TIMEOUT, Evidence("idle", hung=True)))
+
+
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, seconds=0.0):
     """A trial by formula, from the seconds of a sample in step and worker, busy workers, and bytes of a sample."""
     step = config.batch_size / (0.01 + sample * config.batch_size)
@@ -108,6 +112,8 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     [  # what a failure leaves to try
         ([failed(8, Outcome.CRASHED)], lambda c: c == FitConfig(8, 1, 10, False), False),
         ([run(BASELINE), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, False),  # slow to start
+        ([run(BASELINE), hung(4)], lambda c: c.workers >= 4 and c.has_queue and not c.use_multiprocessing, False),
+        ([run(BASELINE), hung(4)], lambda c: c.workers == 2 and not c.use_multiprocessing, True),
         ([run(FitConfig(8, 1, 10, False)), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, True),
     ],
 )

@@ -37,9 +37,10 @@ def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point(
 
 
 def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_is_asked():
-    space = build_space({"workers": [2, 1]}, KNOBS, cores=2, baseline={"batch_size": 9, "workers": 7})
+    asked = {"workers": [2, 1], "max_queue_size": {"min": 3, "max": 9}}
+    space = build_space(asked, KNOBS, cores=2, baseline={"batch_size": 9, "workers": 7})
     assert 9 in space.batch_size
-    assert space.workers == (1, 2)
+    assert (space.workers, space.max_queue_size) == ((1, 2), (3, 4, 8, 9))
 
 
 def sizes(asked=None, knobs=KNOBS, **changes):
@@ -91,6 +92,7 @@ def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, p
     ("asked", "changes", "key", "numbers"),
     [
         ({"batch_size": [8, 9, 15]}, {"replicas": 2}, "space.batch_size", {9, 15, 2}),
+        ({"batch_size": {"min": 9, "max": 10}}, {"replicas": 4}, "space.batch_size", {9, 10, 4}),
         ({}, {"effective_batch_size": 15, "replicas": 2}, "space", {2, 100, 15}),
         ({}, {"sample_count": 1, "replicas": 2}, "device", {1, 2}),
         ({}, {"knobs": ["workers"], "effective_batch_size": 64}, "effective_batch_size", {64}),

@@ -7,7 +7,7 @@ import pytest
 from optuna.study import StudyDirection
 
 from autofit.api.result import Result
-from autofit.errors import NothingFitsError
+from autofit.errors import NothingFitsError, UsageError
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits
 from autofit.storage import connection
@@ -106,3 +106,5 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
     ooms = {trial.config for trial in record.trials if trial.measurement.outcome is Outcome(f"{memory}_oom")}
     assert ooms == {result.config for result in results[:2]}
     assert tuned(tmp_path, **asked, fresh=True).config == results[0].config
+    with pytest.raises(UsageError, match=r"u\.log does not have the tune .*: give the storage of that tune"):
+        Result(**vars(record)).failed(memory, f"journal:{tmp_path}/u.log")

@@ -35,6 +35,7 @@ TF_DATA = replace(
 )
 TAKES_STEPS = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
 NO_BATCH = replace(DESCRIPTION, knobs={knob: knob for knob in KNOBS if knob != "batch_size"})
+ONE_EACH = {"workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
 STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
 
 
@@ -47,6 +48,7 @@ STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
         (DESCRIPTION, STEPS, "space"),  # for this model, they cannot be set
         (NO_BATCH, {"batch_size": "largest"}, "batch_size"),
         (replace(DESCRIPTION, knobs={}, untuned={"prefetch": "it is not taken"}), {}, None),
+        (replace(DESCRIPTION, fixed_batch_size=8, untuned={"batch_size": "of one size"}), {"space": ONE_EACH}, None),
         (replace(DESCRIPTION, accumulates_by=""), {"effective_batch_size": 64}, "effective_batch_size"),
     ],
 )
@@ -153,6 +155,11 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
     trials, cold = searched(warm), tuned(tmp_path, **asked, workload_fingerprint="another").trials
     assert [each[0].why.startswith(Reason.WARM_START) for each in (trials, cold)] == [True, False]
     assert len(trials) < len(cold)
+
+
+def test_processes_that_would_hang_are_not_tried(tmp_path):
+    problem = build_problem(make_request(tmp_path), replace(DESCRIPTION, processes_hang=True))
+    assert problem.space.use_multiprocessing == (False,)
 
 
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (3, 33), (5, 35)])

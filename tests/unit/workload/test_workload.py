@@ -37,9 +37,13 @@ def test_what_cannot_be_sent_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("parts", "key"),
-    [({"validation": make}, "validation"), ({"fit_kwargs": {"class_weight": {0: 1.0}}}, "fit_kwargs.class_weight")],
+    [
+        ({"validation": make}, "validation"),
+        ({"fit_kwargs": {"class_weight": {0: 1.0}}}, "fit_kwargs.class_weight"),
+        ({"validation": make, "fit_kwargs": {"validation_split": 0.2}}, "fit_kwargs.validation_split"),
+    ],
 )
-def test_what_inference_does_not_take_is_refused(parts, key):
+def test_what_inference_or_another_argument_excludes_is_refused(parts, key):
     with pytest.raises(UsageError) as caught:
         Workload(build, make, call="predict", **parts)
     assert caught.value.key == key
