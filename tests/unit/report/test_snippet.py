@@ -116,20 +116,6 @@ def test_settings_of_the_program_come_first_and_further_arguments_of_fit_are_pas
     assert all(argument in code for argument in ("class_weight={0: 1.0, 1: 5.0}", "callbacks=make_callbacks()"))
 
 
-def test_the_snippet_calls_the_users_functions_with_the_chosen_knobs(record):
-    calls = {}
-
-    class Model:
-        def fit(self, x, validation_data):
-            calls.update(x=x, validation=validation_data)
-
-    names = {"build_model": lambda width: Model(), "Photos": lambda **kwargs: kwargs}
-    exec(snippet.render(record).replace(record.call_source.imports[0], ""), names)
-    assert calls["x"] == {"folder": "photos", **record.data_kwargs}
-    assert calls["validation"] == {"part": "validation", **record.data_kwargs}
-    assert record.data_kwargs["batch_size"] == record.config.batch_size
-
-
 @pytest.mark.parametrize(
     ("call_source", "knobs", "code"),
     [

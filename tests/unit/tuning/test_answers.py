@@ -86,18 +86,6 @@ def test_at_three_looks_few_equal_configs_are_called_faster(scatter):
     assert wrong <= 0.06 * len(draws)
 
 
-@pytest.mark.parametrize(
-    ("other", "fastest"),
-    [(3.0, OTHER), (2.0, OWN)],  # the second is twice as fast as the baseline, but not faster than OWN
-)
-def test_both_answers_are_found_in_the_same_rounds(other, fastest):
-    answers = answers_of()
-    assert set(answers.next_round()) == {BASELINE, OWN, OTHER}
-    assert answers.rounds_to_look() == (3, True)
-    assert add(answers, baseline=1.0, own=2.0, other=other) == (OWN, fastest)
-    assert answers.speedup(OTHER).ratio == pytest.approx(other, rel=0.02)
-
-
 @pytest.mark.parametrize(("other", "fastest"), [(6.0, OTHER), (2.0, OWN), (1.5, OWN)])
 def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_own_batch_size(other, fastest):
     answers = answers_of()
