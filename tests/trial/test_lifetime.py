@@ -80,7 +80,10 @@ def are_gone(processes):
     return False  # one has ended just now: look again
 
 
-@pytest.mark.parametrize(("launch", "at"), [("fork", "trial"), ("plain", "trial"), ("fork", "import"), ("fork", "orphan")])
+@pytest.mark.parametrize(
+    ("launch", "at"),
+    [("fork", "trial"), ("plain", "trial"), ("fork", "import"), ("fork", "orphan"), ("fork", "without a guard")],
+)
 def test_when_the_driver_is_killed_everything_is_gone(launch, at):
     with subprocess.Popen([sys.executable, "-c", DRIVER, launch], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         server = wait_for(lambda: next(filter(is_server, psutil.Process(process.pid).children()), None))
@@ -89,6 +92,8 @@ def test_when_the_driver_is_killed_everything_is_gone(launch, at):
         if at != "import":
             assert any(line.strip() == "input_alone" for line in process.stdout)
             below += wait_for(lambda: found if len(found := children(server)) >= 4 else None)
+        if at == "without a guard":  # the server itself removes the folder
+            next(one for one in psutil.Process(process.pid).children() if one.name() == "sh").kill()
         if at == "orphan":
             process.send_signal(signal.SIGSTOP)  # so that it does not notice
             server.kill()
