@@ -7,8 +7,8 @@ the witnesses write down what came of it.
 import pytest
 
 from autofit.records.result import Answer, Speedup, TuneLog
-from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
 from autofit.report import snippet
 from autofit.search.space import SearchSpace, build_space
 from autofit.trial.launcher import ProcessLauncher
@@ -16,7 +16,9 @@ from autofit.tuning.problem import Problem
 from autofit.tuning.record import record_of
 from autofit.workload.binding import call_source_of
 from autofit.workload.workload import Workload
-from tests.fakes import MIB, drain, make_request
+from tests.contracts import rows
+from tests.fakes import MIB, make_request
+from tests.trial.conftest import run
 from tests.workload import fresh
 from tests.workload import witness as w
 
@@ -29,9 +31,8 @@ class Tuned:
         asked = {"call_source": call_source_of(workload), "host_bytes": 8192 * MIB, "effective_batch_size": effective}
         self._request = make_request(folder, **asked)
         launcher.change(workload)
-        limits = Limits(None, 8 * 2**30)
-        spec = TrialSpec(Role.DESCRIBE, FitConfig(16, 1, 10, False), limits, 600, effective_batch_size=effective)
-        self.description = drain(launcher.run(spec))[1]
+        config = FitConfig(16, 1, 10, False)
+        self.description = run(launcher, config, role="describe", effective_batch_size=effective)[1]
         assert not hasattr(self.description, "outcome"), self.description
         self.knobs = {*build_space({}, self.description.knobs, cores=2, sample_count=self.description.sample_count).knobs()}
 
@@ -57,13 +58,13 @@ class Tuned:
         code = f"{before}\n{self.snippet(config)}\n".replace("(...", f"({elided}")
         told = fresh.run(code, WITNESS=str(path))
         assert told == "", f"{code}\n{told}"
-        epoch = w.made(path)
+        made = w.made(path)
         return {
-            "samples": {line["samples"] for line in epoch},
-            "processes": len({line["process"] for line in epoch}),
-            "at_once": max((line["at_once"] for line in epoch), default=0),
-            "made": len(epoch),
-            **{name: line[name] for line in w.read(path) for name in ("ahead", "updates") if name in line},
+            "samples": {samples for samples, _, _ in made},
+            "processes": len({process for _, process, _ in made}),
+            "at_once": max((at_once for _, _, at_once in made), default=0),
+            "made": len(made),
+            **{name: int(count) for name, count in (line.split() for line in rows.read(path) if line[0].isalpha())},
         }
 
 

@@ -1,70 +1,52 @@
 """Workloads that write down what became of each knob: read by tests after the snippet of a result has run.
 
-Each batch that is made is a line in the file that WITNESS names: samples, process, and how many were being made at once in
-that process. The model stands still after its fourth step until nothing is made any more, and then writes how many batches
-were ahead of it; at the end it writes how often the weights were updated.
+Each batch that is made is a line in the file that WITNESS names, as in the contracts: samples, process, and how many were
+being made at once in that process. The model stands still after its fourth step until nothing is made any more, and then
+writes how many batches were ahead of it; at the end it writes how often the weights were updated.
 """
 
-import json
 import os
 import pathlib
-import threading
 import time
 
 import keras
-import numpy as np
 
-WIDTH = 4
+from tests.contracts import rows
+
 STILL_AFTER = 4
 QUIET_LOOKS = 20
-SECONDS = 0.03  # a batch: long enough for producers to overlap
 BATCHES = 48
-_lock, _busy = threading.Lock(), []
 
 
-def write(**line):
-    path = os.environ.get("WITNESS")
-    if path:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(file, json.dumps(line).encode() + b"\n")
-        os.close(file)
-
-
-def read(path):
-    path = pathlib.Path(path)
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def witness():
+    return os.environ.get("WITNESS")
 
 
 def made(path):
-    return [line for line in read(path) if "samples" in line]
+    """The batches that were made, as numbers."""
+    lines = rows.read(path) if pathlib.Path(path).exists() else []
+    return [[int(number) for number in line.split()] for line in lines if line[0].isdigit()]
 
 
 def make(batch_size):
-    """A batch, written down."""
-    with _lock:
-        _busy.append(1)
-        write(samples=int(batch_size), process=os.getpid(), at_once=len(_busy))
-    time.sleep(SECONDS)
-    with _lock:
-        _busy.pop()
-    return np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32")
+    return rows.make(int(batch_size), witness=witness())
 
 
 class StandsStill(keras.callbacks.Callback):
     """After a few steps waits until nothing more is made, and writes how much was ahead."""
 
     def on_train_batch_end(self, batch, logs=None):
-        if batch + 1 != STILL_AFTER or not os.environ.get("WITNESS"):
+        if batch + 1 != STILL_AFTER or not witness():
             return
         count, looks = -1, 0
         while looks < QUIET_LOOKS:  # looks, not seconds: what makes batches stops when all of a busy machine does
             time.sleep(0.05)
-            found = len(made(os.environ["WITNESS"]))
+            found = len(made(witness()))
             count, looks = found, looks + 1 if found == count else 0
-        write(ahead=count - STILL_AFTER)
+        rows.write(witness(), f"ahead {count - STILL_AFTER}")
 
     def on_train_end(self, logs=None):
-        write(updates=int(self.model.optimizer.iterations))
+        rows.write(witness(), f"updates {int(self.model.optimizer.iterations)}")
 
 
 class Witness(keras.Sequential):
@@ -75,7 +57,7 @@ class Witness(keras.Sequential):
 
 
 def build_model(optimizer="sgd"):
-    model = Witness([keras.Input((WIDTH,)), keras.layers.Dense(1)])
+    model = Witness([keras.Input((rows.WIDTH,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
     return model
 
@@ -101,7 +83,7 @@ def make_tfdata(batch_size, num_parallel_calls, prefetch, batches=BATCHES):
 
     def load(number):
         x, y = tf.numpy_function(lambda n: make(batch_size), [number], (tf.float32, tf.float32))
-        return tf.ensure_shape(x, (None, WIDTH)), tf.ensure_shape(y, (None, 1))
+        return tf.ensure_shape(x, (None, rows.WIDTH)), tf.ensure_shape(y, (None, 1))
 
     dataset = tf.data.Dataset.range(batches) if batches else tf.data.Dataset.range(1).repeat()
     return dataset.map(load, num_parallel_calls=num_parallel_calls).prefetch(prefetch)
@@ -119,5 +101,4 @@ def make_endless(batch_size):
 
 
 def make_arrays():
-    x = np.ones((512, WIDTH), "float32")
-    return x, np.ones((512, 1), "float32"), np.ones(512, "float32")
+    return rows.arrays(parts=3)
