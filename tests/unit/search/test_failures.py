@@ -1,12 +1,12 @@
-"""What a failure rules out, and what may be chosen."""
+"""What a failure rules out."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
-from autofit.search.failures import dominated_by, eligible, like_a_hang, ruled_out
+from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.search.failures import dominated_by, like_a_hang, ruled_out
 from autofit.search.space import cost
 from tests.fakes import arrays
 
@@ -72,13 +72,3 @@ def test_a_hang_rules_out_as_many_workers_of_its_kind():
     for hung, other in alike.items():
         among = [threads, processes, inline, *smaller, other]
         assert [c for c in among if like_a_hang(arrays(c), arrays(hung))[0]] == [hung, other]
-
-
-def test_a_config_over_a_limit_or_that_failed_once_may_not_be_chosen():
-    def trial(batch, rate=None, outcome=Outcome.OK, device=50, host=500):
-        peaks = {"device_peak_bytes": device, "host_peak_bytes": host}
-        return Trial(FitConfig(batch, 2, 10, False), Measurement(outcome, Evidence("x"), samples_per_second=rate, **peaks))
-
-    good, failed = trial(32, 90), trial(48, outcome=Outcome.DEVICE_OOM)
-    others = [trial(40, 200, device=101), trial(40, 200, host=1001), trial(48, 200)]
-    assert eligible([good, *others, failed], Limits(100, 1000)) == [good]

@@ -1,12 +1,9 @@
-import itertools
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autofit.trial.worker import step_clock
-from autofit.trial.worker.step_clock import SteadyRate, StepClock, ceiling, steady_rate, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
 
 
 @pytest.fixture
@@ -134,11 +131,3 @@ def test_a_queue_that_fills_after_the_steady_part_does_not_change_the_rate(clock
 def test_a_rate_alone_that_is_below_that_of_both_is_raised_and_is_no_reading():
     both, slower, faster = (SteadyRate(rate, 0.1, 0.01, 100) for rate in (1000.0, 900.0, 1500.0))
     assert [ceiling(alone, both) for alone in (slower, faster, None)] == [(1000.0, False), (1500.0, True), (None, False)]
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.floats(0.001, 2))
-def test_a_rate_counts_the_steps_between_the_ends_that_are_known(counts, step_seconds):
-    done = list(itertools.accumulate([1, *counts]))
-    rate = steady_rate([(count * step_seconds, count) for count in done], 8)
-    assert rate.steps == done[-1] - done[0]
-    assert rate.samples_per_second == pytest.approx(8 / step_seconds)
