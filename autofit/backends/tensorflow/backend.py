@@ -67,12 +67,11 @@ class TensorFlow(Backend):
             if placement.count > 1:
                 logical = [tf.config.LogicalDeviceConfiguration()] * placement.count
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
-            # The BFC allocator counts memory and can be capped, with and without oneDNN (measured with TensorFlow 2.21).
+            # The BFC allocator counts memory and can be capped, with and without oneDNN (measured with 2.18 and 2.21).
             # Without a limit, TensorFlow keeps its default allocator, which is slightly faster or slower.
             if limit_bytes is not None:
                 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
                 os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
-                os.environ["TF_MKL_ALLOC_MAX_BYTES"] = str(limit_bytes)
             return
         if limit_bytes is None:
             return
