@@ -61,8 +61,10 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
         reason = _unshown(answer)
     elif all(trial.config == config for trial in record.searched):
         reason = "only your present configuration was tried"
-    undecided, time = "" if answer.challenger is None else _unshown(answer.challenger), answer.needed_seconds
-    longer = "" if time is None else f"too little time was left to confirm more: raise max_seconds to {time:.0f}"
+    undecided = "" if answer.challenger is None else _unshown(answer.challenger)
+    # one figure, which allows what either answer lacked
+    needed = max(each.needed_seconds or 0.0 for each in (record.same_batch, record.fastest) if each)
+    longer = f"too little time was left to confirm more: raise max_seconds to {needed:.0f}" if answer.needed_seconds else ""
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
     return Headline(answer, label, gain, note, f"To {verb} with {which}")
@@ -208,9 +210,9 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     together = record.ceilings_run_samples_per_second or record.samples_per_second
     consequence = {
         "compute": "; more workers would not help" if inputs >= compute else "",
-        "contention": f", but together they reached {format_rate(together)}; they compete for cores or memory bandwidth",
+        "contention": f", together {format_rate(together)}: they compete for cores or memory bandwidth",
     }
-    alone = f"the model alone reached {format_rate(compute)} samples/s and the input alone {format_rate(inputs)}"
+    alone = f"model alone {format_rate(compute)} samples/s, input alone {format_rate(inputs)}"
     gap = 1 - record.samples_per_second / together
     epoch = f"; {gap:.0%} of an epoch passes before its steps, whose rates these are, begin" if gap > _MUCH_OF_EPOCH else ""
     return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
