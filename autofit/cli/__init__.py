@@ -14,7 +14,7 @@ from autofit.cli.init import init
 from autofit.cli.verify import verify
 from autofit.records import __version__
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema, doctor, verify):  # as in --help
     app.command()(command)
 

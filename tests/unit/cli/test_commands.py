@@ -81,7 +81,10 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert all(field["description"] for field in schema["properties"].values())
+    shipped = "autofit.schema.json"  # for editors; `autofit schema > configs/autofit.schema.json` writes it again
+    assert json.loads((CONFIGS[0].parent / shipped).read_text()) == schema
     for path in CONFIGS:
+        assert path.read_text().startswith(f"# yaml-language-server: $schema={shipped}\n")
         validator.validate(yaml.safe_load(path.read_text()))
     for text in ("max_trials: 2", "x-own: 3", "matrix: {model_kwargs.width: [1]}", "host_memory: 1"):
         validator.validate(yaml.safe_load(GOOD + text))
@@ -125,6 +128,13 @@ def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(folder, op
 def test_every_command_has_a_help():
     for command in ([], *([command.callback.__name__] for command in app.registered_commands)):
         assert "Usage: " in RUN.invoke(app, [*command, "--help"]).stdout
+
+
+def test_a_shell_completes_commands_and_options():
+    for words, completed in (("autofit tu", "tune\n"), ("autofit tune --batch", "--batch-size\n")):
+        position = str(words.count(" "))
+        asked = {"_AUTOFIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
+        assert RUN.invoke(app, prog_name="autofit", env=asked).stdout == completed
 
 
 def test_a_result_that_failed_in_training_is_stored(monkeypatch):
