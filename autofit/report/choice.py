@@ -214,7 +214,7 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     }
     alone = f"model alone {format_rate(compute)} samples/s, input alone {format_rate(inputs)}"
     gap = 1 - record.samples_per_second / together
-    epoch = f"; {gap:.0%} of an epoch passes before its steps, whose rates these are, begin" if gap > _MUCH_OF_EPOCH else ""
+    epoch = f"; {gap:.0%} of an epoch passes before the steps timed here" if gap > _MUCH_OF_EPOCH else ""
     return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
 
 
