@@ -1,10 +1,10 @@
 """The benchmarks print their frozen output, from which the published figures follow."""
 
 import pathlib
+import re
 
 import pytest
 
-from tests.benchmarks import validation
 from tests.commands import python
 
 HERE = pathlib.Path(__file__).parent
@@ -18,8 +18,15 @@ def test_the_output_is_the_frozen_one(name):
     assert python(HERE / f"{program}.py", *([f"--{option}"] if option else [])) == (HERE / f"{name}.txt").read_text()
 
 
-def test_the_validation_page_follows_from_the_frozen_outputs():
-    assert validation.PAGE.read_text() == validation.written(), "run python tests/benchmarks/validation.py"
+def test_each_figure_on_the_page_stands_in_the_output_that_its_part_names():
+    _, *parts = (HERE / "README.md").read_text().split("\n## ")
+    for part in parts:
+        title, said = part.splitlines()[0], part.partition("no GPU.")[2]
+        output = (HERE / re.search(r"\]\(([\w-]+\.txt)\)", part)[1]).read_text()
+        figures = re.findall(r"\d+(?:[.,]\d+)+|\d+(?= %)", said)
+        assert figures, title
+        unknown = [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d|[.,]\d)", output)]
+        assert unknown == [], title
 
 
 def test_the_search_still_finds_what_is_published(monkeypatch):
