@@ -179,7 +179,10 @@ def show(frozen):
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, row in frozen["tools"].items():
         rate = medians.get(str(row["choice"]))
-        of_best = "; ".join([*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *row["said"]])
+        said = [
+            text for text in row["said"] if rate is None or "default" in text
+        ]  # not the failures on the way to a choice
+        of_best = "; ".join([*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *said])
         told = f"{row['seconds']:.0f} | {row['ooms']} | {row['choice'] or 'none'} | {of_best}"
         print(f"| {name.replace('_', '-')} | {getattr(Tools, name).__doc__} | {told} |")
 
