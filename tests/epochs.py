@@ -60,18 +60,6 @@ def shuffled(length):
     return pieces.map(lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1))))
 
 
-def loader(length, num_workers=1):
-    """A loader whose workers sleep when they start."""
-    import torch
-
-    def collate(indices):
-        time.sleep(BATCH_SECONDS)
-        return tuple(map(torch.from_numpy, rows()))
-
-    calls = {"collate_fn": collate, "worker_init_fn": lambda index: time.sleep(START_SECONDS)}
-    return torch.utils.data.DataLoader(range(length * BATCH), BATCH, num_workers=num_workers, **calls)
-
-
 def arrays(length):
     return np.ones((length * BATCH, 4), "float32"), np.ones((length * BATCH, 1), "float32")
 

@@ -111,27 +111,6 @@ def opens_nothing(batch_size):
     raise FileNotFoundError("there is no folder of pictures")
 
 
-LONG_TEXT, TEXTS = 512, 640
-
-
-class Texts(keras.utils.PyDataset):
-    """Texts padded to the longest of their batch; one text is far longer than the others."""
-
-    def __init__(self, batch_size, **kwargs):
-        super().__init__(**kwargs)
-        self.batch_size = batch_size
-        self.lengths = np.full(TEXTS, 8)
-        self.lengths[1::5] += 4
-        self.lengths[-30] = LONG_TEXT
-
-    def __len__(self):
-        return TEXTS // self.batch_size
-
-    def __getitem__(self, index):
-        lengths = self.lengths[index * self.batch_size : (index + 1) * self.batch_size]
-        return np.ones((len(lengths), lengths.max()), "int32"), np.ones((len(lengths), 1), "float32")
-
-
 def build_for_texts():
     """An embedding and a convolution over time: activations grow with the length."""
     layers = keras.layers

@@ -3,13 +3,11 @@
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
-from tests import epochs as e
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
 from tests import workloads as w
 from tests.backends import loaders
 from tests.commands import python
-from tests.fakes import drain
 
 BACKEND = "torch"
 LIVE_BYTES = """
@@ -53,16 +51,6 @@ def test_a_dead_worker_of_a_loader_is_told_apart_from_the_training(launched, pla
 def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
     with pytest.raises(UsageError, match=r"num_workers=2\b.*num_workers=0"):
         play(launched(data=loaders.forgets_its_workers), FitConfig(8, 2, None, True, 2))
-
-
-def test_the_workers_of_a_loader_start_in_each_epoch(launched):
-    launcher = launched(w.build_rows, e.loader, data_kwargs={"length": e.LONG})
-    known = {"compute_samples_per_second": 50 * e.RATE, "input_samples_per_second": e.RATE, "longest_epoch_seconds": 500.0}
-    spec = TrialSpec(Role.CONFIRM, FitConfig(None, 1), Limits(None, 2**33), 600, 1.5, **known)
-    measured = drain(launcher.run(spec))[1]
-    assert measured.outcome is Outcome.OK, measured
-    assert measured.epoch_samples == e.LONG * e.BATCH
-    assert e.includes_the_start(measured, e.LONG)
 
 
 def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(backend, launched, play):

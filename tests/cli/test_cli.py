@@ -32,16 +32,6 @@ def write(folder, text):
     (folder / "tune.yaml").write_text(text)
 
 
-def test_a_bug_of_the_users_ends_with_their_traceback(autofit, tmp_path):
-    write(tmp_path, WORKLOAD + "Cases\nspace: {batch_size: [9]}\nbaseline: {batch_size: 9}\nstorage: t.db\n")
-    done = autofit("tune", "tune.yaml")
-    assert done.returncode == 1
-    assert "ValueError: the fifth picture is broken" in done.stderr
-    assert "tests/workloads.py" in done.stderr
-    assert "autofit/" not in done.stderr.replace(str(ROOT), "")
-    assert ": ok" not in done.stdout
-
-
 def test_estimate_prints_json(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
     done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json")

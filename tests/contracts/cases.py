@@ -93,15 +93,17 @@ class Contract:
         check_rates(run(FitConfig(BATCH), **parts)[1])
         assert set(rows.read(witness)) == {"weighted"}
 
-    def test_a_confirming_run_validates_and_reads_what_an_epoch_takes(self, run):
+    @pytest.mark.parametrize(("case", "start_seconds"), [("threads", 0.0), ("DataLoader", rows.START_SECONDS)])
+    def test_a_confirming_run_validates_and_reads_what_an_epoch_takes(self, run, case, start_seconds):
         known = {"compute_samples_per_second": 1e4, "input_samples_per_second": 1e3, "longest_epoch_seconds": 60.0}
-        config = FitConfig(BATCH, *THREADS)
-        phases, measured = run(config, "confirm", spec=known, validation=rows.arrays, validation_kwargs={"count": 300})
+        data, config = INPUTS[case]
+        validation = {"validation": rows.arrays, "validation_kwargs": {"count": 300}}
+        phases, measured = run(config, "confirm", spec=known, data=data, **validation)
         check_rates(measured)
         assert {Phase.VALIDATION, Phase.EPOCHS} <= set(phases)
         assert measured.validation_seconds > 0
         assert (measured.epoch_samples, measured.epoch_gap_unread) == (rows.BATCHES * BATCH, "")
-        assert measured.epoch_seconds >= rows.BATCHES * rows.SECONDS / (2 * config.workers)
+        assert measured.epoch_seconds >= start_seconds + rows.BATCHES * rows.SECONDS / (2 * config.workers)
 
     def test_several_steps_in_a_call_count_with_all_their_samples(self, run):
         _, measured = run(FitConfig(BATCH, *THREADS, steps_per_execution=4))
@@ -131,7 +133,7 @@ class Contract:
         assert measured.outcome is Outcome.TIMEOUT, measured.evidence
         assert measured.evidence.hung
 
-    def test_host_memory_is_limited(self, run):
+    def test_the_host_memory_of_all_processes_is_limited(self, run):
         _, measured = run(FitConfig(rows.FILLS_HOST, *PROCESSES), host_bytes=3 * GIB // 2)
         assert measured.outcome is Outcome.HOST_OOM, measured.evidence
         assert measured.host_peak_bytes >= measured.evidence.last_host_bytes > 3 * GIB // 2
@@ -159,13 +161,18 @@ class Contract:
         if self.device_bytes:
             assert 0 < small.device_peak_bytes < 4 * batch * units <= large.device_peak_bytes <= self.device_bytes
 
-    def test_the_longest_batch_is_found_and_trained_on(self, run):
+    @pytest.mark.parametrize("role", ["measure", "confirm"])
+    def test_the_longest_batch_is_found_and_trained_on(self, run, role):
         parts = {"build_model": rows.build_for_sequences, "data": rows.sequences}
-        _, described = run(FitConfig(BATCH), "describe", **parts)
+        _, described = run(FitConfig(BATCH), "describe", spec={"batch_sizes": (BATCH,)}, **parts)
         assert described.shapes
         assert described.sample_bytes == 4 * (rows.LONG * rows.WIDTH + 1)
-        phases, measured = run(FitConfig(BATCH), device_bytes=self.device_bytes, **parts)
+        of_the_longest = 4 * BATCH * rows.LONG * rows.UNITS
+        assert described.footprints[0].device_bytes >= of_the_longest
+        phases, measured = run(FitConfig(BATCH), role, device_bytes=self.device_bytes, **parts)
         check_rates(measured)
         assert phases.index(Phase.LONGEST_BATCH) < phases.index(Phase.TRAINING)
         if self.device_bytes:
-            assert measured.device_peak_bytes >= 4 * BATCH * rows.LONG * rows.UNITS
+            assert measured.device_peak_bytes_by_phase[Phase.LONGEST_BATCH] >= of_the_longest
+            _, large = run(FitConfig(96 * BATCH), role, device_bytes=self.device_bytes, **parts)
+            assert (large.outcome, large.evidence.phase) == (Outcome.DEVICE_OOM, "first_longest")

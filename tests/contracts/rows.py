@@ -10,6 +10,7 @@ import numpy as np
 
 WIDTH, BATCHES, ARRAY_ROWS = 64, 24, 512
 SECONDS = 0.02  # that making a batch takes: it sleeps, so that no machine is faster
+START_SECONDS = 0.3  # that a worker of a loader sleeps when it starts, in each epoch
 SHORT, LONG, UNITS = 4, 512, 64  # the lengths of sequences, and the units of their layer
 RAISES, HANGS, SEGFAULTS, FILLS_HOST = 9, 10, 11, 12  # batch sizes that go wrong in the fifth batch
 _FIRST_BAD, _PIECE, _MOST_PIECES = 4, 32 * 2**20, 128
@@ -100,6 +101,7 @@ def loader(batch_size=8, num_workers=0, prefetch_factor=None, witness=None):
         return tuple(map(torch.from_numpy, make(len(indices), indices[0] // batch_size, witness)))
 
     knobs = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
+    knobs |= {"worker_init_fn": lambda number: time.sleep(START_SECONDS)}
     return torch.utils.data.DataLoader(range(BATCHES * batch_size), batch_size, collate_fn=collate, **knobs)
 
 

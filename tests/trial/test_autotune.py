@@ -31,7 +31,6 @@ OF_PYDATASET = {"batch_size": 24, "workers": 3, "max_queue_size": 5, "use_multip
     ("parts", "values"),
     [
         ({"data": make_data}, {"batch_size": 24, "workers": AUTOTUNE, "max_queue_size": AUTOTUNE}),
-        ({"data": make_data, "data_kwargs": {"prefetch": 2}}, {"batch_size": 24, "workers": AUTOTUNE}),
         ({"data": WithWorkers}, OF_PYDATASET),
         ({"data": WithWorkers(20, workers=1)}, {**OF_PYDATASET, "batch_size": 20, "workers": 1}),
         ({"data": ARRAYS}, {}),

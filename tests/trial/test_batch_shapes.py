@@ -10,8 +10,6 @@ from autofit.trial.worker import batch_shapes
 from autofit.workload.inputs.kinds import open_input
 from tests import workloads as w
 
-LIMIT = 48 * 2**20
-
 
 def batch(length, samples=4):
     return {"tokens": np.ones((samples, length), "int32")}, np.ones((samples, 1), "float32")
@@ -33,24 +31,6 @@ def test_the_scan_of_batches_of_one_shape_ends_early(monkeypatch):
     assert batch_shapes.scan(drawn) is None
     assert len([*drawn]) >= 80
     assert batch_shapes.scan(iter([batch(3), batch(3, samples=2)])) is None
-
-
-@pytest.fixture
-def texts(turn, play):
-    launcher = turn(w.build_for_texts, w.Texts)
-    described = play(launcher, FitConfig(32, 1, 10, False), role="describe", batch_sizes=(32, 64))
-    assert described.footprints[0].device_bytes > 2 * 32 * w.LONG_TEXT * 64 * 4  # of the longest
-    return launcher
-
-
-def test_the_peak_is_that_of_the_longest_texts_where_they_fit_and_where_they_do_not(texts, play):
-    measurement = play(texts, FitConfig(256, 1, 10, False), device_bytes=LIMIT)
-    assert (measurement.outcome, measurement.evidence.phase) == (Outcome.DEVICE_OOM, "first_longest")
-    for role in ("measure", "confirm"):
-        measurement = play(texts, FitConfig(32, 1, 10, False), role=role, device_bytes=LIMIT)
-        assert measurement.outcome is Outcome.OK
-        by_phase = measurement.device_peak_bytes_by_phase
-        assert measurement.device_peak_bytes >= by_phase["longest_batch"] > 2 * by_phase["training"]
 
 
 def test_full_batches_of_several_sizes_are_not_taken_for_partial_ones():

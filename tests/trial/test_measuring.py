@@ -18,16 +18,6 @@ def slow(turn):
     return turn(data_kwargs={"seconds": SLOW, "length": 40}, model_kwargs={"filters": 1})
 
 
-@pytest.mark.parametrize("knobs", [(1, 10, False), (3, 4, False), (2, 4, True)])
-def test_no_more_steps_count_than_a_pipeline_that_sleeps_can_feed(slow, play, knobs):
-    workers, queue, _ = knobs
-    measurement = play(slow, FitConfig(16, *knobs), measure_seconds=1.5)
-    assert measurement.outcome is Outcome.OK
-    # batches in progress, and those that are ready before the first step that counts; no machine makes a sleep shorter
-    ahead = workers + (queue if workers > 1 else 0) + 4
-    assert measurement.steps <= ahead + workers * measurement.steps * measurement.step_seconds / SLOW
-
-
 def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known(slow, trial):
     given = {"rate_to_beat": 100 * 16 / SLOW, "compute_samples_per_second": 12345.0}
     phases, measurement = trial(slow, FitConfig(16, 1, 10, False), measure_seconds=100.0, **given)
