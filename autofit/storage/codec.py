@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from autofit.records.states import Outcome
 from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
 
-METRIC = "samples per second"  # the name of a study's metric, and of the user attribute that holds the rate of its result
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)  # the states of Optuna trials that are not run again
 _TRIAL_KEY, _LIMITS_KEY = "trial", "limits"  # attributes of an Optuna trial: the trial, and the limits under which it ran
 _TRIALS, _LIMITS, _CONFIGS = TypeAdapter(Trial), TypeAdapter(Limits), TypeAdapter(FitConfig)

@@ -42,7 +42,7 @@ class TuningStudy:
             self.remove()
         optuna.create_study(storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True)
         self.attributes = dict(self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name)))
-        self.set_attribute("study:metric_names", [codec.METRIC])
+        self.set_attribute("study:metric_names", ["samples per second"])
         self.limits = lowered(self.limits, self.attributes.get(FAILED))
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)

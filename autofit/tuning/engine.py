@@ -24,10 +24,10 @@ from autofit.records.events import Activity, Described, Emit
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, Measurement, Trial
+from autofit.records.units import format_rate
 from autofit.search.frontier import FrontierSearch, LargestBatch
 from autofit.search.sampler import BoundedSampler, FrontierSampler
 from autofit.storage import result_files
-from autofit.storage.codec import METRIC
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import OWN_BATCH_TRIALS
@@ -91,7 +91,9 @@ class _Engine:
         record = record_of(problem, self._log(), answers, stop_reason)
         self.study.set_attribute(self._request.result_key(), result_files.encode(record))
         self.study.set_attribute(result_files.RUNS, [])
-        self.study.set_labels({"chosen": str(record.config), METRIC: record.samples_per_second})
+        both = {"at your batch": record.same_batch, "fastest": record.fastest}
+        texts = {name: f"{a.config}: {format_rate(a.samples_per_second)} samples/s" for name, a in both.items() if a}
+        self.study.set_labels(texts)
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:

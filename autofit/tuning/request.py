@@ -90,8 +90,7 @@ class TuneRequest:
         data = self.call_source.data + ("" if self.call_source.data_form == "arrays" else "(…)")
         return {
             "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
-            "host": self.machine.host,
-            "device": self.placement.name,
+            "device": f"{self.placement.name} of {self.machine.host}",
             "limits": f"device {self.settings.device_memory}, host {self.settings.host_memory}",
         }
 
