@@ -139,7 +139,8 @@ def _unshown(compared: Answer | Challenger) -> str:
     if speedup.pairs < LOOKS[0]:
         reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
-    verdict = "is slower than the baseline" if speedup.is_loss else "is not shown to be faster"
+    than = " than this" if speedup.is_shown else ""  # a challenger of an answer that is faster than the baseline, too
+    verdict = "is slower than the baseline" if speedup.is_loss else f"is not shown to be faster{than}"
     return f"{config} {verdict}: {ratio_in_words(speedup)}"
 
 

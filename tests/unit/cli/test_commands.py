@@ -130,11 +130,9 @@ def test_every_command_has_a_help():
         assert "Usage: " in RUN.invoke(app, [*command, "--help"]).stdout
 
 
-def test_a_shell_completes_commands_and_options():
-    for words, completed in (("autofit tu", "tune\n"), ("autofit tune --batch", "--batch-size\n")):
-        position = str(words.count(" "))
-        asked = {"_AUTOFIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
-        assert RUN.invoke(app, prog_name="autofit", env=asked).stdout == completed
+def test_a_shell_completes_the_options_of_commands():
+    asked = {"_AUTOFIT_COMPLETE": "complete_bash", "COMP_WORDS": "autofit tune --batch", "COMP_CWORD": "2"}
+    assert RUN.invoke(app, prog_name="autofit", env=asked).stdout == "--batch-size\n"
 
 
 def test_a_result_that_failed_in_training_is_stored(monkeypatch):

@@ -55,6 +55,7 @@ def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio
         (UNSHOWN["one pair"], ("1,990", "1 pair")),
         (UNSHOWN["an interval that holds 1.0"], ("0.97", "3.5")),
         (UNSHOWN["no pair"], ()),
+        (SHOWN, ("not shown to be faster than this: ",)),  # though than the baseline
         (Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 3), ("about 2x (0.060 to 72)",)),
     ],
 )
