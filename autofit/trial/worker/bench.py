@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import math
 import shutil
 import sys
 import time
@@ -106,6 +107,7 @@ class Bench:
         self.options = fit_options.resolved(loaded.fit_kwargs, folder)
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
         self.validation_batch_seconds: float | None = None  # of the last validation, without its first call
+        self.validation_batches: float = math.inf  # that it has, if that is known
 
     def run(
         self,
@@ -213,7 +215,7 @@ class Bench:
                 if not method.trains:
                     self.on_train_end()
                 elif self._first_batch:
-                    batches = self._last_batch + execution - self._first_batch
+                    batches = min(self._last_batch + execution, bench.validation_batches) - self._first_batch
                     bench.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
 
         return Driver()

@@ -98,6 +98,7 @@ def _train(
     timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
         validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
+        bench.validation_batches = validation["validation_steps"] or math.inf
     is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
     short_clock = StepClock(data.batch_samples * execution, math.inf, steps=math.ceil(steps / execution))
