@@ -4,7 +4,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 autofit report "$1" --output "$folder/page.html"
 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=5000 --user-data-dir="$folder/profile" \
-    --window-size=1180,1560 --screenshot="$folder/page.png" "$folder/page.html"
+    --window-size=1180,1915 --screenshot="$folder/page.png" "$folder/page.html"
 python - "$folder/page.png" "$(dirname "$0")/page.png" <<'PYTHON'
 import sys
 
