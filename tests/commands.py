@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = f"{ROOT}/autofit/"  # of frames of autofit; the clone itself may be called autofit, too
 AUTOFIT = str(Path(sys.executable).parent / "autofit")
 
 

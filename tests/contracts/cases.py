@@ -8,6 +8,7 @@ import pytest
 
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
+from tests.commands import PACKAGE
 from tests.contracts import rows
 
 GIB = 2**30
@@ -120,7 +121,7 @@ class Contract:
         _, measured = run(FitConfig(rows.RAISES, *PROCESSES))
         assert measured.outcome is Outcome.ERROR, measured.evidence
         assert "ValueError: the fifth batch is broken" in measured.traceback
-        assert "autofit/" not in measured.traceback
+        assert PACKAGE not in measured.traceback
         assert measured.samples_per_second is None
 
     def test_a_crash_is_told_by_its_signal(self, run):

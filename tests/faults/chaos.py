@@ -194,7 +194,7 @@ class Tune:
         printed = len(re.findall(r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", output, re.MULTILINE))
         if "the trials cannot be stored: " not in output and printed > (known := len(self.trials())):
             self.problems.append(f"3: {printed} trials were printed, {known} are stored")
-        if re.search(r'File "[^"]*/autofit/(?!tests)', output):
+        if f'File "{ROOT}/autofit/' in output:
             self.problems.append("5: a traceback of autofit's")
         if len(re.findall(r"^(?:autofit: |Interrupted)", output, re.MULTILINE)) > 1:
             self.problems.append("5: several messages")

@@ -22,6 +22,7 @@ from autofit.trial import server as server_module
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
+from tests.commands import PACKAGE
 from tests.fakes import drain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,4 +168,4 @@ def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monke
     with ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher, pytest.raises(TrialProcessError) as caught:
         launcher.warm()
     assert "ImportError: libsomething.so: cannot open" in str(caught.value)
-    assert "autofit/" not in str(caught.value)
+    assert PACKAGE not in str(caught.value)

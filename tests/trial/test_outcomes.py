@@ -12,6 +12,7 @@ from autofit.records.trial import FitConfig
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
+from tests.commands import PACKAGE
 
 INLINE, THREADS, PROCESSES = (1, 10, False), (2, 2, False), (2, 2, True)
 
@@ -86,7 +87,7 @@ def test_the_users_bugs_are_the_users_own(turn, play, parts, error, phase):
     measurement = play(turn(**parts))
     assert (measurement.outcome, measurement.evidence.phase) == (Outcome.ERROR, phase)
     assert error in measurement.traceback
-    assert "autofit/" not in measurement.traceback
+    assert PACKAGE not in measurement.traceback
 
 
 class DiesOfSharedMemory(w.Cases):

@@ -13,6 +13,7 @@ import autofit
 from autofit.api.config import load
 from autofit.tuning.settings import Options, TuneSettings
 from autofit.workload.workload import ARGUMENTS
+from tests.commands import PACKAGE
 
 PAGE = Path(__file__).parents[3] / "configs" / "README.md"
 NOT_IN_FILES = {"progress"}
@@ -95,7 +96,7 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
 def test_a_wrong_call_says_what_to_write_and_shows_no_frame_of_autofit(call, told):
     with pytest.raises(autofit.UsageError, match=re.escape(told)) as caught:
         call()
-    own = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if "/autofit/" in frame.filename]
+    own = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename.startswith(PACKAGE)]
     assert own == ["call"]
 
 
