@@ -119,7 +119,7 @@ class Backend(ABC):
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
-        """Yield messages about what makes trials on this GPU under this limit unreliable, for arrays of so many bytes."""
+        """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size of the data's arrays."""
         for variable, pattern in self.unlimited:
             if found := re.search(pattern, os.environ.get(variable, ""), re.IGNORECASE):
                 yield f"{variable}={found[0]} is set: the limit of device memory is not enforced. Unset this variable"

@@ -62,7 +62,8 @@ def _resolved(backend: Backend, placement: Placement, key: str, part: Any) -> An
     from unittest.mock import patch  # which Keras loads, too
 
     # without the folders of caches, which torch creates when it is imported
-    switches = {k: v for k, v in backend.environment(placement, Path(os.devnull)).items() if k not in backend.no_switches}
+    environment = backend.environment(placement, Path(os.devnull)).items()
+    switches = {name: value for name, value in environment if name not in backend.no_switches}
     switches |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -112,16 +112,19 @@ def advice(record: TuneRecord) -> dict[str, str]:
 
 
 def _epoch(record: TuneRecord) -> str:
-    totals, parts, unread, now = [], "", "", {record.speedup.baseline: "now"}
-    configs = now | {record.config: "then"} | now
-    of_each = {config: [run.measurement for run in record.runs if run.config == config] for config in configs}
-    validations = [next((m.validation_seconds for m in runs if m.validation_seconds), 0.0) for runs in of_each.values()]
-    if not all(validations):  # one epoch with its validation and one without it could not be compared
-        validations = [0.0] * len(validations)
-    for (config, runs), validation in zip(of_each.items(), validations, strict=True):
+    baseline, totals, parts, unread = record.speedup.baseline, [], "", ""
+    readings = {
+        config: [run.measurement for run in record.runs if run.config == config] for config in (baseline, record.config)
+    }
+    validations = {
+        config: next((m.validation_seconds for m in runs if m.validation_seconds), 0.0) for config, runs in readings.items()
+    }
+    is_validated = all(validations.values())  # an epoch with its validation cannot be compared with one without
+    for config, runs in readings.items():
         if seconds := [each for m in runs if (each := m.epoch_seconds) is not None]:
+            validation = validations[config] if is_validated else 0.0
             gap = statistics.median(m.epoch_gap_seconds or 0.0 for m in runs)
-            totals.append(f"{_brief(statistics.median(seconds) + validation)} {configs[config]}")
+            totals.append(f"{_brief(statistics.median(seconds) + validation)} {'now' if config == baseline else 'then'}")
             parts = f"{_brief(validation)} validation, " * bool(validation) + f"{_brief(gap)} between epochs"
         unread = next((m.epoch_gap_unread for m in runs if m.epoch_gap_unread), unread)
     if totals:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
-from autofit.storage import connection  # noqa: E402  # likewise
+from autofit.storage import connection  # noqa: E402  # the repository is not installed everywhere
 
 AUTOFIT, MARK = str(Path(sys.executable).parent / "autofit"), "AUTOFIT_CHAOS_RUN"
 MOST_SECONDS, LEFT_SECONDS = 300, 20  # of a run, and until all that it left has ended: many times what they take

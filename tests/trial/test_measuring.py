@@ -1,12 +1,15 @@
 """What a trial measures, against inputs whose cost is known."""
 
 import functools
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
+from autofit.trial.worker import bench
 from tests import workloads as w
 
 SLOW = 0.15  # seconds a batch
@@ -52,3 +55,18 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, tri
     phases, measured = trial(launcher, FitConfig(16, None, None, False))
     assert Phase.FILLING_QUEUE in phases
     assert measured.queued_batches > 0
+
+
+@pytest.mark.parametrize(("known", "timed"), [(10, 2), (math.inf, 8)])
+def test_a_last_call_of_a_validation_counts_the_batches_that_it_has(monkeypatch, known, timed):
+    monkeypatch.setattr(bench.time, "perf_counter", iter([5.0, 6.0]).__next__)
+    method, context = bench.CALLS["fit"], SimpleNamespace(enter=lambda phase: None)
+    own = SimpleNamespace(context=context, method=method, callbacks=SimpleNamespace(run=()), validation_batches=known)
+    own.has_own_method = False
+    model = SimpleNamespace(steps_per_execution=8)
+    driver = bench.Bench._driver(own, model, [SimpleNamespace()], has_first=False, ends_by_itself=True)
+    driver.on_test_begin()
+    for first in (0, 8):
+        driver.on_test_batch_begin(first)
+    driver.on_test_end()
+    assert own.validation_batch_seconds == pytest.approx(1 / timed)

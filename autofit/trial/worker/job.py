@@ -89,7 +89,7 @@ def user_failure(error: BaseException) -> Failure:
     text = user_traceback(error)
     if "UnparsedFlagAccessError" in text:  # grain reads absl's flags before it starts processes
         text = f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
-    # TensorFlow ends its errors with the operation, which tells users nothing; "Error:" begins what happened
+    # TensorFlow ends its errors with the operation, which tells users nothing
     lines = [line for line in text.strip().splitlines() if not line.lstrip().startswith("[[{{node")]
     reason = (lines or [text])[-1]
     if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
