@@ -149,6 +149,15 @@ def test_trials_at_the_own_batch_size_have_their_time_as_well_as_the_rounds(tmp_
     assert before < at_own_batch <= 150.0 - LOOKS[0] * (best + 2 * own)  # they need not leave time for themselves
 
 
+def test_trials_at_the_own_batch_size_use_the_time_that_is_left_for_them(tmp_path):
+    space = {"batch_size": {"min": 8, "max": 1024}, "workers": [1, 2, 4], "max_queue_size": [4, 10]}
+    record = Timed(step=0.002, start=6.0).tune(
+        tmp_path, max_seconds=150.0, space=space | {"use_multiprocessing": [False, True]}
+    )
+    assert "max_seconds" in record.stop_reason
+    assert record.speedup.baseline.batch_size in {trial.config.batch_size for trial in record.trials}
+
+
 def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seconds(tmp_path):
     record = Timed(start=6.0).tune(tmp_path, max_seconds=14.0)
     assert record.runs == ()
