@@ -179,9 +179,8 @@ def show(frozen):
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, row in frozen["tools"].items():
         rate = medians.get(str(row["choice"]))
-        said = [
-            text for text in row["said"] if rate is None or "default" in text
-        ]  # not the failures on the way to a choice
+        # not the failures on the way to a choice
+        said = [text for text in row["said"] if rate is None or "default" in text]
         of_best = "; ".join([*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *said])
         told = f"{row['seconds']:.0f} | {row['ooms']} | {row['choice'] or 'none'} | {of_best}"
         print(f"| {name.replace('_', '-')} | {getattr(Tools, name).__doc__} | {told} |")
