@@ -19,6 +19,11 @@ from .errors import (
 from .records import __version__ as __version__
 from .records.result import Cell as Cell
 from .records.states import Outcome as Outcome
-from .records.trial import FitConfig as FitConfig, Limits as Limits, Measurement as Measurement, Trial as Trial
+from .records.trial import (
+    FitConfig as FitConfig,
+    Limits as Limits,
+    Measurement as Measurement,
+    Trial as Trial,
+)
 from .report.console.progress import Progress as Progress
 from .search.sampler import FrontierSampler as FrontierSampler

@@ -7,7 +7,10 @@ import signal
 import sys
 from types import FrameType
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)  # sent by a batch system, a container that stops, or a terminal that closes
+_ENDING = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # sent by a batch system, a container that stops, or a terminal that closes
 _SIGNALLED = 128  # plus the number of a signal: the exit status that shells report for a program that it ended
 _received: list[int] = []  # numbers of the signals received so far
 

@@ -40,7 +40,9 @@ class UsageError(AutofitError):
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, problem: str, *, key: str | None = None, others: Sequence[UsageError] = ()) -> None:
+    def __init__(
+        self, problem: str, *, key: str | None = None, others: Sequence[UsageError] = ()
+    ) -> None:
         self.key, self.problem, self.others = key, problem, tuple(others)
         lines = [f"{key}: {problem}" if key else problem, *map(str, others)]
         hidden = [f"and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
@@ -65,7 +67,9 @@ class ConfigError(UsageError):
         others: Sequence[ConfigError] = (),
     ) -> None:
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
-        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}", others=others)
+        super().__init__(
+            f"{place}: {key}: {problem}" if key else f"{place}: {problem}", others=others
+        )
         self.file, self.line, self.column, self.key, self.problem = file, line, column, key, problem
 
 
@@ -101,7 +105,11 @@ class NothingFitsError(TuneError):
         self.memory, self.batch_size = memory, batch_size
         self.needed_bytes, self.limit_bytes = needed_bytes, limit_bytes
         what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
-        smaller = ", allow a smaller batch_size in the space" if batch_size is not None and batch_size > 1 else ""
+        smaller = (
+            ", allow a smaller batch_size in the space"
+            if batch_size is not None and batch_size > 1
+            else ""
+        )
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         super().__init__(
             f"nothing fits: {what} needs more than {format_bytes(needed_bytes)} of {memory} memory{by}, but the limit is "

@@ -26,7 +26,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")  # a tune has temporary files of its own
+CACHE = Path(
+    os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+)  # a tune has temporary files of its own
 FOLDER = CACHE / "autofit-examples" / "csv-shards"
 SHARDS, ROWS, COLUMNS = 500, 1000, 256
 POOL = 4000  # distinct rows that the shards are drawn from, since formatting numbers is slow
@@ -39,7 +41,13 @@ def make_shards(folder: Path = FOLDER, shards: int = SHARDS) -> Path:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(POOL, COLUMNS))
     y = (x @ draw.normal(size=COLUMNS) > 0).astype(int)
-    pool = np.array([",".join([*(f"{v:.6f}" for v in row), str(label)]) for row, label in zip(x, y, strict=True)], object)
+    pool = np.array(
+        [
+            ",".join([*(f"{v:.6f}" for v in row), str(label)])
+            for row, label in zip(x, y, strict=True)
+        ],
+        object,
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     for number in range(shards):
@@ -71,7 +79,11 @@ class Shards(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         first = index * self.batch_size
         last = min(first + self.batch_size, len(self.files) * ROWS)
-        rows = [row for shard in range(first // ROWS, -(-last // ROWS)) for row in self._rows(shard, first, last)]
+        rows = [
+            row
+            for shard in range(first // ROWS, -(-last // ROWS))
+            for row in self._rows(shard, first, last)
+        ]
         table = np.array(rows, "float32")
         return table[:, :-1], table[:, -1]
 
@@ -87,7 +99,12 @@ def build_model() -> keras.Model:
     """A network on 256 columns."""
     layers = keras.layers
     model = keras.Sequential(
-        [layers.Input((COLUMNS,)), layers.Dense(512, "relu"), layers.Dense(512, "relu"), layers.Dense(1, "sigmoid")]
+        [
+            layers.Input((COLUMNS,)),
+            layers.Dense(512, "relu"),
+            layers.Dense(512, "relu"),
+            layers.Dense(1, "sigmoid"),
+        ]
     )
     model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
     return model

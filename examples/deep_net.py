@@ -35,7 +35,11 @@ def build_model(width: int = 1024, depth: int = 22) -> keras.Model:
     layers = keras.layers
     model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3))])
     for number in range(depth):
-        model.add(layers.Conv2D(width, 3, strides=2 if number < 3 else 1, padding="same", activation="relu"))
+        model.add(
+            layers.Conv2D(
+                width, 3, strides=2 if number < 3 else 1, padding="same", activation="relu"
+            )
+        )
     model.add(layers.GlobalAveragePooling2D())
     model.add(layers.Dense(CLASSES, "softmax"))
     model.compile("adam", "sparse_categorical_crossentropy")
@@ -45,20 +49,30 @@ def build_model(width: int = 1024, depth: int = 22) -> keras.Model:
 def make_data() -> tuple[np.ndarray, np.ndarray]:
     """Random pictures and labels: only their shape matters."""
     draw = np.random.default_rng(0)
-    return draw.random((256, PIXELS, PIXELS, 3), "float32"), draw.integers(CLASSES, size=256).astype("int32")
+    return draw.random((256, PIXELS, PIXELS, 3), "float32"), draw.integers(
+        CLASSES, size=256
+    ).astype("int32")
 
 
 def main() -> None:
     """Estimate and measure each batch size, print and draw both."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    estimate = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
+    estimate = autofit.estimate(
+        build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT
+    )
     trials = autofit.measure(
-        build_model, make_data, [autofit.FitConfig(b) for b in BATCHES], device="cpu", device_memory=LIMIT
+        build_model,
+        make_data,
+        [autofit.FitConfig(b) for b in BATCHES],
+        device="cpu",
+        device_memory=LIMIT,
     )
     weights = estimate.description.parameter_bytes / 2**30
     print(f"\n{estimate.description.parameter_count:,} parameters, {weights:.2f} GiB")
@@ -68,12 +82,21 @@ def main() -> None:
         peak = trial.measurement.device_peak_bytes
         measured.append(peak / 2**30 if peak else float("nan"))
         estimated = row.device_bytes / 2**30
-        print(f"{row.batch_size:5} {estimated:6.2f} GiB {measured[-1]:6.2f} GiB {measured[-1] / weights:9.1f}x")
+        print(
+            f"{row.batch_size:5} {estimated:6.2f} GiB {measured[-1]:6.2f} GiB {measured[-1] / weights:9.1f}x"
+        )
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    axes.plot(BATCHES, [row.device_bytes / 2**30 for row in estimate.rows], "--", label="estimated, nothing trained")
+    axes.plot(
+        BATCHES,
+        [row.device_bytes / 2**30 for row in estimate.rows],
+        "--",
+        label="estimated, nothing trained",
+    )
     axes.plot(BATCHES, measured, "o", label="measured peak")
     axes.axhline(weights, color="gray", linewidth=1)
-    axes.annotate("the weights alone", (BATCHES[-1], weights), ha="right", va="bottom", color="gray")
+    axes.annotate(
+        "the weights alone", (BATCHES[-1], weights), ha="right", va="bottom", color="gray"
+    )
     axes.set(xlabel="batch size", ylabel="memory of the train step, GiB", ylim=(0, None))
     axes.set_title("200 million parameters on 16 x 16 pictures")
     axes.legend()

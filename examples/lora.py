@@ -21,7 +21,21 @@ import numpy as np
 import autofit
 
 SEQUENCE_LENGTH = 32
-WORDS = ["the", "model", "reads", "a", "short", "text", "and", "learns", "to", "write", "its", "next", "word"]
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "a",
+    "short",
+    "text",
+    "and",
+    "learns",
+    "to",
+    "write",
+    "its",
+    "next",
+    "word",
+]
 
 
 def build_model() -> keras.Model:
@@ -29,7 +43,9 @@ def build_model() -> keras.Model:
     tokens = ["!", "\u0120", *sorted(set("".join(WORDS))), "th"]
     vocabulary = {token: number for number, token in enumerate(["<|endoftext|>", *tokens])}
     tokenizer = keras_hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=["t h"])
-    preprocessor = keras_hub.models.GPT2CausalLMPreprocessor(tokenizer, sequence_length=SEQUENCE_LENGTH)
+    preprocessor = keras_hub.models.GPT2CausalLMPreprocessor(
+        tokenizer, sequence_length=SEQUENCE_LENGTH
+    )
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=len(vocabulary),
         num_layers=2,

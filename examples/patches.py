@@ -16,7 +16,9 @@ import numpy as np
 from PIL import Image
 
 SOURCES = Path(__file__).resolve().parent / "data"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")  # a tune has temporary files of its own
+CACHE = Path(
+    os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+)  # a tune has temporary files of its own
 SHARDS = CACHE / "autofit-examples" / "patches"
 SHARD_COUNT = 10  # the last one is for validation
 PATCHES_PER_SHARD = 10_000
@@ -30,14 +32,22 @@ def cut_patches(folder: Path = SHARDS) -> Path:
     draw = np.random.default_rng(0)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
-    photos = [np.asarray(Image.open(source).convert("RGB")) for source in sorted(SOURCES.glob("*.jpg"))]
-    windows = [np.lib.stride_tricks.sliding_window_view(photo, (PIXELS, PIXELS, 3))[:, :, 0] for photo in photos]
+    photos = [
+        np.asarray(Image.open(source).convert("RGB")) for source in sorted(SOURCES.glob("*.jpg"))
+    ]
+    windows = [
+        np.lib.stride_tricks.sliding_window_view(photo, (PIXELS, PIXELS, 3))[:, :, 0]
+        for photo in photos
+    ]
     for shard in range(SHARD_COUNT):
         labels = draw.integers(len(photos), size=PATCHES_PER_SHARD, dtype="int32")
         x = np.empty((PATCHES_PER_SHARD, PIXELS, PIXELS, 3), "uint8")
         for label, cut in enumerate(windows):
             rows = np.flatnonzero(labels == label)
-            x[rows] = cut[draw.integers(cut.shape[0], size=rows.size), draw.integers(cut.shape[1], size=rows.size)]
+            x[rows] = cut[
+                draw.integers(cut.shape[0], size=rows.size),
+                draw.integers(cut.shape[1], size=rows.size),
+            ]
         np.save(unfinished / f"x-{shard}.npy", x)
         np.save(unfinished / f"y-{shard}.npy", labels)
     try:
@@ -61,7 +71,9 @@ class Patches(keras.utils.PyDataset):
         self.batch_size, self.augment = batch_size, part == "training"
         shards = range(SHARD_COUNT - 1) if self.augment else [SHARD_COUNT - 1]
         folder = cut_patches()
-        self.x, self.y = ([np.load(folder / f"{name}-{n}.npy", mmap_mode="r") for n in shards] for name in "xy")
+        self.x, self.y = (
+            [np.load(folder / f"{name}-{n}.npy", mmap_mode="r") for n in shards] for name in "xy"
+        )
 
     def __len__(self) -> int:
         return math.ceil(len(self.x) * PATCHES_PER_SHARD / self.batch_size)
@@ -71,7 +83,9 @@ class Patches(keras.utils.PyDataset):
         last = min(first + self.batch_size, len(self.x) * PATCHES_PER_SHARD)
         x, y = self.rows(self.x, first, last), self.rows(self.y, first, last)
         x = x.astype("float32") / 255
-        brightness = np.random.default_rng().uniform(0.8, 1.2)  # made here: worker processes would share a copied generator
+        brightness = np.random.default_rng().uniform(
+            0.8, 1.2
+        )  # made here: worker processes would share a copied generator
         return (x * np.float32(brightness) if self.augment else x), y
 
     @staticmethod
@@ -89,7 +103,12 @@ def build_model(width: int = 64) -> keras.Model:
     """Build and compile a small network; `width` is the number of units of its hidden layer."""
     layers = keras.layers
     model = keras.Sequential(
-        [layers.Input((PIXELS, PIXELS, 3)), layers.Flatten(), layers.Dense(width, activation="relu"), layers.Dense(5)]
+        [
+            layers.Input((PIXELS, PIXELS, 3)),
+            layers.Flatten(),
+            layers.Dense(width, activation="relu"),
+            layers.Dense(5),
+        ]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])

@@ -16,7 +16,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SOURCES = Path(__file__).resolve().parent / "data"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")  # a tune has temporary files of its own
+CACHE = Path(
+    os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+)  # a tune has temporary files of its own
 PIECES = CACHE / "autofit-examples" / "photos"
 PIECES_PER_PHOTO = 400
 PIECE_PIXELS = 96
@@ -36,7 +38,9 @@ def cut_pieces(folder: Path = PIECES) -> Path:
         for number in range(PIECES_PER_PHOTO):
             side = draw.randint(PIECE_PIXELS, min(photo.size))
             left, top = draw.randint(0, photo.width - side), draw.randint(0, photo.height - side)
-            piece = photo.resize((PIECE_PIXELS, PIECE_PIXELS), box=(left, top, left + side, top + side))
+            piece = photo.resize(
+                (PIECE_PIXELS, PIECE_PIXELS), box=(left, top, left + side, top + side)
+            )
             piece.save(unfinished / source.stem / f"{number:03d}.jpg", quality=90)
     try:
         unfinished.rename(folder)
@@ -75,7 +79,11 @@ class Photos(keras.utils.PyDataset):
         """Decode a piece and cut the network's input out of it."""
         image = Image.open(path)
         room = PIECE_PIXELS - INPUT_PIXELS
-        left, top = (random.randint(0, room), random.randint(0, room)) if self.augment else (room // 2, room // 2)
+        left, top = (
+            (random.randint(0, room), random.randint(0, room))
+            if self.augment
+            else (room // 2, room // 2)
+        )
         image = image.crop((left, top, left + INPUT_PIXELS, top + INPUT_PIXELS))
         if self.augment and random.random() < 0.5:
             image = ImageOps.mirror(image)

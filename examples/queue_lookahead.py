@@ -52,13 +52,17 @@ def look_ahead(max_queue_size):
 
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    model.fit(Counting(workers=WORKERS, max_queue_size=max_queue_size), verbose=0, callbacks=[Pause()])
+    model.fit(
+        Counting(workers=WORKERS, max_queue_size=max_queue_size), verbose=0, callbacks=[Pause()]
+    )
     return made["at_pause"] * BATCH, made["at_pause"] - STEPS
 
 
 def main():
     """Count with two queues, then print the bytes."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     import keras
 
     print(f"{STEPS} steps of {BATCH} trained, {WORKERS} workers; made by then:\n")

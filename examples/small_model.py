@@ -34,7 +34,11 @@ FEATURES = 20
 def build_model() -> keras.Model:
     """Build and compile a network of two small layers."""
     model = keras.Sequential(
-        [keras.layers.Input((FEATURES,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(1, "sigmoid")]
+        [
+            keras.layers.Input((FEATURES,)),
+            keras.layers.Dense(32, "relu"),
+            keras.layers.Dense(1, "sigmoid"),
+        ]
     )
     model.compile("adam", "binary_crossentropy")
     return model
@@ -48,13 +52,20 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Measure each batch size and print how much faster it is than the first."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     trials = autofit.measure(build_model, make_data, [autofit.FitConfig(b) for b in BATCHES])
     first = trials[0].measurement.samples_per_second
     print(f"\n{'batch':>5} {'samples/s':>10} {'step':>8} {'against 64':>11}")
     for trial in trials:
-        rate, milliseconds = trial.measurement.samples_per_second, 1e3 * trial.measurement.step_seconds
-        print(f"{trial.config.batch_size:5} {rate:10,.0f} {milliseconds:5.2f} ms {rate / first:10.1f}x")
+        rate, milliseconds = (
+            trial.measurement.samples_per_second,
+            1e3 * trial.measurement.step_seconds,
+        )
+        print(
+            f"{trial.config.batch_size:5} {rate:10,.0f} {milliseconds:5.2f} ms {rate / first:10.1f}x"
+        )
 
 
 if __name__ == "__main__":

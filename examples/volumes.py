@@ -37,7 +37,9 @@ def build_model(side: int = SIDE) -> keras.Model:
     model = keras.Sequential([layers.Input((side, side, side, 1))])
     for filters in (16, 32, 64):
         model.add(layers.Conv3D(filters, 3, padding="same", activation="relu", dtype=half))
-        model.add(layers.Conv3D(filters, 3, strides=2, padding="same", activation="relu", dtype=half))
+        model.add(
+            layers.Conv3D(filters, 3, strides=2, padding="same", activation="relu", dtype=half)
+        )
     model.add(layers.GlobalAveragePooling3D(dtype=half))
     model.add(layers.Dense(CLASSES, "softmax", dtype="float32"))
     model.compile("adam", "sparse_categorical_crossentropy")
@@ -47,7 +49,9 @@ def build_model(side: int = SIDE) -> keras.Model:
 def make_data() -> tuple[np.ndarray, np.ndarray]:
     """Random volumes and labels: only their shape matters."""
     draw = np.random.default_rng(0)
-    return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(CLASSES, size=8).astype("int32")
+    return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(CLASSES, size=8).astype(
+        "int32"
+    )
 
 
 def layer_sum_bytes(batch_size: int) -> int:
@@ -59,14 +63,26 @@ def layer_sum_bytes(batch_size: int) -> int:
 
 def main() -> None:
     """Print formula, estimate and measurement side by side."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    estimate = autofit.estimate(build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT)
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    estimate = autofit.estimate(
+        build_model, make_data, batch_size=BATCHES, device="cpu", device_memory=LIMIT
+    )
     trials = autofit.measure(
-        build_model, make_data, [autofit.FitConfig(b) for b in BATCHES], device="cpu", device_memory=LIMIT
+        build_model,
+        make_data,
+        [autofit.FitConfig(b) for b in BATCHES],
+        device="cpu",
+        device_memory=LIMIT,
     )
     print(f"\n{'batch':>5} {'layer sum':>12} {'estimated':>12} {'measured':>12}")
     for row, trial in zip(estimate.rows, trials, strict=True):
-        sizes = (layer_sum_bytes(row.batch_size), row.device_bytes, trial.measurement.device_peak_bytes or math.nan)
+        sizes = (
+            layer_sum_bytes(row.batch_size),
+            row.device_bytes,
+            trial.measurement.device_peak_bytes or math.nan,
+        )
         print(f"{row.batch_size:5} " + " ".join(f"{size / 2**20:8.0f} MiB" for size in sizes))
 
 

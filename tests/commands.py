@@ -12,8 +12,18 @@ AUTOFIT = str(Path(sys.executable).parent / "autofit")
 
 def run(*command, folder=None, **variables):
     """Run a command under environment variables, None for one that is not to be set; returns what has ended."""
-    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    environment = {
+        name: value for name, value in {**os.environ, **variables}.items() if value is not None
+    }
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+    )
 
 
 def python(*arguments, **options):

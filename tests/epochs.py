@@ -56,7 +56,12 @@ def shuffled(length):
         x, y = tf.numpy_function(slow, [index], (tf.float32, tf.float32))
         return tf.ensure_shape(x, (5, 4)), tf.ensure_shape(y, (5, 1))
 
-    pieces = tf.data.Dataset.range(4 * length).map(piece).shuffle(BUFFER // 5).batch(4, drop_remainder=True)
+    pieces = (
+        tf.data.Dataset.range(4 * length)
+        .map(piece)
+        .shuffle(BUFFER // 5)
+        .batch(4, drop_remainder=True)
+    )
     return pieces.map(lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1))))
 
 

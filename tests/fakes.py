@@ -57,7 +57,9 @@ class FakeLauncher:
             return self.special.get("describe", DESCRIPTION)
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
         if forced is not None:
-            return Measurement(forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom")
+            return Measurement(
+                forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom"
+            )
         return self.changed(spec, self.measure(spec))
 
     def measure(self, spec):
@@ -72,7 +74,9 @@ class FakeLauncher:
             return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks)
         if host > limits.host_bytes:
             evidence = Evidence("host full", last_host_bytes=limits.host_bytes + MIB)
-            return Measurement(Outcome.HOST_OOM, evidence, 3.0, host_peak_bytes=limits.host_bytes + MIB)
+            return Measurement(
+                Outcome.HOST_OOM, evidence, 3.0, host_peak_bytes=limits.host_bytes + MIB
+            )
         compute = 4000 * batch / (batch + 64)
         inputs = 900 * min(workers, 4) * (1.2 if processes else 1)
         return Measurement(
@@ -102,14 +106,21 @@ def tuned(tmp_path, launcher=None, **changes):
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
     """A request with a storage of its own; the same arguments make the same request."""
-    settings = {name: changes.pop(name) for name in TuneSettings.model_fields if name in changes and name != "device"}
+    settings = {
+        name: changes.pop(name)
+        for name in TuneSettings.model_fields
+        if name in changes and name != "device"
+    }
     options = {name: changes.pop(name) for name in Options.model_fields if name in changes}
     defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
         "device_memory": device_bytes or "90%",
         "host_memory": host_bytes,
-        "options": {"min_updates": 1, **options},  # the default would leave 2,000 samples to small batches
+        "options": {
+            "min_updates": 1,
+            **options,
+        },  # the default would leave 2,000 samples to small batches
     }
     arguments = {
         "workload_fingerprint": "workload",

@@ -8,7 +8,9 @@ import statistics
 from scipy.stats import t
 
 QUANTILE = 0.975  # of an interval of one look
-QUANTILES = [1 - (1 - first) / candidates for first in (0.98, 0.99) for candidates in (1, 2, 3)]  # of up to three looks
+QUANTILES = [
+    1 - (1 - first) / candidates for first in (0.98, 0.99) for candidates in (1, 2, 3)
+]  # of up to three looks
 
 
 def rate_of(measurement, batch_size, steps_per_execution=1):
@@ -16,12 +18,20 @@ def rate_of(measurement, batch_size, steps_per_execution=1):
     blocks = [(0.0, 0.0), *measurement["blocks"]]
     samples = batch_size * (steps_per_execution or 1)
     seconds, steps = blocks[-1]
-    rates = [(done - before) * samples / (end - start) for (start, before), (end, done) in itertools.pairwise(blocks)]
+    rates = [
+        (done - before) * samples / (end - start)
+        for (start, before), (end, done) in itertools.pairwise(blocks)
+    ]
     if blocks[-1][0] - blocks[-2][0] < 0.15:  # the part after the last whole block
         rates = rates[:-1]
     width = math.inf
     if len(rates) > 1:
-        width = t.ppf(QUANTILE, len(rates) - 1) * statistics.stdev(rates) / math.sqrt(len(rates)) / statistics.fmean(rates)
+        width = (
+            t.ppf(QUANTILE, len(rates) - 1)
+            * statistics.stdev(rates)
+            / math.sqrt(len(rates))
+            / statistics.fmean(rates)
+        )
     return steps * samples / seconds, width
 
 
@@ -39,20 +49,35 @@ def figures_of(path):
             continue
         rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
         name = f"{run['stage']} {config['batch_size']} {len(found)}"
-        found[f"rate of {name}"] = (measured["steady_samples_per_second"] or measured["samples_per_second"], rate)
+        found[f"rate of {name}"] = (
+            measured["steady_samples_per_second"] or measured["samples_per_second"],
+            rate,
+        )
         if measured["spread"] is not None and measured["epoch_gap_seconds"] is None:
             found[f"spread of {name}"] = (measured["spread"], width)
     choice = result["fastest"]
-    confirming = by_config.get(json.dumps(choice["config"]), [])  # none if time was up: the rate is that of the search
-    searched = [t["measurement"]["samples_per_second"] for t in result["trials"] if t["config"] == choice["config"]]
+    confirming = by_config.get(
+        json.dumps(choice["config"]), []
+    )  # none if time was up: the rate is that of the search
+    searched = [
+        t["measurement"]["samples_per_second"]
+        for t in result["trials"]
+        if t["config"] == choice["config"]
+    ]
     found["rate"] = (choice["samples_per_second"], statistics.median(confirming or searched[:1]))
     speedup = choice["speedup"]
     if choice["config"] != speedup["baseline"] and speedup["pairs"] > 1:
         pairs, stated = speedup["pairs"], math.log(speedup["ratio"])
-        theirs, own = (list(map(math.log, rates)) for rates in (by_config[json.dumps(speedup["baseline"])], confirming))
+        theirs, own = (
+            list(map(math.log, rates))
+            for rates in (by_config[json.dumps(speedup["baseline"])], confirming)
+        )
         # the baseline runs in every round, and the config in consecutive ones, from its first on
         starts = range(len(theirs) - pairs + 1)
-        leads = {statistics.fmean(own[:pairs]) - statistics.fmean(theirs[start:][:pairs]): start for start in starts}
+        leads = {
+            statistics.fmean(own[:pairs]) - statistics.fmean(theirs[start:][:pairs]): start
+            for start in starts
+        }
         lead = min(leads, key=lambda lead: abs(lead - stated))
         logs = own[:pairs], theirs[leads[lead] :][:pairs]
         squares = [statistics.variance(each) / pairs for each in logs]

@@ -23,8 +23,12 @@ def build_model(filters=8, fail=False, steps_per_execution=1, xla=False):
         raise RuntimeError("the model cannot be built")
     layers = keras.layers
     maps = [layers.Conv2D(filters, 3, activation="relu") for _ in range(2)]
-    model = keras.Sequential([keras.Input((PIXELS, PIXELS, 3)), *maps, layers.GlobalAveragePooling2D(), layers.Dense(1)])
-    model.compile(optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla)
+    model = keras.Sequential(
+        [keras.Input((PIXELS, PIXELS, 3)), *maps, layers.GlobalAveragePooling2D(), layers.Dense(1)]
+    )
+    model.compile(
+        optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla
+    )
     return model
 
 
@@ -56,7 +60,11 @@ def build_beside_a_daemon(marker):
 def build_recurrent(steps=PIXELS):
     """A recurrent network over the first `steps` lines of a picture."""
     layers = keras.layers
-    lines = [layers.Reshape((PIXELS, PIXELS * 3)), layers.Cropping1D((0, PIXELS - steps)), layers.LSTM(32)]
+    lines = [
+        layers.Reshape((PIXELS, PIXELS * 3)),
+        layers.Cropping1D((0, PIXELS - steps)),
+        layers.LSTM(32),
+    ]
     model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3)), *lines, layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     return model
@@ -86,7 +94,9 @@ class Cases(keras.utils.PyDataset):
         if index >= _FIRST_BAD_BATCH:
             misbehave(self.batch_size)
         time.sleep(self.seconds)
-        return np.ones((self.batch_size, PIXELS, PIXELS, 3), "float32"), np.ones((self.batch_size, 1), "float32")
+        return np.ones((self.batch_size, PIXELS, PIXELS, 3), "float32"), np.ones(
+            (self.batch_size, 1), "float32"
+        )
 
 
 def misbehave(case):

@@ -19,7 +19,13 @@ from autofit.tuning.runner import measure as run_measure
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 
-BATCH_SIZES = (1, 8, 32, 128, 512)  # the batch sizes for which `estimate` estimates memory by default, in samples
+BATCH_SIZES = (
+    1,
+    8,
+    32,
+    128,
+    512,
+)  # the batch sizes for which `estimate` estimates memory by default, in samples
 
 
 @explained
@@ -51,7 +57,10 @@ def measure(
     """
     workload, settings = parse({"build_model": build_model, "data": data, **arguments})
     if not configs or not all(isinstance(config, FitConfig) for config in configs):
-        raise UsageError(f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects", key="configs")
+        raise UsageError(
+            f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects",
+            key="configs",
+        )
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
 
 
@@ -102,11 +111,16 @@ def estimate(
     asked = (() if gpus else BATCH_SIZES) if batch_size is None else batch_size
     sizes = (asked,) if isinstance(asked, int) else tuple(asked)
     if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
-        raise UsageError(f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1", key="batch_size")
+        raise UsageError(
+            f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1",
+            key="batch_size",
+        )
     if gpus:
         if backends.named(workload.backend).name != "torch":
             absent_gpu.require_compiler()
-        settings = settings.model_copy(update={"device": "cpu", "device_memory": TuneSettings().device_memory})
+        settings = settings.model_copy(
+            update={"device": "cpu", "device_memory": TuneSettings().device_memory}
+        )
         workload = replace(workload, distribution=None)
     engine = functools.partial(run_estimate, batch_sizes=sizes, gpus=gpus)
     return Estimate(**vars(run(engine, workload, settings, progress, is_timed=False)))

@@ -58,7 +58,13 @@ class Result(_Reportable, TuneRecord):
         """Return a sentence on each subject that matters, such as the bottleneck and other work on the machine."""
         return choice.advice(self)
 
-    def failed(self, memory: Literal["host", "device"], storage: str | None = None, *, same_batch: bool = False) -> None:
+    def failed(
+        self,
+        memory: Literal["host", "device"],
+        storage: str | None = None,
+        *,
+        same_batch: bool = False,
+    ) -> None:
         """Store that your own training ran out of memory with this result, and drop the stored result.
 
         The next tune of the same request chooses a configuration that takes less of this memory. `storage` is that of the
@@ -73,7 +79,9 @@ class Result(_Reportable, TuneRecord):
         """Read the result of a tune from a JSON file; raise UsageError if the file has none."""
         record = result_files.load(path)
         if not isinstance(record, TuneRecord):
-            raise UsageError(f"{path}: the file has no result of a tune; to look at it, run autofit show {path}")
+            raise UsageError(
+                f"{path}: the file has no result of a tune; to look at it, run autofit show {path}"
+            )
         return cls.of(record)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -67,13 +67,20 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
         build_model = workload.build_model
         if has_base(build_model, ("keras.", "tf_keras."), "Model"):
             what = f"{type(build_model).__name__} is a model"
-            raise UsageError(f"{what}; each trial builds its own: pass a function that returns one", key="build_model")
+            raise UsageError(
+                f"{what}; each trial builds its own: pass a function that returns one",
+                key="build_model",
+            )
         if not callable(build_model) and not isinstance(build_model, Reference):
-            raise UsageError(f"{build_model!r} is not a function; pass the function itself", key="build_model")
+            raise UsageError(
+                f"{build_model!r} is not a function; pass the function itself", key="build_model"
+            )
         for data in (workload.data, workload.validation):
             kinds.refuse_unsupported(data)
     with collecting(errors):
-        settings = TuneSettings(**{name: arguments[name] for name in TuneSettings.model_fields if name in arguments})
+        settings = TuneSettings(
+            **{name: arguments[name] for name in TuneSettings.model_fields if name in arguments}
+        )
     raise_joined(errors)
     return workload, settings
 
@@ -85,7 +92,11 @@ def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
 
 
 def build_request(
-    workload: Workload, settings: TuneSettings, backend: Backend, machine: Machine, placement: Placement
+    workload: Workload,
+    settings: TuneSettings,
+    backend: Backend,
+    machine: Machine,
+    placement: Placement,
 ) -> TuneRequest:
     """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload."""
     for gpu in placement.gpus:
@@ -97,7 +108,10 @@ def build_request(
             key="device",
         )
     if workload.call != FIT and settings.effective_batch_size is not None:
-        raise UsageError(f"{workload.call} updates no weights; remove effective_batch_size", key="effective_batch_size")
+        raise UsageError(
+            f"{workload.call} updates no weights; remove effective_batch_size",
+            key="effective_batch_size",
+        )
     present = settings.baseline.values().get("batch_size")
     if present is not None and placement.shared(present) != present:
         raise UsageError(
@@ -105,7 +119,9 @@ def build_request(
             key="baseline.batch_size",
         )
     on_each = [
-        limits.resolve_limits(machine, gpu, settings.device_memory, settings.host_memory, backend.pool_bytes(gpu))
+        limits.resolve_limits(
+            machine, gpu, settings.device_memory, settings.host_memory, backend.pool_bytes(gpu)
+        )
         for gpu in placement.gpus or (None,)
     ]
     limited = min(on_each, key=lambda of_gpu: of_gpu.device_bytes or 0)
@@ -123,7 +139,9 @@ def build_request(
         limits=limited,
         settings=settings,
         call_source=call_source_of(workload),
-        sampler_key="" if settings.options.sampler is None else identify(sampler=settings.options.sampler),
+        sampler_key=""
+        if settings.options.sampler is None
+        else identify(sampler=settings.options.sampler),
     )
 
 
@@ -149,18 +167,26 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,  # finds a stored result
+    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: (
+        None
+    ),  # finds a stored result
     is_timed: bool = True,  # only one autofit takes timings on a device at a time: it waits for another one to finish
 ) -> Returned:
     """Run a part of the engine, show its events, and return its result; a stored result is returned without waiting."""
-    backend, shown, (machine, placement) = backends.named(workload.backend), progress_of(progress), detect(settings)
+    backend, shown, (machine, placement) = (
+        backends.named(workload.backend),
+        progress_of(progress),
+        detect(settings),
+    )
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement)
         return request, known(request, shown.show)
 
     source = call_source_of(workload)
-    purpose = f"{source.model.partition('(')[0]} with {source.data}"  # no arguments, which may be secret
+    purpose = (
+        f"{source.model.partition('(')[0]} with {source.data}"  # no arguments, which may be secret
+    )
     with DeviceLock(placement, purpose) as lock:
         if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory
@@ -171,12 +197,17 @@ def run(
                 raise lock.busy_error()
             with shown:
                 _wait_for(lock, placement.name, shown.show)
-            machine, placement = detect(settings)  # again, because the other autofit's memory is free now
+            machine, placement = detect(
+                settings
+            )  # again, because the other autofit's memory is free now
         request, stored = look_up()
         if stored is not None:
             return stored
         work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
-        with ProcessLauncher(workload, placement, settings.options.launch, backend) as launcher, shown:
+        with (
+            ProcessLauncher(workload, placement, settings.options.launch, backend) as launcher,
+            shown,
+        ):
             for text in work:
                 shown.show(text)
             return engine(request, launcher, shown.show)
@@ -184,10 +215,14 @@ def run(
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
     began = time.monotonic()
-    emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})"))
+    emit(
+        Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})")
+    )
     while not lock.acquire():
         time.sleep(_LOCK_POLL_SECONDS)
-    emit(f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now")
+    emit(
+        f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"
+    )
 
 
 def _other_work(placement: Placement) -> Iterator[str]:

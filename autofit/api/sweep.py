@@ -72,7 +72,12 @@ def sweep(
         >>> [cell.values for cell in swept.cells]
         [{'model_kwargs.width': 8}, {'model_kwargs.width': 16}]
     """
-    arguments = {"build_model": build_model, "data": data, load.HOST_LABELS: host_labels or {}, **arguments}
+    arguments = {
+        "build_model": build_model,
+        "data": data,
+        load.HOST_LABELS: host_labels or {},
+        **arguments,
+    }
     cells = [(values, load.apply(values, arguments)) for values in load.unfold(matrix)]
     return sweep_cells("sweep", cells, only, executor, ship, progress, save)
 
@@ -92,14 +97,33 @@ def sweep_cells(
         title, requests = f"{title}, part {only}", _part_of(requests, only)
     is_ray = executor == RAY or executor.startswith(f"{RAY}://")
     if executor != LOCAL and not is_ray:
-        raise UsageError(f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT", key="executor")
-    for key, value in (("ship", ship), (load.HOST_LABELS, any(request.host_labels for request in requests))):
+        raise UsageError(
+            f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT",
+            key="executor",
+        )
+    for key, value in (
+        ("ship", ship),
+        (load.HOST_LABELS, any(request.host_labels for request in requests)),
+    ):
         if value and not is_ray:
-            raise UsageError("is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray", key=key)
-    shown, machine, started_at, started = progress_of(progress), detect(), time.time(), time.monotonic()
-    labels = [f"cell {n} of {len(requests)}: {cell_label(each.values)}" for n, each in enumerate(requests, 1)]
+            raise UsageError(
+                "is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray",
+                key=key,
+            )
+    shown, machine, started_at, started = (
+        progress_of(progress),
+        detect(),
+        time.time(),
+        time.monotonic(),
+    )
+    labels = [
+        f"cell {n} of {len(requests)}: {cell_label(each.values)}"
+        for n, each in enumerate(requests, 1)
+    ]
     cells = [Cell(dict(request.values)) for request in requests]
-    result = SweepResult(title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at)
+    result = SweepResult(
+        title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at
+    )
     on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
     here = ((n, tuned(partial(_tune, shown, labels[n]), each)) for n, each in enumerate(requests))
     with contextlib.closing(on_ray if is_ray else here) as ended:

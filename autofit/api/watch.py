@@ -15,7 +15,9 @@ from autofit.records.trial import BUSY_SHARE
 from autofit.records.units import format_bytes, format_rate
 from autofit.storage import result_files
 
-_SLOW_RATIO = 0.9  # of the promised rate: rates of fresh processes differ by a few percent on an idle machine
+_SLOW_RATIO = (
+    0.9  # of the promised rate: rates of fresh processes differ by a few percent on an idle machine
+)
 
 
 def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
@@ -44,7 +46,10 @@ def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
     if not isinstance(result, TuneRecord):
         result = result_files.answered(result_files.load(result), result)
     if result.call_source.call != "fit":
-        raise UsageError(f"Watch needs the result of fit; this one is for {result.call_source.call}", key="result")
+        raise UsageError(
+            f"Watch needs the result of fit; this one is for {result.call_source.call}",
+            key="result",
+        )
     result = result_files.at_same_batch(result) if same_batch else result
     import keras  # not before: whoever trains has loaded it, and importing autofit must not
 
@@ -77,22 +82,40 @@ class EpochWatch:
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
-        promised, children = self._result.samples_per_second, psutil.Process().children(recursive=True)
+        promised, children = (
+            self._result.samples_per_second,
+            psutil.Process().children(recursive=True),
+        )
         line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
         line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
-            other, cores = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children)), host.visible_cores()
+            other, cores = (
+                host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children)),
+                host.visible_cores(),
+            )
             is_busy = other is not None and other[0] >= BUSY_SHARE * cores
-            line += ": slower" + (f", other processes used {other[0]:.1f} of {cores} cores" if other and is_busy else "")
+            line += ": slower" + (
+                f", other processes used {other[0]:.1f} of {cores} cores"
+                if other and is_busy
+                else ""
+            )
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
-        held = sum(memory.held for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of))
+        held = sum(
+            memory.held
+            for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of)
+        )
         peak = self._result.host_peak_bytes
         share = f", {held / peak:.2f} of the tune's {format_bytes(peak)}" if peak else ""
         print(f"{start}{line}; host memory {format_bytes(held)}{share}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
-        size, count = self._result.config.batch_size or 1, self._result.description.sample_count or 0
-        samples = size * (self.params.get("steps") or self._last_batch + self.model.steps_per_execution)
+        size, count = (
+            self._result.config.batch_size or 1,
+            self._result.description.sample_count or 0,
+        )
+        samples = size * (
+            self.params.get("steps") or self._last_batch + self.model.steps_per_execution
+        )
         return (count if samples - size < count <= samples else samples) - size * self._first_batch

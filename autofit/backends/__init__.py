@@ -12,7 +12,9 @@ from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
 from autofit.records import install_command
 
-_BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
+_BACKENDS: dict[str, type[Backend]] = {
+    backend.name: backend for backend in (TensorFlow, Jax, Torch)
+}
 NAMES = tuple(_BACKENDS)  # the supported backends, by the names that Keras gives them
 
 
@@ -23,15 +25,28 @@ def current() -> Backend:
 
 def named(name: str | None) -> Backend:
     """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
-    key, selector, where = None, "KERAS_BACKEND", " (set by KERAS_BACKEND or keras.json, or Keras's default)"
+    key, selector, where = (
+        None,
+        "KERAS_BACKEND",
+        " (set by KERAS_BACKEND or keras.json, or Keras's default)",
+    )
     if name is not None:
         key, selector, where = "backend", "backend", ""
     name = name or os.environ.get("KERAS_BACKEND") or str(keras_settings()["backend"] or TENSORFLOW)
     if name not in _BACKENDS:
-        raise UsageError(f"{name!r} is not a supported backend; set {selector} to one of {', '.join(NAMES)}", key=key)
+        raise UsageError(
+            f"{name!r} is not a supported backend; set {selector} to one of {', '.join(NAMES)}",
+            key=key,
+        )
     if importlib.util.find_spec(name) is None:
-        command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)  # the others are extras
-        others = " or ".join(other for other in NAMES if importlib.util.find_spec(other) is not None)
+        command = (
+            "pip install tensorflow" if name == TENSORFLOW else install_command(name)
+        )  # the others are extras
+        others = " or ".join(
+            other for other in NAMES if importlib.util.find_spec(other) is not None
+        )
         instead = f", or set {selector} to {others}" if others else ""
-        raise UsageError(f"the backend {name}{where} is not installed; run {command}{instead}", key=key)
+        raise UsageError(
+            f"the backend {name}{where} is not installed; run {command}{instead}", key=key
+        )
     return _BACKENDS[name]()

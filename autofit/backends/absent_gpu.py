@@ -26,8 +26,15 @@ from autofit.records.machine import Device
 
 # method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
-_COUNTED = ("tensors counted on the CPU", 0.2, 0)  # 1.02 to 1.34 for 90% of the models (measured: as below)
-_COUNTED_FACTOR, _COUNTED_BYTES = 1.13, 2 * 2**30  # median of 1,017 timm models on an A100, by nvidia-smi
+_COUNTED = (
+    "tensors counted on the CPU",
+    0.2,
+    0,
+)  # 1.02 to 1.34 for 90% of the models (measured: as below)
+_COUNTED_FACTOR, _COUNTED_BYTES = (
+    1.13,
+    2 * 2**30,
+)  # median of 1,017 timm models on an A100, by nvidia-smi
 _WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
@@ -36,13 +43,23 @@ def find(names: Iterable[str]) -> tuple[Device, ...]:
     """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for an unknown name."""
     known: dict[str, Device] = {}
     for name, row in _table()["models"].items():
-        gpu = Device(0, name, "", row["memory"], row["memory"], compute_capability=(row["major"], row["minor"]))
+        gpu = Device(
+            0,
+            name,
+            "",
+            row["memory"],
+            row["memory"],
+            compute_capability=(row["major"], row["minor"]),
+        )
         known |= {_key(written): gpu for written in (name, row["driver"], *row.get("aliases", ()))}
     found: list[Device] = []
     for name in names:
         key = _key(name)
         if key not in (*known, "all"):
-            raise UsageError(f"no GPU {name!r} is known. Known GPUs: {', '.join(_table()['models'])}; or all", key="gpu")
+            raise UsageError(
+                f"no GPU {name!r} is known. Known GPUs: {', '.join(_table()['models'])}; or all",
+                key="gpu",
+            )
         found += known.values() if key == "all" else [known[key]]
     return tuple(dict.fromkeys(found))
 
@@ -58,7 +75,9 @@ def known_of(name: str) -> str:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = yaml.safe_load(
+        Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8")
+    )
     return table
 
 
@@ -69,7 +88,9 @@ def _key(name: str) -> str:  # names may be those of nvidia-smi
 def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
     if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
-        needed = f"{install_command('absent-gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
+        needed = (
+            f"{install_command('absent-gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
+        )
         raise UsageError(f"XLA's compiler for GPUs is missing: {needed}", key="gpu")
 
 
@@ -83,7 +104,9 @@ def target_of(gpu: Device) -> Any:
     row = _table()["models"][gpu.name]
     units = {"bandwidth": row["bandwidth"] * 10**9, "l2": row["l2"] * 2**20}
     spec = Template(_table()["target"]).substitute(row, **units)  # a GpuTargetConfigProto as text
-    return topologies.get_topology_desc(platform="cuda", target_config=spec, topology="1x1x1").devices[0]
+    return topologies.get_topology_desc(
+        platform="cuda", target_config=spec, topology="1x1x1"
+    ).devices[0]
 
 
 def compiled(compile_with: Callable[[dict[str, Any]], Any]) -> Any:
@@ -104,7 +127,9 @@ def compiled_bytes(memory: Any) -> tuple[int, int]:
 def counted(footprint: Footprint) -> Footprint:
     """Return the estimate for a GPU that follows from the tensors of a step, where XLA does not compile it."""
     # a GPU takes 1.13 times the tensors and 2 GiB, for a context, libraries and workspaces
-    parts = {part: round(_COUNTED_FACTOR * size) for part, size in footprint.device_bytes_by_part.items()}
+    parts = {
+        part: round(_COUNTED_FACTOR * size) for part, size in footprint.device_bytes_by_part.items()
+    }
     return Footprint(footprint.batch_size, {**parts, "libraries": _COUNTED_BYTES}, *_COUNTED)
 
 
@@ -118,10 +143,16 @@ def memory_of_stablehlo(text: str, gpu: Device) -> Any:
     from jaxlib import _jax
 
     def compile_with(flags: dict[str, Any]) -> Any:
-        options = compiler.get_compile_options(num_replicas=1, num_partitions=1, env_options_overrides=flags)
-        return target.client.compile(module, executable_devices=_jax.DeviceList((target,)), compile_options=options)
+        options = compiler.get_compile_options(
+            num_replicas=1, num_partitions=1, env_options_overrides=flags
+        )
+        return target.client.compile(
+            module, executable_devices=_jax.DeviceList((target,)), compile_options=options
+        )
 
     with mlir.make_ir_context():
         # the compiler does not know TensorFlow's copy; reshaping to the same shape takes no memory either
-        module = ir.Module.parse(re.sub(r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text))
+        module = ir.Module.parse(
+            re.sub(r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text)
+        )
         return compiled(compile_with).get_compiled_memory_stats()

@@ -29,10 +29,23 @@ TENSORFLOW = "tensorflow"  # the name of Keras's default backend
 JAX = "jax"
 
 # beginnings of the names of environment variables that affect a step's speed or memory on any backend
-_SWITCHES = ("CUDA_LAUNCH_", "CUDA_MODULE_", "KERAS_BACKEND", "KERAS_MAX_", "MKL_NUM_", "NVIDIA_TF32_", "OMP_NUM_")
+_SWITCHES = (
+    "CUDA_LAUNCH_",
+    "CUDA_MODULE_",
+    "KERAS_BACKEND",
+    "KERAS_MAX_",
+    "MKL_NUM_",
+    "NVIDIA_TF32_",
+    "OMP_NUM_",
+)
 
 # the defaults that Keras writes to its file when it is first imported
-_DEFAULTS = {"floatx": "float32", "epsilon": 1e-07, "backend": TENSORFLOW, "image_data_format": "channels_last"}
+_DEFAULTS = {
+    "floatx": "float32",
+    "epsilon": 1e-07,
+    "backend": TENSORFLOW,
+    "image_data_format": "channels_last",
+}
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,12 @@ class TrainStep:
     model: Any  # compiled; the estimator may train it, because it is discarded afterwards
     batch: Any  # arrays in the structure that Keras passes to `train_step`
     device: Device | None  # the accelerator, None for the CPU
-    multiple_of: int | None = 1  # of which batch sizes are multiples; None allows only the batch's own size
-    data_tensors: Sequence[int] = ()  # bytes of the data's tensors that the device holds in addition to the step's memory
+    multiple_of: int | None = (
+        1  # of which batch sizes are multiples; None allows only the batch's own size
+    )
+    data_tensors: Sequence[
+        int
+    ] = ()  # bytes of the data's tensors that the device holds in addition to the step's memory
 
 
 class StepEstimator(Protocol):
@@ -80,9 +97,13 @@ class Backend(ABC):
     switch_prefixes: tuple[str, ...] = ()
     no_switches: frozenset[str] = frozenset()
     limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
-    steps_are_async = True  # whether `fit` dispatches steps asynchronously when no batch callback is set
+    steps_are_async = (
+        True  # whether `fit` dispatches steps asynchronously when no batch callback is set
+    )
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
-    alternates_on_cpu = False  # whether steps and batches alternate on a CPU when the input has no queue
+    alternates_on_cpu = (
+        False  # whether steps and batches alternate on a CPU when the input has no queue
+    )
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
     # variables of the environment, each with a pattern of the values for which a GPU's limit is not enforced
@@ -125,7 +146,9 @@ class Backend(ABC):
                 yield f"{variable}={found[0]} is set: the limit of device memory is not enforced. Unset this variable"
         pool_bytes = self.pool_bytes(gpu)
         if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
-            code = self.limit_code.format(mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes)
+            code = self.limit_code.format(
+                mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes
+            )
             yield (
                 f"the limit of {format_bytes(limit_bytes)} is more than {self.name} takes of {gpu.name} by default (about "
                 f"{format_bytes(pool_bytes)}): a config that fits in a trial may run out of memory in your run. Set the "
@@ -163,7 +186,9 @@ class Backend(ABC):
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator, which creates all variables that the step uses; raise if the model fails for the batch."""
-        module = import_module(f"autofit.backends.{self.name}.step_footprint")  # loads Keras and the backend
+        module = import_module(
+            f"autofit.backends.{self.name}.step_footprint"
+        )  # loads Keras and the backend
         estimator: StepEstimator = module.StepFootprint(step)
         return estimator
 
@@ -188,7 +213,11 @@ class Backend(ABC):
     def switched(self) -> dict[str, str]:
         """Return the environment variables that are set now and affect a step's speed and memory."""
         prefixes = (*_SWITCHES, *self.switch_prefixes)
-        return {k: v for k, v in os.environ.items() if k.startswith(prefixes) and k not in self.no_switches}
+        return {
+            k: v
+            for k, v in os.environ.items()
+            if k.startswith(prefixes) and k not in self.no_switches
+        }
 
     # A trial's process has loaded Keras before it imports the user's modules. What they set in the environment for Keras,
     # XLA or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
@@ -201,19 +230,27 @@ class Backend(ABC):
         finally:
             for name, value in self.switched().items() - before.items():
                 is_backend = name == "KERAS_BACKEND"
-                remedy = f"set backend to {value}" if is_backend else f"set it before autofit starts: export {name}={value}"
+                remedy = (
+                    f"set backend to {value}"
+                    if is_backend
+                    else f"set it before autofit starts: export {name}={value}"
+                )
                 problem = f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
                 raise UsageError(problem) from None
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
-        return {name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")}
+        return {
+            name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")
+        }
 
 
 def optimizers_of(model: Any) -> list[Any]:
     """Return the optimizer passed to `compile` and those that are attributes of the model, each once."""
     listed = [getattr(model, "optimizer", None), *vars(model).values()]
-    return list({id(value): value for value in listed if hasattr(value, "apply_gradients")}.values())
+    return list(
+        {id(value): value for value in listed if hasattr(value, "apply_gradients")}.values()
+    )
 
 
 def bytes_of_variables(variables: Iterable[Any]) -> int:
@@ -221,12 +258,17 @@ def bytes_of_variables(variables: Iterable[Any]) -> int:
     import keras  # heavy: must stay out of the parent
     import numpy as np  # Keras registers bfloat16 with NumPy
 
-    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
+    return sum(
+        math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize
+        for v in variables
+    )
 
 
 def bytes_of_optimizers(model: Any) -> int:
     """Return the total size of the variables of a model's optimizers, in bytes."""
-    return bytes_of_variables(variable for optimizer in optimizers_of(model) for variable in optimizer.variables)
+    return bytes_of_variables(
+        variable for optimizer in optimizers_of(model) for variable in optimizer.variables
+    )
 
 
 def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
@@ -239,7 +281,9 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
 
 def keras_settings() -> dict[str, Any]:
     """Return Keras's settings: the defaults, overridden by those in its file if that can be read and is valid."""
-    home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")  # the same choice as Keras's
+    home = (
+        Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
+    )  # the same choice as Keras's
     file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
     try:
         settings = json.loads(file.read_text())

@@ -15,12 +15,28 @@ from autofit.cli.verify import verify
 from autofit.records import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema, doctor, verify):  # as in --help
+for command in (
+    init,
+    tune,
+    sweep,
+    check,
+    estimate,
+    report,
+    kwargs,
+    show,
+    schema,
+    doctor,
+    verify,
+):  # as in --help
     app.command()(command)
 
 
 @app.callback(invoke_without_command=True)
-def main(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
     Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage; 130 interrupted.
@@ -28,4 +44,6 @@ def main(show_version: Annotated[bool, typer.Option("--version", help="Print the
     if show_version:
         typer.echo(f"autofit {__version__}")
         raise typer.Exit
-    sys.path.append("")  # the user's modules in the working directory; last, so that none hides a library
+    sys.path.append(
+        ""
+    )  # the user's modules in the working directory; last, so that none hides a library

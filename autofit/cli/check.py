@@ -31,10 +31,17 @@ def check(file: common.File) -> None:
     console = Terminal()
     with common.reporting_errors():
         with load.placing_errors(file):
-            cells = [(values, _dry_run(load.cell_request(values, given))) for values, given in load.load_cells(file)]
+            cells = [
+                (values, _dry_run(load.cell_request(values, given)))
+                for values, given in load.load_cells(file)
+            ]
         for number, (values, findings) in enumerate(cells, 1):
             if values:
-                console.print(f"cell {number} of {len(cells)}: {cell_label(values)}", style="bold", markup=False)
+                console.print(
+                    f"cell {number} of {len(cells)}: {cell_label(values)}",
+                    style="bold",
+                    markup=False,
+                )
             console.print(labelled(findings.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
@@ -44,16 +51,27 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
     backend = backends.named(workload.backend)
     request = build_request(workload, settings, backend, *detect(settings))
     findings = {"model": request.call_source.model}
-    for key, knobs in bind_all(workload, functools.partial(_resolved, backend, request.placement)).items():
-        names = ", ".join(knobs) or "no knobs (only arrays can be tuned without them, by their batch size)"
+    for key, knobs in bind_all(
+        workload, functools.partial(_resolved, backend, request.placement)
+    ).items():
+        names = (
+            ", ".join(knobs)
+            or "no knobs (only arrays can be tuned without them, by their batch size)"
+        )
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
         if key == "data" and unknown:
             remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
-            raise UsageError(f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}")
+            raise UsageError(
+                f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}"
+            )
     device = request.limits.device_bytes
-    findings["device"] = f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}"
-    findings["host"] = f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
+    findings["device"] = (
+        f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}"
+    )
+    findings["host"] = (
+        f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
+    )
     return findings
 
 
@@ -75,7 +93,9 @@ def _resolved(backend: Backend, placement: Placement, key: str, part: Any) -> An
     except UsageError:
         raise
     except Exception as error:
-        raise UserCodeError(f"while importing {part.text} for {key}", user_traceback(error)) from None
+        raise UserCodeError(
+            f"while importing {part.text} for {key}", user_traceback(error)
+        ) from None
     finally:
         sys.stderr.flush()
         os.dup2(stderr, 2)

@@ -22,14 +22,22 @@ from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import Terminal, estimate_table, summarise, sweep_table, trial_table
+from autofit.report.console.tables import (
+    Terminal,
+    estimate_table,
+    summarise,
+    sweep_table,
+    trial_table,
+)
 from autofit.report.html import page
 from autofit.storage import result_files
 
 _SIZES, _SWEEP = ",".join(map(str, BATCH_SIZES)), Path("sweep.json")
 
 
-SameBatch = Annotated[bool, typer.Option("--same-batch", help="The answer at your own batch size, not the fastest.")]
+SameBatch = Annotated[
+    bool, typer.Option("--same-batch", help="The answer at your own batch size, not the fastest.")
+]
 
 
 def tune(
@@ -51,13 +59,20 @@ def tune(
         if output is not None:
             require_writable(output)
         try:
-            given = overrides(batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait)
+            given = overrides(
+                batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait
+            )
             with load.placing_errors(file, given):
-                result = autofit.tune(**load.load(file, given), progress=Progress(console, quiet=quiet))
+                result = autofit.tune(
+                    **load.load(file, given), progress=Progress(console, quiet=quiet)
+                )
         except TuneError as error:
             if output is not None and error.tune is not None:
                 result_files.save(error.tune, output)
-                typer.echo(f"the failed tune is written to {output}; to view it, run autofit report {output}\n", err=True)
+                typer.echo(
+                    f"the failed tune is written to {output}; to view it, run autofit report {output}\n",
+                    err=True,
+                )
             raise
         summarise(result, console)
         if output is not None:
@@ -66,21 +81,30 @@ def tune(
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")],
-    output: Annotated[Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")] = _SWEEP,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")
+    ],
+    output: Annotated[
+        Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")
+    ] = _SWEEP,
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="K/N", help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of its own."
+            metavar="K/N",
+            help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of its own.",
         ),
     ] = None,
     on: Annotated[
         str,
-        typer.Option(help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."),
+        typer.Option(
+            help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."
+        ),
     ] = "local",
     ship: Annotated[
         Path | None,
-        typer.Option(help="Folder with your code that Ray copies to each host; not needed if the hosts share it."),
+        typer.Option(
+            help="Folder with your code that Ray copies to each host; not needed if the hosts share it."
+        ),
     ] = None,
     storage: common.Storage = None,
     fresh: common.Fresh = False,
@@ -103,7 +127,9 @@ def sweep(
             require_writable(path)
         given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
         cells, progress = load.load_cells(file, given, sweep=True), Progress(console, quiet=quiet)
-        swept = sweep_cells(str(file), cells, only, on, ship, progress, lambda swept: swept.save(output))
+        swept = sweep_cells(
+            str(file), cells, only, on, ship, progress, lambda swept: swept.save(output)
+        )
         console.print()
         console.print(sweep_table(swept))
         console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
@@ -114,13 +140,21 @@ def sweep(
 def estimate(
     file: common.File,
     batch_size: Annotated[
-        str | None, typer.Option(help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…")
+        str | None,
+        typer.Option(
+            help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…"
+        ),
     ] = None,
     gpu: Annotated[
         list[str] | None,
-        typer.Option(help='A GPU that need not be here, such as "A100-40GB"; give several, or "all".', metavar="NAME"),
+        typer.Option(
+            help='A GPU that need not be here, such as "A100-40GB"; give several, or "all".',
+            metavar="NAME",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with sizes in bytes.")
+    ] = False,
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
@@ -134,7 +168,11 @@ def estimate(
             problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
             raise UsageError(problem, key="--batch-size") from None
         with load.placing_errors(file, () if sizes is None else ("batch_size",)):
-            given = {"batch_size": sizes, "gpu": gpu or (), "progress": Progress(Terminal(stderr=True), quiet=as_json)}
+            given = {
+                "batch_size": sizes,
+                "gpu": gpu or (),
+                "progress": Progress(Terminal(stderr=True), quiet=as_json),
+            }
             result = autofit.estimate(**load.load(file) | given)
         if as_json:
             typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
@@ -157,7 +195,10 @@ def schema() -> None:
 def report(
     result: common.Result,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="HTML file to write; by default RESULT with the suffix .html.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="HTML file to write; by default RESULT with the suffix .html."
+        ),
     ] = None,
 ) -> None:
     """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
@@ -170,7 +211,9 @@ def report(
 
 def kwargs(
     result: common.Result,
-    output_format: Annotated[Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")] = "python",
+    output_format: Annotated[
+        Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")
+    ] = "python",
     same_batch: SameBatch = False,
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
@@ -178,14 +221,22 @@ def kwargs(
         answered = result_files.answered(result_files.load(result), result)
         record = (result_files.at_same_batch(answered) if same_batch else answered).fastest
         values = snippet.kwargs_of(record)
-        as_json, as_yaml = json.dumps(values, indent=2), yaml.safe_dump(values, sort_keys=False).rstrip()
-        typer.echo({"python": snippet.kwargs_as_python(record), "json": as_json, "yaml": as_yaml}[output_format])
+        as_json, as_yaml = (
+            json.dumps(values, indent=2),
+            yaml.safe_dump(values, sort_keys=False).rstrip(),
+        )
+        typer.echo(
+            {"python": snippet.kwargs_as_python(record), "json": as_json, "yaml": as_yaml}[
+                output_format
+            ]
+        )
 
 
 def show(
     result: common.Result,
     failed: Annotated[
-        Literal["host", "device"] | None, typer.Option(help="The memory that your training ran out of with this result.")
+        Literal["host", "device"] | None,
+        typer.Option(help="The memory that your training ran out of with this result."),
     ] = None,
     same_batch: SameBatch = False,
     storage: common.Storage = None,
@@ -202,7 +253,9 @@ def show(
             trained = Result.of(result_files.answered(record, result))
             trained.failed(failed, storage, same_batch=same_batch)
             config = (result_files.at_same_batch(trained) if same_batch else trained).config
-            typer.echo(f"{config} counts as out of {failed} memory; the next tune chooses another configuration")
+            typer.echo(
+                f"{config} counts as out of {failed} memory; the next tune chooses another configuration"
+            )
         elif isinstance(record, SweepRecord):
             console.print(sweep_table(record))
         else:

@@ -34,15 +34,22 @@ from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
-_LEAST_BYTES = 2**30  # of host memory, of a GPU's and of temporary files: what a small tune takes of each
+_LEAST_BYTES = (
+    2**30
+)  # of host memory, of a GPU's and of temporary files: what a small tune takes of each
 _LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
 _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-_DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30  # CUDA may have to compile kernels first; of a GPU: ample for one layer
+_DEADLINE_SECONDS, _TRIAL_BYTES = (
+    60.0,
+    2**30,
+)  # CUDA may have to compile kernels first; of a GPU: ample for one layer
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
-_IMPORT = 'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
+_IMPORT = (
+    'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
+)
 _MEMORY = "End the processes that hold the memory."
 _STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
@@ -73,12 +80,18 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
                 remedy = [] if event.remedy is None else [("", f"→ {event.remedy}")]
                 rows = [(f"{event.status:<7}  {event.subject:<15}", event.detail), *remedy]
                 console.print(labelled(rows), style=_STYLES[event.status])
-    problems, warnings = (sum(finding.status == status for finding in findings) for status in ("problem", "warning"))
+    problems, warnings = (
+        sum(finding.status == status for finding in findings) for status in ("problem", "warning")
+    )
     if as_json:
         summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
-        typer.echo(json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        typer.echo(
+            json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2)
+        )
     else:
-        console.print(f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}. Questions: examples/FAQ.md")
+        console.print(
+            f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}. Questions: examples/FAQ.md"
+        )
     if problems:
         raise typer.Exit(1)
     return tuple(findings)
@@ -108,16 +121,24 @@ def diagnose() -> Iterator[Finding | Activity]:
         placement = gpus.choose_placement(machine, "auto")
         yield from _on_gpus(machine)
     except UsageError as error:
-        yield problem("gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu.")
+        yield problem(
+            "gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu."
+        )
     remedy = "End other processes, or raise the limit of the container (docker run --memory)."
     yield _judged("host memory", machine.available_bytes, machine.memory_bytes, "", remedy)
     if sys.platform == "linux":
         yield _shared_memory(*host.shared_memory())
     yield _cores(host.visible_cores(), host.cpu_quota())
     work = host.other_work()
-    yield warning("load", work, "End that work before a tune: it lowers rates.") if work else ok("load", "no other work")
+    yield (
+        warning("load", work, "End that work before a tune: it lowers rates.")
+        if work
+        else ok("load", "no other work")
+    )
     larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
-    yield _folder("temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk)
+    yield _folder(
+        "temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk
+    )
     from autofit.storage import connection  # imported late, because it loads Optuna
 
     file = connection.file_of(None)
@@ -131,23 +152,36 @@ def diagnose() -> Iterator[Finding | Activity]:
 
 def _software() -> Finding:
     system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
-    listed = ", ".join([system, *(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))])
+    listed = ", ".join(
+        [system, *(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))]
+    )
     if version := version_of("autofit"):
         remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
-        return warning("software", f"{listed}; autofit {version}, another project, overwrites files of this one", remedy)
+        return warning(
+            "software",
+            f"{listed}; autofit {version}, another project, overwrites files of this one",
+            remedy,
+        )
     return ok("software", listed)
 
 
 def _on_gpus(machine: Machine) -> Iterator[Finding]:
     if not machine.devices:
         selection = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        yield ok("gpu", f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection}): trials run on the CPU")
+        yield ok(
+            "gpu",
+            f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection}): trials run on the CPU",
+        )
     for gpu in machine.devices:
         holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
         these = "these processes" if gpu.held_by else "the processes that nvidia-smi lists"
         remedy = f"End {these}, or select another GPU."
         yield _judged(
-            f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, f" on {gpu.name}: {known_of(gpu.name)}{holders}", remedy
+            f"gpu:{gpu.index}",
+            gpu.free_bytes,
+            gpu.total_bytes,
+            f" on {gpu.name}: {known_of(gpu.name)}{holders}",
+            remedy,
         )
 
 
@@ -161,7 +195,11 @@ def _judged(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: 
 
 # of /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing
 def _shared_memory(size_bytes: int, free_bytes: int) -> Finding:
-    detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free" if size_bytes else "missing"
+    detail = (
+        f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free"
+        if size_bytes
+        else "missing"
+    )
     if free_bytes >= _LEAST_SHARED_BYTES:
         return ok("/dev/shm", detail)
     remedy = "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g /dev/shm."
@@ -177,12 +215,18 @@ def _cores(visible: int, quota: float | None) -> Finding:
 
 
 # a folder or, if it does not exist yet, its nearest parent
-def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str) -> Finding:
+def _folder(
+    subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str
+) -> Finding:
     # Path.is_dir raises if this process may not enter a parent
     existing = next(parent for parent in (path, *path.parents) if os.path.isdir(parent))  # noqa: PTH112
     if not os.access(existing, os.W_OK | os.X_OK):
         return problem(subject, f"{path} is not writable", remedy)
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if existing.resolve().is_relative_to(mount.mountpoint)]
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if existing.resolve().is_relative_to(mount.mountpoint)
+    ]
     file_system = max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
     free_bytes = shutil.disk_usage(existing).free
     detail = f"{format_bytes(free_bytes)} free in {path}{file_system and f' on {file_system}'}"
@@ -192,8 +236,12 @@ def _folder(subject: str, path: Path, least_bytes: int, unsuitable: Collection[s
 
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
     gpu, began = placement.device, time.monotonic()
-    limits = Limits(None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes)
-    spec = TrialSpec(Role.MEASURE, FitConfig(batch_size=8), limits, _DEADLINE_SECONDS, measure_seconds=0.3)
+    limits = Limits(
+        None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes
+    )
+    spec = TrialSpec(
+        Role.MEASURE, FitConfig(batch_size=8), limits, _DEADLINE_SECONDS, measure_seconds=0.3
+    )
     try:
         # on a GPU, cuDNN computes the convolution, and cuDNN is the library that is broken most often
         with ProcessLauncher(known(model={"filters": 2}), placement, backend=backend) as launcher:
@@ -204,7 +252,9 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         return problem("trial", str(error), _AGAIN)
     except (AutofitError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return problem("trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", _IMPORT)
+        return problem(
+            "trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", _IMPORT
+        )
     if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
         detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
         remedy = _IMPORT
@@ -214,4 +264,7 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: remedy}
         return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
     started, took = format_seconds(ready - began), format_seconds(time.monotonic() - ready)
-    return ok("trial", f"server ready in {started}; trained a tiny model on the {placement.name} in {took}")
+    return ok(
+        "trial",
+        f"server ready in {started}; trained a tiny model on the {placement.name} in {took}",
+    )

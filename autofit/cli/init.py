@@ -21,10 +21,18 @@ from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 
 _EVERYDAY = 10  # arguments of `tune`, the first ones
-_MODEL_WORDS, _DATA_WORDS, _VALIDATION_WORDS = ("model", "network"), ("data", "batch", "load", "generat"), ("val", "test")
+_MODEL_WORDS, _DATA_WORDS, _VALIDATION_WORDS = (
+    ("model", "network"),
+    ("data", "batch", "load", "generat"),
+    ("val", "test"),
+)
 _DATA_CLASSES = ("PyDataset", "Sequence")
 _KNOBS = {name for row in KNOBS.values() for name in row.parameters}
-_EXAMPLES = {"build_model": "def build_model()", "data": "def make_data(batch_size)", "validation": ""}
+_EXAMPLES = {
+    "build_model": "def build_model()",
+    "data": "def make_data(batch_size)",
+    "validation": "",
+}
 _HEAD = """\
 # yaml-language-server: $schema=autofit.schema.json
 # autofit schema > autofit.schema.json lets editors complete and check this file.
@@ -33,19 +41,26 @@ _Node = ast.FunctionDef | ast.ClassDef
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="Python file with the functions; it is not run.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.py", help="Python file with the functions; it is not run."),
+    ],
     output: Annotated[Path, typer.Option(help="YAML file to write.")] = Path("tune.yaml"),
 ) -> None:
     """Write a commented YAML file for the functions of FILE.py that look like a model and its data."""
     with reporting_errors():
         require_writable(output)
         if output.exists():
-            raise UsageError(f"{output} exists and is not overwritten; name another file", key="--output")
+            raise UsageError(
+                f"{output} exists and is not overwritten; name another file", key="--output"
+            )
         chosen = _chosen(file)
         output.write_text(_commented(chosen, os.path.relpath(file, output.parent)))
         for key, node in chosen.items():
             typer.echo(f"{key}: {node.name} in line {node.lineno}")
-        typer.echo(f"written to {output}; complete it, then run: autofit check {output} && autofit tune {output}")
+        typer.echo(
+            f"written to {output}; complete it, then run: autofit check {output} && autofit tune {output}"
+        )
 
 
 def _chosen(file: Path) -> dict[str, _Node]:
@@ -60,7 +75,9 @@ def _chosen(file: Path) -> dict[str, _Node]:
             chosen[key] = max(roles, key=lambda role: role[0])[1]
         elif example:
             names = ", ".join(node.name for node in nodes) or "none"
-            raise UsageError(f"no function of {file} looks like {key}, as {example} would (functions there: {names})")
+            raise UsageError(
+                f"no function of {file} looks like {key}, as {example} would (functions there: {names})"
+            )
     return chosen
 
 
@@ -79,7 +96,10 @@ def _role(node: _Node) -> tuple[str, int]:
     is_named = any(word in name for word in _DATA_WORDS)
     if not _KNOBS.isdisjoint(one.arg for one in (*node.args.args, *node.args.kwonlyargs)):
         return data, 2 + is_named
-    return ("build_model" if any(word in name for word in _MODEL_WORDS) else data if is_named else "", 1)
+    return (
+        "build_model" if any(word in name for word in _MODEL_WORDS) else data if is_named else "",
+        1,
+    )
 
 
 def _commented(chosen: Mapping[str, _Node], path: str) -> str:
@@ -89,6 +109,13 @@ def _commented(chosen: Mapping[str, _Node], path: str) -> str:
     for name, parameter in list(inspect.signature(tune).parameters.items())[:_EVERYDAY]:
         if name not in chosen:
             default = parameter.default
-            lines += ["", *textwrap.wrap(texts.get(name, ""), 80, initial_indent="# ", subsequent_indent="# ")]
-            lines.append(f"# {name}: {default if isinstance(default, str) else json.dumps(default)}")
+            lines += [
+                "",
+                *textwrap.wrap(
+                    texts.get(name, ""), 80, initial_indent="# ", subsequent_indent="# "
+                ),
+            ]
+            lines.append(
+                f"# {name}: {default if isinstance(default, str) else json.dumps(default)}"
+            )
     return "\n".join(lines) + "\n"

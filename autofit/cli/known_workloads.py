@@ -14,12 +14,19 @@ from autofit.workload.workload import Workload
 BATCH, _WIDTH = 32, 8
 _COLUMNS = 1024  # of the further weights
 _LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
-_GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02  # of a leak for each batch; slowly, so that the watcher sees it
+_GROWTH_BYTES, _RISE_SECONDS = (
+    32 * 2**20,
+    0.02,
+)  # of a leak for each batch; slowly, so that the watcher sees it
 
 
-def known(data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None) -> Workload:
+def known(
+    data: Mapping[str, Any] | None = None, model: Mapping[str, Any] | None = None
+) -> Workload:
     """Return the workload with these arguments of `known_data` and `known_model`."""
-    return Workload(known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {}))
+    return Workload(
+        known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {})
+    )
 
 
 def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
@@ -28,12 +35,18 @@ def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
 
     hidden = inputs = keras.Input((_WIDTH,))
     if filters:
-        hidden = keras.layers.Flatten()(keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((_WIDTH, 1))(inputs)))
+        hidden = keras.layers.Flatten()(
+            keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((_WIDTH, 1))(inputs))
+        )
     if weight_bytes:
         rows = max(1, weight_bytes // (4 * _COLUMNS))  # JAX takes no more than 2**31 of them
-        weights = keras.layers.Embedding(rows, _COLUMNS, embeddings_initializer="zeros", trainable=False)
+        weights = keras.layers.Embedding(
+            rows, _COLUMNS, embeddings_initializer="zeros", trainable=False
+        )
         hidden = keras.layers.Flatten()(weights(inputs))
-    model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden))
+    model = keras.Model(
+        inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden)
+    )
     model.compile("sgd", "mse")
     return model
 
@@ -64,6 +77,10 @@ def known_data(
                 kept.append(np.ones(_GROWTH_BYTES, "uint8"))
             elif fault == "hang" and batch_size != BATCH and next(calls) == _HANGING_CALL:
                 time.sleep(3600)
-            return np.full((batch_size, _WIDTH), held[:1].sum(), "float32"), np.ones((batch_size, 1), "float32")
+            return np.full((batch_size, _WIDTH), held[:1].sum(), "float32"), np.ones(
+                (batch_size, 1), "float32"
+            )
 
-    return Known(workers=workers, max_queue_size=max_queue_size, use_multiprocessing=use_multiprocessing)
+    return Known(
+        workers=workers, max_queue_size=max_queue_size, use_multiprocessing=use_multiprocessing
+    )

@@ -33,7 +33,9 @@ _FAULTY = FitConfig(BATCH + 1, 1, 10, False)
 _RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative
 _BATCH_SECONDS, _WORKERS = 0.02, 2
 _HELD_BYTES = 384 * _MIB
-_UNSPLIT_BYTES = 128 * _MIB  # counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
+_UNSPLIT_BYTES = (
+    128 * _MIB
+)  # counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
 _ROOM_BYTES = 512 * _MIB  # above what a trial takes, for the host's limit
 
 
@@ -50,16 +52,27 @@ class Bench:
     gpu: Device | None
 
     def run(
-        self, workload: Workload | None, config: FitConfig = _PLAIN, expected: Outcome = Outcome.OK, **spec: Any
+        self,
+        workload: Workload | None,
+        config: FitConfig = _PLAIN,
+        expected: Outcome = Outcome.OK,
+        **spec: Any,
     ) -> Measurement:
         """Run a trial of a workload, None for the one before; raise _WrongError unless its outcome is the expected one."""
         if workload is not None:
             self.launcher.change(workload)
-        spec = {"limits": self.limits, "deadline_seconds": _DEADLINE_SECONDS, "measure_seconds": 1.5, **spec}
+        spec = {
+            "limits": self.limits,
+            "deadline_seconds": _DEADLINE_SECONDS,
+            "measure_seconds": 1.5,
+            **spec,
+        }
         measured = run_to_end(self.launcher.run(TrialSpec(Role.MEASURE, config, **spec)))
         assert isinstance(measured, Measurement), "only a describing trial returns a description"
         if measured.outcome is not expected:
-            raise _WrongError(f"{measured.outcome.value} instead of {expected.value}: {measured.evidence.reason}")
+            raise _WrongError(
+                f"{measured.outcome.value} instead of {expected.value}: {measured.evidence.reason}"
+            )
         return measured
 
 
@@ -85,7 +98,9 @@ def run() -> Iterator[Finding | Activity]:
         if work := host.other_work(beside_idle_cores=False):
             yield warning("load", f"cannot measure now: {work}", _END_IT)
             return
-        limits = Limits(placement.device.free_bytes // 2 if placement.device else None, machine.available_bytes)
+        limits = Limits(
+            placement.device.free_bytes // 2 if placement.device else None, machine.available_bytes
+        )
         with ProcessLauncher(known(), placement) as launcher:
             for figure in CHECKS:
                 yield Activity(f"measuring: {figure}")
@@ -98,7 +113,11 @@ def measured(figure: str, bench: Bench) -> Finding:
         return ok(figure, CHECKS[figure](bench))
     except _WrongError as error:
         work = host.other_work()
-        return warning(figure, f"{error}; {work}", _END_IT) if work else problem(figure, str(error), _REPORT)
+        return (
+            warning(figure, f"{error}; {work}", _END_IT)
+            if work
+            else problem(figure, str(error), _REPORT)
+        )
 
 
 def _compared(found: float | None, expected: float, most_error: float, what: str) -> str:
@@ -123,7 +142,8 @@ def _host_memory(bench: Bench) -> str:
     has_processes = bench.gpu is None or not backends.current().fork_problem_on_gpu
     config = FitConfig(BATCH, 2, 2, use_multiprocessing=has_processes)
     without, with_array = (
-        bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0 for size in (0, _HELD_BYTES)
+        bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0
+        for size in (0, _HELD_BYTES)
     )
     what = f"an array of {format_bytes(_HELD_BYTES)}{' shared with two worker processes' if has_processes else ''}"
     return _compared(with_array - without, _HELD_BYTES, _MEMORY_ERROR, what)
@@ -136,9 +156,12 @@ def _device_memory(bench: Bench) -> str:
     device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
     limits, weight_bytes = replace(bench.limits, device_bytes=device_bytes), device_bytes // 4
     without, with_weights = (
-        bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes or 0 for size in (4, weight_bytes)
+        bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes or 0
+        for size in (4, weight_bytes)
     )
-    bench.run(known(model={"weight_bytes": 4 * device_bytes}), expected=Outcome.DEVICE_OOM, limits=limits)
+    bench.run(
+        known(model={"weight_bytes": 4 * device_bytes}), expected=Outcome.DEVICE_OOM, limits=limits
+    )
     what = f"weights of {format_bytes(weight_bytes)}; an OOM of {format_bytes(4 * device_bytes)} is recognised"
     most_error = _MEMORY_ERROR + (_UNSPLIT_BYTES / weight_bytes if bench.gpu else 0.0)
     return _compared(with_weights - without, weight_bytes, most_error, what)
@@ -146,7 +169,9 @@ def _device_memory(bench: Bench) -> str:
 
 def _host_oom(bench: Bench) -> str:
     limit = (bench.run(known({"fault": "leak"})).host_peak_bytes or 0) + _ROOM_BYTES
-    trial = bench.run(None, _FAULTY, Outcome.HOST_OOM, limits=replace(bench.limits, host_bytes=limit))
+    trial = bench.run(
+        None, _FAULTY, Outcome.HOST_OOM, limits=replace(bench.limits, host_bytes=limit)
+    )
     reached = trial.evidence.last_host_bytes or 0
     text = f"recognised at {format_bytes(reached)}: data that grows beyond a limit of {format_bytes(limit)}"
     if reached > 1.5 * limit:
@@ -155,7 +180,9 @@ def _host_oom(bench: Bench) -> str:
 
 
 def _hang(bench: Bench) -> str:
-    bench.run(known({"fault": "hang"}))  # the longest pause of a trial that finishes says what a hang is
+    bench.run(
+        known({"fault": "hang"})
+    )  # the longest pause of a trial that finishes says what a hang is
     trial = bench.run(None, _FAULTY, Outcome.TIMEOUT, deadline_seconds=_FAULT_SECONDS)
     if not trial.evidence.hung:
         raise _WrongError(f"ended after {format_seconds(trial.seconds)}, but not as a hang")

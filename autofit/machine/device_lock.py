@@ -18,7 +18,9 @@ from autofit.records.machine import Placement
 from autofit.records.units import printable
 
 _PERMISSIONS = 0o666  # each user of the machine may lock the same file
-_NOTE_CHARACTERS = 200  # read of a holder's note, because another user's program may have written it
+_NOTE_CHARACTERS = (
+    200  # read of a holder's note, because another user's program may have written it
+)
 
 
 class DeviceLock(contextlib.ExitStack):

@@ -21,7 +21,13 @@ _DEVICE_FILE = Path("/dev/nvidia0")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")  # at its beginning; other values hide all GPUs
 # reasons why a clock is lowered under load, by NVML's bit
-_THROTTLES = {0x04: "power cap", 0x08: "hardware slowdown", 0x20: "temperature", 0x40: "temperature", 0x80: "power supply"}
+_THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "temperature",
+    0x80: "power supply",
+}
 
 # the forms of `device`: gpu:0,1 are the GPUs with these indices, 2x gpu any two, and 2x cpu two parts of the CPU
 DEVICE = r"^(auto|cpu|gpu|gpu:\d+(,\d+)*|[1-9]\d*x (cpu|gpu))$"
@@ -45,13 +51,22 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     chosen = [gpu for gpu in machine.devices if gpu.index in indices]
     if not indices and machine.devices:
         # the GPU that CUDA numbers 0: the first that CUDA_VISIBLE_DEVICES names, or else the fastest
-        fastest = max(machine.devices, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes))
+        fastest = max(
+            machine.devices, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes)
+        )
         first = machine.devices[0] if _VISIBLE in os.environ else fastest
-        chosen = [first, *(gpu for gpu in machine.devices if gpu.name == first.name and gpu != first)][:count]
+        chosen = [
+            first,
+            *(gpu for gpu in machine.devices if gpu.name == first.name and gpu != first),
+        ][:count]
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
     # also with auto: nobody should tune on the CPU by accident
-    if not machine.devices and _DEVICE_FILE.exists() and _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0")):
+    if (
+        not machine.devices
+        and _DEVICE_FILE.exists()
+        and _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0"))
+    ):
         raise UsageError(
             f"there is a GPU ({_DEVICE_FILE}), but the driver reports the memory of none that {_VISIBLE} allows "
             "(nvidia-smi -L lists them; a container needs the driver capability 'utility'); to tune on the CPU, write cpu",
@@ -59,9 +74,14 @@ def choose_placement(machine: Machine, device: str) -> Placement:
         )
     if device == "auto":
         return Placement()
-    listed = ", ".join(f"gpu:{d.index} ({d.name})" for d in machine.devices) or "none that the NVIDIA driver reports"
+    listed = (
+        ", ".join(f"gpu:{d.index} ({d.name})" for d in machine.devices)
+        or "none that the NVIDIA driver reports"
+    )
     rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
-    raise UsageError(f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device")
+    raise UsageError(
+        f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device"
+    )
 
 
 def require_free(device: Device) -> None:
@@ -90,7 +110,8 @@ def _is_framework_on_gpu() -> bool:
 _FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
     # the context has no handle before the first operation
     "tensorflow.python.eager.context": lambda eager: bool(
-        eager.context_safe()._context_handle is not None and eager.context_safe().list_logical_devices("GPU")
+        eager.context_safe()._context_handle is not None
+        and eager.context_safe().list_logical_devices("GPU")
     ),
     "torch": lambda torch: bool(torch.cuda.is_initialized()),
     "jax._src.xla_bridge": lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends),
@@ -123,7 +144,11 @@ def nvidia_devices() -> tuple[Device, ...]:
         for entry in map(str.strip, os.environ[_VISIBLE].split(",")):
             is_name = entry.startswith(("GPU-", "MIG-"))
             # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model
-            matches = [d for d in devices if d and (str(d.index) == entry or (is_name and d.uuid.startswith(entry)))]
+            matches = [
+                d
+                for d in devices
+                if d and (str(d.index) == entry or (is_name and d.uuid.startswith(entry)))
+            ]
             if not matches:
                 break  # CUDA ignores what follows
             chosen.append(matches[0])
@@ -133,12 +158,28 @@ def nvidia_devices() -> tuple[Device, ...]:
 def _read(index: int, handle: Any, driver: str) -> Device | None:
     if handle is None or (memory := _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)) is None:
         return None
-    name, uuid = (_reading(query, handle) for query in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID))
-    held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in _processes(handle).items())
-    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)  # the GPU that a slice belongs to
+    name, uuid = (
+        _reading(query, handle) for query in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID)
+    )
+    held_by = tuple(
+        f"{process_name(pid)} holds {format_bytes(size)}"
+        for pid, size in _processes(handle).items()
+    )
+    whole = _reading(
+        pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle
+    )  # the GPU that a slice belongs to
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     capability = None if pair is None else (int(pair[0]), int(pair[1]))
-    return Device(index, str(name), str(uuid), int(memory.total), int(memory.free), held_by, driver, capability)
+    return Device(
+        index,
+        str(name),
+        str(uuid),
+        int(memory.total),
+        int(memory.free),
+        held_by,
+        driver,
+        capability,
+    )
 
 
 @contextlib.contextmanager
@@ -159,8 +200,13 @@ def _handles() -> Iterator[Any]:
     # the handle of each device that CUDA can use, or None if the driver refuses it; for a GPU in MIG slices, the slices
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         handle = _reading(pynvml.nvmlDeviceGetHandleByIndex, index)
-        most = _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0  # 0 if the GPU is not in MIG mode
-        slices = [_reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number) for number in range(most)]
+        most = (
+            _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        )  # 0 if the GPU is not in MIG mode
+        slices = [
+            _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            for number in range(most)
+        ]
         yield from [each for each in slices if each is not None] or [handle]
 
 
@@ -191,7 +237,12 @@ def _of(device: Device, query: Callable[[Any], Reading]) -> Reading | None:
 def _processes(handle: Any) -> dict[int, int]:
     # for computing or drawing
     held: dict[int, int] = {}
-    for query in (pynvml.nvmlDeviceGetGraphicsRunningProcesses, pynvml.nvmlDeviceGetComputeRunningProcesses):
+    for query in (
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+    ):
         for process in _reading(query, handle) or ():
-            held[int(process.pid)] = max(int(process.usedGpuMemory or 0), held.get(int(process.pid), 0))
+            held[int(process.pid)] = max(
+                int(process.usedGpuMemory or 0), held.get(int(process.pid), 0)
+            )
     return held

@@ -34,9 +34,17 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
     total, available = memory.total, memory.available
     for group in _cgroups("memory"):
         limit = _read_int(group / "memory.max") or _read_int(group / "memory.limit_in_bytes")
-        if limit is not None and limit < total:  # version 1 writes "no limit" as a number just below 2**63
-            used = _read_int(group / "memory.current") or _read_int(group / "memory.usage_in_bytes") or 0
-            stat = dict(line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line)
+        if (
+            limit is not None and limit < total
+        ):  # version 1 writes "no limit" as a number just below 2**63
+            used = (
+                _read_int(group / "memory.current")
+                or _read_int(group / "memory.usage_in_bytes")
+                or 0
+            )
+            stat = dict(
+                line.split(" ", 1) for line in _read_lines(group / "memory.stat") if " " in line
+            )
             # the file cache, which the kernel frees under memory pressure
             cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
             total, available = limit, min(available, max(0, limit - used + cached))
@@ -77,24 +85,38 @@ def visible_cores() -> int:
 def usable_core_numbers() -> tuple[int, ...]:
     """Return the numbers of the cores in this process's affinity mask."""
     # macOS has no such masks
-    return tuple(sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    return tuple(
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else range(os.cpu_count() or 1)
+    )
 
 
 def cpu_quota() -> float | None:
     """Return the CPU quota of this process's cgroups, in cores; None if there is none."""
     quotas = []
     for group in _cgroups("cpu"):
-        files = [group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]  # v2 has the first
+        files = [
+            group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        ]  # v2 has the first
         words = [word for file in files for line in _read_lines(file) for word in line.split()]
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit():  # "max" and -1 mean no quota
+        if (
+            len(words) == 2 and words[0].isdigit() and words[1].isdigit()
+        ):  # "max" and -1 mean no quota
             quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
 
 
 def oom_kills() -> int:
     """Return how many processes in this process's cgroups the OOM killer has killed; 0 if the kernel does not count."""
-    files = [group / name for group in _cgroups("memory") for name in ("memory.events", "memory.oom_control")]
-    counts = (line.split() for file in files for line in _read_lines(file) if line.startswith("oom_kill "))
+    files = [
+        group / name
+        for group in _cgroups("memory")
+        for name in ("memory.events", "memory.oom_control")
+    ]
+    counts = (
+        line.split() for file in files for line in _read_lines(file) if line.startswith("oom_kill ")
+    )
     return max((int(count) for _, count in counts), default=0)
 
 
@@ -127,7 +149,9 @@ class ProcessMemory:
             return cls(getattr(memory, "pss", memory.uss), 0, memory.rss, memory.rss)
 
 
-def of_living(processes: Iterable[psutil.Process], query: Callable[[psutil.Process], Read]) -> list[Read]:
+def of_living(
+    processes: Iterable[psutil.Process], query: Callable[[psutil.Process], Read]
+) -> list[Read]:
     """Return the answers to a query about processes, without those that have ended or that the system does not count."""
     answers = []
     for process in processes:
@@ -138,7 +162,9 @@ def of_living(processes: Iterable[psutil.Process], query: Callable[[psutil.Proce
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the CPU time that processes have used, with that of their children that have ended, in seconds."""
-    return sum(of_living(processes, lambda process: sum(process.cpu_times()[:4])))  # user, system, and both of the children
+    return sum(
+        of_living(processes, lambda process: sum(process.cpu_times()[:4]))
+    )  # user, system, and both of the children
 
 
 def process_name(pid: int) -> str:
@@ -164,8 +190,15 @@ def _cgroups(controller: str) -> list[Path]:
 
 def _kernel_sizes(pid: int, name: str) -> dict[str, int]:
     # from a file of /proc/PID with lines such as `Rss:  12 kB`
-    lines = (line.split() for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines())
-    return {words[0][:-1]: int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"] and len(words) == 3}
+    lines = (
+        line.split()
+        for line in Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines()
+    )
+    return {
+        words[0][:-1]: int(words[1]) * 1024
+        for words in lines
+        if words[-1:] == ["kB"] and len(words) == 3
+    }
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -201,7 +234,9 @@ class CoreSeconds(NamedTuple):
 
     def plus(self, before: CoreSeconds, after: CoreSeconds) -> CoreSeconds:
         """Return these seconds and those between two readings."""
-        return CoreSeconds(*(total + late - early for total, early, late in zip(self, before, after, strict=True)))
+        return CoreSeconds(
+            *(total + late - early for total, early, late in zip(self, before, after, strict=True))
+        )
 
 
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
@@ -220,13 +255,22 @@ def other_work(*, beside_idle_cores: bool = True) -> str | None:
     list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
     before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
-    (used, idle), cores = other_and_idle_cores(before, CoreSeconds.read(())) or (None, None), visible_cores()
+    (used, idle), cores = (
+        other_and_idle_cores(before, CoreSeconds.read(())) or (None, None),
+        visible_cores(),
+    )
     # work that leaves cores idle may count as low, because nothing waits for a core then
     is_low = not (beside_idle_cores or Conditions(cores, used, idle).is_disturbed)
     if used is None or used < BUSY_SHARE * cores or is_low:
         return None
-    others = (process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid())
+    others = (
+        process for process in psutil.process_iter(["cpu_percent"]) if process.pid != os.getpid()
+    )
     shares = {process.pid: (process.info["cpu_percent"] or 0.0) / 100 for process in others}
-    busiest = sorted((pid for pid in shares if shares[pid] >= _LEAST_CORES), key=lambda pid: -shares[pid])
-    names = ", ".join(f"{process_name(pid)} {shares[pid]:.1f}" for pid in busiest[:_NAMED_PROCESSES])
+    busiest = sorted(
+        (pid for pid in shares if shares[pid] >= _LEAST_CORES), key=lambda pid: -shares[pid]
+    )
+    names = ", ".join(
+        f"{process_name(pid)} {shares[pid]:.1f}" for pid in busiest[:_NAMED_PROCESSES]
+    )
     return f"other work uses {used:.1f} of {cores} cores" + (f" ({names})" if names else "")

@@ -17,7 +17,11 @@ AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"  # the message
 
 
 def resolve_limits(
-    machine: Machine, device: Device | None, device_memory: str | int, host_memory: str | int, pool_bytes: int | None = None
+    machine: Machine,
+    device: Device | None,
+    device_memory: str | int,
+    host_memory: str | int,
+    pool_bytes: int | None = None,
 ) -> Limits:
     """Convert memory amounts that are valid (see `validated`) into limits in bytes; `device` is None for the CPU.
 
@@ -28,9 +32,13 @@ def resolve_limits(
     host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:
         total = format_bytes(machine.memory_bytes)
-        problem = f"{host_memory} is more than the {total} that this machine allows; lower host_memory"
+        problem = (
+            f"{host_memory} is more than the {total} that this machine allows; lower host_memory"
+        )
         raise UsageError(problem, key="host_memory")
-    return Limits(_device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes))
+    return Limits(
+        _device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes)
+    )
 
 
 def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
@@ -40,13 +48,19 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     remedy = "end the processes that hold the rest"
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
-        problem = f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu"
+        problem = (
+            f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu"
+        )
         raise UsageError(problem, key="device")
     device_bytes = int(_bytes_of(amount, device.free_bytes))
     if device_bytes > device.free_bytes:
         problem = f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or {remedy}"
         raise UsageError(problem, key="device_memory")
-    return max(1, min(device_bytes, pool_bytes)) if pool_bytes is not None and _is_percentage(amount) else device_bytes
+    return (
+        max(1, min(device_bytes, pool_bytes))
+        if pool_bytes is not None and _is_percentage(amount)
+        else device_bytes
+    )
 
 
 def validated(amount: str | int) -> str | int:

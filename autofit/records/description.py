@@ -27,7 +27,9 @@ class Footprint:
     """
 
     batch_size: Positive
-    device_bytes_by_part: Mapping[str, int]  # of the peak; `DATA_PART` is the data, which stays in memory between steps
+    device_bytes_by_part: Mapping[
+        str, int
+    ]  # of the peak; `DATA_PART` is the data, which stays in memory between steps
     method: str
     relative_error: Ratio
     absolute_error_bytes: Count = 0
@@ -56,9 +58,13 @@ class GpuEstimate:
 
     gpu: str
     total_bytes: Count
-    usable_bytes: Count  # what a program gets of it, outside of which are CUDA's context and libraries
+    usable_bytes: (
+        Count  # what a program gets of it, outside of which are CUDA's context and libraries
+    )
     footprints: tuple[Footprint, ...]  # by ascending batch size
-    largest_batch_size: int | None  # whose estimate, with its error, fits; None if not even the smallest fits
+    largest_batch_size: (
+        int | None
+    )  # whose estimate, with its error, fits; None if not even the smallest fits
     problem: str  # why the memory could not be estimated
 
 
@@ -67,7 +73,9 @@ class Description:
     """The properties of a workload that are known before anything is trained."""
 
     input_kind: str
-    knobs: Mapping[str, str]  # each knob that the data takes, with its name in the factory or in `fit`
+    knobs: Mapping[
+        str, str
+    ]  # each knob that the data takes, with its name in the factory or in `fit`
     sample_count: Count | None
     sample_bytes: Count
     parameter_count: Count
@@ -78,8 +86,12 @@ class Description:
     optimizer: str = ""  # the name of its class
     model_takes_batch: bool = False  # whether `build_model` is given the batch size
     required: tuple[str, ...] = ()  # names of knobs without a default
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # the factory's and the model's own values of their knobs
-    validation_knobs: Mapping[str, str] = field(default_factory=dict)  # as `knobs`, of the validation data
+    defaults: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the factory's and the model's own values of their knobs
+    validation_knobs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # as `knobs`, of the validation data
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()  # by ascending batch size
     gpus: tuple[GpuEstimate, ...] = ()  # for those that were asked for by name
@@ -88,16 +100,26 @@ class Description:
     # "build_model" means an argument of that function. Empty if that function has no such argument and the train step does
     # not use the optimizer passed to `compile`.
     accumulates_by: str = "optimizer"
-    counts_last_batch: bool = True  # otherwise `sample_count` has a partial last batch as a full one
+    counts_last_batch: bool = (
+        True  # otherwise `sample_count` has a partial last batch as a full one
+    )
     batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
-    shapes: str = ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
+    shapes: str = (
+        ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
+    )
     notices: tuple[str, ...] = ()  # messages to the user
     batch_callbacks: tuple[str, ...] = ()  # names of the user's that run after each batch
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
     processes_hang: bool = False  # whether forked workers cannot make the data
-    process_bytes: Count = 0  # host memory of the describing process, after the train step was traced
-    fixed_batch_size: int | None = None  # the only size of batches that the workload takes; None if it takes others
-    untuned: Mapping[str, str] = field(default_factory=dict)  # why knobs are not tuned, by their names
+    process_bytes: Count = (
+        0  # host memory of the describing process, after the train step was traced
+    )
+    fixed_batch_size: int | None = (
+        None  # the only size of batches that the workload takes; None if it takes others
+    )
+    untuned: Mapping[str, str] = field(
+        default_factory=dict
+    )  # why knobs are not tuned, by their names
     mapped_bytes: Count = 0  # of arrays that training reads from files
     tensor_bytes: Count = 0  # to which `fit` copies arrays
     conversion_bytes: Count = 0  # needed in addition while it copies
@@ -150,7 +172,9 @@ class EstimateRecord:
     machine: Machine
     device: str
     rows: tuple[EstimateRow, ...]  # empty if GPUs were asked for by name
-    largest_batch_size: int | None  # that is expected to fit the limits; None if not even one sample fits
+    largest_batch_size: (
+        int | None
+    )  # that is expected to fit the limits; None if not even one sample fits
 
     @property
     def gpus(self) -> tuple[GpuEstimate, ...]:

@@ -25,7 +25,9 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
 
 
-def sequential_interval(first: Sequence[float], second: Sequence[float], quantile: float) -> tuple[float, float]:
+def sequential_interval(
+    first: Sequence[float], second: Sequence[float], quantile: float
+) -> tuple[float, float]:
     """Return the difference of the means of two equally long series, and the half-width of its confidence interval.
 
     It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), because the readings of one

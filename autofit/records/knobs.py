@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROCESSES, THREADS = "num_workers", "num_threads"  # parameters: worker processes of torch and grain, threads of grain
+PROCESSES, THREADS = (
+    "num_workers",
+    "num_threads",
+)  # parameters: worker processes of torch and grain, threads of grain
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,12 @@ class KnobRow:
     more: str
     lowest: int
     default: int | None  # Keras's
-    values: tuple[int, ...] = ()  # tried by default; those of batch size and workers follow from data and machine
-    parameters: tuple[str, ...] = ()  # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
+    values: tuple[
+        int, ...
+    ] = ()  # tried by default; those of batch size and workers follow from data and machine
+    parameters: tuple[
+        str, ...
+    ] = ()  # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
     autotunes: bool = False  # whether -1 (tf.data.AUTOTUNE) is a value: tf.data then sets the number while it runs
     of_queue: bool = False  # whether it has an effect only with a queue
 
@@ -41,9 +48,15 @@ KNOBS: dict[str, KnobRow] = {
     "batch_size": KnobRow("batch", "smaller", "larger", 1, 32, parameters=("batch_size",)),
     "workers": KnobRow("workers", "fewer", "more", 0, 1, parameters=_WORKERS, autotunes=True),
     # a queue of size 0 may hold a whole epoch
-    "max_queue_size": KnobRow("queue", "shorter", "longer", 1, 10, (2, 4, 10, 32), _QUEUE, autotunes=True, of_queue=True),
-    "use_multiprocessing": KnobRow("", "threads", "processes", 0, False, (False, True), _BY_PROCESSES, of_queue=True),
-    "prefetch_factor": KnobRow("prefetch", "less", "more", 1, None, (2, 4, 8), _FACTOR, of_queue=True),
+    "max_queue_size": KnobRow(
+        "queue", "shorter", "longer", 1, 10, (2, 4, 10, 32), _QUEUE, autotunes=True, of_queue=True
+    ),
+    "use_multiprocessing": KnobRow(
+        "", "threads", "processes", 0, False, (False, True), _BY_PROCESSES, of_queue=True
+    ),
+    "prefetch_factor": KnobRow(
+        "prefetch", "less", "more", 1, None, (2, 4, 8), _FACTOR, of_queue=True
+    ),
     # 32 steps leave 3 % of what a call costs
     "steps_per_execution": KnobRow("steps a call", "fewer", "more", 1, None, (1, 8, 32)),
 }

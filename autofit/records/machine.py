@@ -19,7 +19,9 @@ class Device:
     free_bytes: Count
     held_by: tuple[str, ...] = ()  # the processes that hold memory of the device, for display
     driver: str = ""  # version of the driver
-    compute_capability: tuple[int, int] | None = None  # the generation of a CUDA GPU, such as (8, 9)
+    compute_capability: tuple[int, int] | None = (
+        None  # the generation of a CUDA GPU, such as (8, 9)
+    )
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,17 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
-RESULT_VERSION = 3  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
+RESULT_VERSION = (
+    3  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
+)
 
 
 def _with_whole_labels(fit_kwargs: Any) -> Any:
     """Make the keys of `class_weight` integers again: in JSON, all keys are strings."""
     weights = fit_kwargs.get("class_weight") if isinstance(fit_kwargs, Mapping) else None
-    if not isinstance(weights, Mapping) or not all(str(label).lstrip("-").isdigit() for label in weights):
+    if not isinstance(weights, Mapping) or not all(
+        str(label).lstrip("-").isdigit() for label in weights
+    ):
         return fit_kwargs
     return {**fit_kwargs, "class_weight": {int(label): weight for label, weight in weights.items()}}
 
@@ -45,7 +49,9 @@ class Speedup:
 
     baseline: FitConfig
     baseline_outcome: Outcome
-    ratio: Ratio | None = None  # of the geometric means of both configs' rates; None if no pair finished
+    ratio: Ratio | None = (
+        None  # of the geometric means of both configs' rates; None if no pair finished
+    )
     # the ends of its 95% confidence interval; None unless two pairs finished
     low: Ratio | None = None
     high: Ratio | None = None
@@ -79,12 +85,20 @@ class Answer:
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
     speedup: Speedup  # over the baseline
-    challenger: Challenger | None = None  # the last config that was compared with this one, and not shown to be faster
+    challenger: Challenger | None = (
+        None  # the last config that was compared with this one, and not shown to be faster
+    )
     confirmed: bool = True  # otherwise the figures come from the search
-    needed_seconds: Seconds | None = None  # the `max_seconds` that would have allowed what time did not
-    data_kwargs: Mapping[str, Any] = field(default_factory=dict)  # of the factory, or attributes of a PyDataset object
+    needed_seconds: Seconds | None = (
+        None  # the `max_seconds` that would have allowed what time did not
+    )
+    data_kwargs: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the factory, or attributes of a PyDataset object
     fit_kwargs: FitKwargs = field(default_factory=dict)
-    optimizer_kwargs: Mapping[str, Any] = field(default_factory=dict)  # empty unless gradients are accumulated
+    optimizer_kwargs: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # empty unless gradients are accumulated
     code: str = ""  # that sets all of them
 
     @property
@@ -112,14 +126,20 @@ class CallSource:
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_form: DataForm = "factory"
     fit_kwargs: FitKwargs = field(default_factory=dict)
-    fit_expressions: Mapping[str, str] = field(default_factory=dict)  # arguments that are computed, such as callbacks
+    fit_expressions: Mapping[str, str] = field(
+        default_factory=dict
+    )  # arguments that are computed, such as callbacks
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     backend: str | None = None
     call: str = "fit"  # or predict, or evaluate
     distribution: str | None = None
-    settings: tuple[str, ...] = ()  # lines that set Keras and its backend as the calling program has
-    elided: tuple[str, ...] = ()  # of model, data, validation and fit: what only the user's program can write, as arrays
+    settings: tuple[
+        str, ...
+    ] = ()  # lines that set Keras and its backend as the calling program has
+    elided: tuple[
+        str, ...
+    ] = ()  # of model, data, validation and fit: what only the user's program can write, as arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +150,9 @@ class TuneLog:
     machine: Machine
     device: str
     description: Description | None  # None if the model could not be built within the limits
-    trials: tuple[Trial, ...]  # stored: those of the search, and later runs that failed, which count against their config
+    trials: tuple[
+        Trial, ...
+    ]  # stored: those of the search, and later runs that failed, which count against their config
     runs: tuple[Trial, ...] = ()  # after the search
     seconds: Seconds
     describing_seconds: Seconds = 0.0  # the part of `seconds` before the first trial
@@ -189,7 +211,9 @@ class TuneRecord(TuneLog):
         """The share of each limit that the chosen config leaves free; None without a limit or a reading."""
         limits, device, host = self.limits, self.device_peak_bytes, self.host_peak_bytes
         return {
-            "device": None if device is None or limits.device_bytes is None else 1 - device / limits.device_bytes,
+            "device": None
+            if device is None or limits.device_bytes is None
+            else 1 - device / limits.device_bytes,
             "host": None if host is None else 1 - host / limits.host_bytes,
         }
 

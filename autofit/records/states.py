@@ -64,7 +64,11 @@ class Phase(Text):
     def __new__(cls, value: str, label: str, kind: str = "") -> Phase:
         phase = str.__new__(cls, value)
         phase._value_, phase.label = value, label
-        phase.counts, phase.is_first, phase.trains = kind != "alone", kind == "first", kind in ("trains", "timed")
+        phase.counts, phase.is_first, phase.trains = (
+            kind != "alone",
+            kind == "first",
+            kind in ("trains", "timed"),
+        )
         phase.is_timed = kind == "timed"
         return phase
 

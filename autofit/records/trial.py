@@ -22,8 +22,12 @@ INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which t
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 
 BUSY_SHARE = 0.1  # of the cores, above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)
-_IDLE_SHARE = 0.25  # share of the cores: if at least this share is idle, no process waits for a core
-_RATE_NOISE_FLOOR = 0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
+_IDLE_SHARE = (
+    0.25  # share of the cores: if at least this share is idle, no process waits for a core
+)
+_RATE_NOISE_FLOOR = (
+    0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
+)
 _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate without an interval
 
 
@@ -127,7 +131,9 @@ class Limits:
     host_bytes: Positive
 
     def allow(self, device_bytes: int, host_bytes: int) -> bool:
-        return host_bytes <= self.host_bytes and (self.device_bytes is None or device_bytes <= self.device_bytes)
+        return host_bytes <= self.host_bytes and (
+            self.device_bytes is None or device_bytes <= self.device_bytes
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,9 @@ class Evidence:
     last_host_bytes: Count | None = None  # the last reading of its host memory
     log_tail: tuple[str, ...] = ()
     hung: bool = False  # whether a TIMEOUT was ended early because its processes were idle
-    outside_pool: bool = False  # whether a DEVICE_OOM is of a library that allocates memory outside the limit
+    outside_pool: bool = (
+        False  # whether a DEVICE_OOM is of a library that allocates memory outside the limit
+    )
     server_lost: bool = False  # whether the trial CRASHED because the trial server ended
 
 
@@ -150,7 +158,9 @@ class Conditions:
     """The conditions while a rate was timed, as means over that time; None for what is not reported."""
 
     cores: Positive  # that this process may use
-    other_cores: Ratio | None = None  # the number of them that other processes used, with the host of a virtual machine
+    other_cores: Ratio | None = (
+        None  # the number of them that other processes used, with the host of a virtual machine
+    )
     idle_cores: Ratio | None = None  # the number that no process used
     throttles: tuple[str, ...] = ()  # the reasons why a GPU's clock was not higher
 
@@ -159,7 +169,10 @@ class Conditions:
         """Whether other processes used cores that the trial or its input pipeline may have waited for."""
         if self.other_cores is None or self.idle_cores is None:
             return False
-        return self.other_cores >= BUSY_SHARE * self.cores and self.idle_cores < _IDLE_SHARE * self.cores
+        return (
+            self.other_cores >= BUSY_SHARE * self.cores
+            and self.idle_cores < _IDLE_SHARE * self.cores
+        )
 
     @property
     def other_work(self) -> str:
@@ -202,7 +215,9 @@ class Measurement:
     # with the phase in which the input pipeline runs alone, which the total peaks are without
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
-    driver_peak_bytes: Count | None = None  # the driver's highest report, with the GPU's context and libraries
+    driver_peak_bytes: Count | None = (
+        None  # the driver's highest report, with the GPU's context and libraries
+    )
     queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
@@ -214,7 +229,9 @@ class Measurement:
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None
     epoch_gap_unread: str = ""
-    validation_seconds: Seconds | None = None  # that a validation on all held-out samples takes in addition
+    validation_seconds: Seconds | None = (
+        None  # that a validation on all held-out samples takes in addition
+    )
 
     @property
     def epoch_seconds(self) -> float | None:
@@ -226,7 +243,11 @@ class Measurement:
     def alone(self, part: Literal["compute", "input"]) -> float | None:
         """Return the rate of step or input alone that a trial of this tune read; None if it is the steady rate, raised."""
         rate: float | None = getattr(self, f"{part}_samples_per_second")
-        return rate if getattr(self, f"{part}_is_read") or rate != self.steady_samples_per_second else None
+        return (
+            rate
+            if getattr(self, f"{part}_is_read") or rate != self.steady_samples_per_second
+            else None
+        )
 
     @property
     def ran_out_of_time(self) -> bool:
@@ -253,11 +274,15 @@ class Trial:
     measurement: Measurement
     why: str = ""  # the search chose it
     stage: Stage = Stage.SEARCH
-    number: int | None = None  # among the stored trials of a tune, from 0; None for a run after the search
+    number: int | None = (
+        None  # among the stored trials of a tune, from 0; None for a run after the search
+    )
 
     def fits(self, limits: Limits) -> bool:
         m = self.measurement
-        return m.outcome is Outcome.OK and limits.allow(m.device_peak_bytes or 0, m.host_peak_bytes or 0)
+        return m.outcome is Outcome.OK and limits.allow(
+            m.device_peak_bytes or 0, m.host_peak_bytes or 0
+        )
 
     @property
     def samples_per_second(self) -> float:
@@ -273,7 +298,9 @@ class TrialSpec:
     config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
     limits: Limits
     deadline_seconds: float
-    measure_seconds: float = 0.0  # longest for the end-to-end rate; a describing trial measures none
+    measure_seconds: float = (
+        0.0  # longest for the end-to-end rate; a describing trial measures none
+    )
     # whose memory a describing trial estimates, or the first two if XLA compiles the step
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them
@@ -287,5 +314,9 @@ class TrialSpec:
     # Only a confirming trial. If it does not, the memory with a full queue is known, and it waits until the queue is full
     # only if the input is clearly faster than the step.
     validates: bool = True
-    longest_epoch_seconds: float = 0.0  # of steady training for which the gap between epochs is read
-    epoch_samples: int | None = None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets
+    longest_epoch_seconds: float = (
+        0.0  # of steady training for which the gap between epochs is read
+    )
+    epoch_samples: int | None = (
+        None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets
+    )

@@ -11,7 +11,10 @@ from pydantic import Field
 # A file or a storage may be damaged or malicious, so pydantic checks these bounds when it reads a record from there.
 # Records that autofit creates itself are not checked.
 _MOST = 2**62  # bytes, samples, parameters
-_MOST_RATE, _MOST_RATIO = 1e18, 1e12  # far above any reading, and small enough that sums do not overflow
+_MOST_RATE, _MOST_RATIO = (
+    1e18,
+    1e12,
+)  # far above any reading, and small enough that sums do not overflow
 _MOST_SECONDS = 1e11  # three thousand years: bounds durations and times since 1970
 Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
@@ -31,7 +34,9 @@ def signal_name(number: int) -> str:
 
 def how_it_ended(exit_code: int) -> str:
     """Describe how a process ended, given its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
-    return f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
+    return (
+        f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
+    )
 
 
 def counted(count: int, noun: str) -> str:
@@ -55,7 +60,11 @@ def format_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 def format_rate(per_second: float) -> str:

@@ -20,7 +20,9 @@ NONE = "–"  # text in place of a missing value
 NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _MUCH_OF_EPOCH = 0.2  # that passes before its steps begin: more is said
-_LINEAR = ("SGD",)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
+_LINEAR = (
+    "SGD",
+)  # optimizers whose learning rate grows with the batch size; that of others grows with its square root
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ def headlines(record: TuneRecord) -> list[Headline]:
     if own is None or own.config == fastest.config:
         return [_headline(record, fastest, "it")]
     which = "your batch size (result.same_batch.fit_kwargs and so on)"
-    return [_headline(record, own, which), _headline(record, fastest, "the fastest (result.fit_kwargs and so on)")]
+    return [
+        _headline(record, own, which),
+        _headline(record, fastest, "the fastest (result.fit_kwargs and so on)"),
+    ]
 
 
 def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
@@ -52,7 +57,10 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
         label = f"at batch {config.batch_size}" if record.batch_is_default else "at your batch"
     gain, reason = NO_GAIN, ""
     if speedup.baseline_outcome is not Outcome.OK:
-        gain, reason = NONE, f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}"
+        gain, reason = (
+            NONE,
+            f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}",
+        )
     elif config != speedup.baseline and (speedup.is_shown or speedup.is_loss):
         gain = ratio_in_words(speedup)
     elif config != speedup.baseline and not answer.confirmed:
@@ -64,7 +72,11 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
     undecided = "" if answer.challenger is None else _unshown(answer.challenger)
     # one figure, which allows what either answer lacked
     needed = max(each.needed_seconds or 0.0 for each in (record.same_batch, record.fastest) if each)
-    longer = f"too little time was left to confirm more: raise max_seconds to {needed:.0f}" if answer.needed_seconds else ""
+    longer = (
+        f"too little time was left to confirm more: raise max_seconds to {needed:.0f}"
+        if answer.needed_seconds
+        else ""
+    )
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
     return Headline(answer, label, gain, note, f"To {verb} with {which}")
@@ -72,23 +84,41 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
 
 def baseline(record: TuneRecord) -> Answer | None:
     """Return the figures of the baseline's confirming runs, without a spread; None if none of them finished."""
-    runs = [run.measurement for run in record.runs if run.config == record.speedup.baseline and run.samples_per_second]
+    runs = [
+        run.measurement
+        for run in record.runs
+        if run.config == record.speedup.baseline and run.samples_per_second
+    ]
     if not runs:
         return None
     rate = statistics.median(m.samples_per_second or 0.0 for m in runs)
-    device, host = (max(getattr(m, f"{memory}_peak_bytes") or 0 for m in runs) or None for memory in ("device", "host"))
+    device, host = (
+        max(getattr(m, f"{memory}_peak_bytes") or 0 for m in runs) or None
+        for memory in ("device", "host")
+    )
     return Answer(record.speedup.baseline, rate, None, device, host, record.speedup)
 
 
 def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     """Return the rate of an answer, and the memory that it takes as far as that could be read."""
-    source = "confirmed in fresh processes" if answer.confirmed else "read once in the search, not confirmed"
+    source = (
+        "confirmed in fresh processes"
+        if answer.confirmed
+        else "read once in the search, not confirmed"
+    )
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
     rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
     for memory in ("device", "host"):
-        peak, limit = getattr(answer, f"{memory}_peak_bytes"), getattr(record.limits, f"{memory}_bytes")
-        if peak is not None and limit is not None:  # what an allocator counts on a CPU is host memory, too
-            rows[f"{memory} memory"] = f"{1 - peak / limit:.0%} free: peak {format_bytes(peak)} of {format_bytes(limit)}"
+        peak, limit = (
+            getattr(answer, f"{memory}_peak_bytes"),
+            getattr(record.limits, f"{memory}_bytes"),
+        )
+        if (
+            peak is not None and limit is not None
+        ):  # what an allocator counts on a CPU is host memory, too
+            rows[f"{memory} memory"] = (
+                f"{1 - peak / limit:.0%} free: peak {format_bytes(peak)} of {format_bytes(limit)}"
+            )
     return rows
 
 
@@ -103,9 +133,13 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "epoch": _epoch(record),
-        "not tuned": "; ".join(f"{knobs}: {reason}" for knobs, reason in record.description.untuned.items()),
+        "not tuned": "; ".join(
+            f"{knobs}: {reason}" for knobs, reason in record.description.untuned.items()
+        ),
         "other work": _other_work(record),
-        "callbacks": f"trials left out {left_out}: their time and memory are not in these figures" if left_out else "",
+        "callbacks": f"trials left out {left_out}: their time and memory are not in these figures"
+        if left_out
+        else "",
         "search": f"{record.stop_reason}; {trials}, {format_seconds(record.seconds)} in all",
     }
     return {subject: text for subject, text in texts.items() if text}
@@ -114,18 +148,27 @@ def advice(record: TuneRecord) -> dict[str, str]:
 def _epoch(record: TuneRecord) -> str:
     baseline, totals, parts, unread = record.speedup.baseline, [], "", ""
     readings = {
-        config: [run.measurement for run in record.runs if run.config == config] for config in (baseline, record.config)
+        config: [run.measurement for run in record.runs if run.config == config]
+        for config in (baseline, record.config)
     }
     validations = {
-        config: next((m.validation_seconds for m in runs if m.validation_seconds), 0.0) for config, runs in readings.items()
+        config: next((m.validation_seconds for m in runs if m.validation_seconds), 0.0)
+        for config, runs in readings.items()
     }
-    is_validated = all(validations.values())  # an epoch with its validation cannot be compared with one without
+    is_validated = all(
+        validations.values()
+    )  # an epoch with its validation cannot be compared with one without
     for config, runs in readings.items():
         if seconds := [each for m in runs if (each := m.epoch_seconds) is not None]:
             validation = validations[config] if is_validated else 0.0
             gap = statistics.median(m.epoch_gap_seconds or 0.0 for m in runs)
-            totals.append(f"{_brief(statistics.median(seconds) + validation)} {'now' if config == baseline else 'then'}")
-            parts = f"{_brief(validation)} validation, " * bool(validation) + f"{_brief(gap)} between epochs"
+            totals.append(
+                f"{_brief(statistics.median(seconds) + validation)} {'now' if config == baseline else 'then'}"
+            )
+            parts = (
+                f"{_brief(validation)} validation, " * bool(validation)
+                + f"{_brief(gap)} between epochs"
+            )
         unread = next((m.epoch_gap_unread for m in runs if m.epoch_gap_unread), unread)
     if totals:
         return f"{', '.join(totals)}; of it {parts}"
@@ -142,8 +185,12 @@ def _unshown(compared: Answer | Challenger) -> str:
     if speedup.pairs < LOOKS[0]:
         reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
         return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
-    than = " than this" if speedup.is_shown else ""  # a challenger of an answer that is faster than the baseline, too
-    verdict = "is slower than the baseline" if speedup.is_loss else f"is not shown to be faster{than}"
+    than = (
+        " than this" if speedup.is_shown else ""
+    )  # a challenger of an answer that is faster than the baseline, too
+    verdict = (
+        "is slower than the baseline" if speedup.is_loss else f"is not shown to be faster{than}"
+    )
     return f"{config} {verdict}: {ratio_in_words(speedup)}"
 
 
@@ -154,7 +201,11 @@ def _consequences(record: TuneRecord, answer: Answer) -> str:
     if record.effective_batch_size is not None:
         return f"an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if now == before:
-        default = "; that is Keras's default: say yours with batch_size=N" if record.batch_is_default else ""
+        default = (
+            "; that is Keras's default: say yours with batch_size=N"
+            if record.batch_is_default
+            else ""
+        )
         return f"the same updates of the same size{default}"
     name = record.description.optimizer
     factor = now / before if name in _LINEAR else math.sqrt(now / before)
@@ -187,7 +238,9 @@ def outcome_label(outcome: Outcome) -> str:
 
 def limits_in_words(limits: Limits) -> str:
     """Return both limits in one line."""
-    device = "no separate limit" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    device = (
+        "no separate limit" if limits.device_bytes is None else format_bytes(limits.device_bytes)
+    )
     return f"device {device}, host {format_bytes(limits.host_bytes)}"
 
 
@@ -199,16 +252,28 @@ def model_in_words(d: Description) -> str:
 def share_on_each(record: TuneRecord) -> str:
     """Return the share of a batch on each of several devices; empty for one device."""
     batch, devices = record.config.batch_size, record.placement.count
-    return "" if devices == 1 or not batch else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
+    return (
+        ""
+        if devices == 1 or not batch
+        else f"batch {batch} is global: {batch // devices} on each of {devices} devices"
+    )
 
 
 def bottleneck_sentence(record: TuneRecord) -> str:
     """Return the bottleneck, a colon, and the rates that show it; all rates are from the same run."""
-    compute, inputs, bottleneck = record.compute_samples_per_second, record.input_samples_per_second, record.bottleneck
+    compute, inputs, bottleneck = (
+        record.compute_samples_per_second,
+        record.input_samples_per_second,
+        record.bottleneck,
+    )
     label = f"{bottleneck}-bound" if bottleneck in ("compute", "input") else bottleneck
     if compute is None or inputs is None:
         rates = {"model": compute, "input": inputs}
-        read = "".join(f"the {part} alone reached {format_rate(rate)} samples/s; " for part, rate in rates.items() if rate)
+        read = "".join(
+            f"the {part} alone reached {format_rate(rate)} samples/s; "
+            for part, rate in rates.items()
+            if rate
+        )
         unread = " and ".join(f"the {part} alone" for part, rate in rates.items() if not rate)
         return f"{label}: {read}the rate of {unread} was not measured, or was lower than that of {record.call_source.call}"
     together = record.ceilings_run_samples_per_second or record.samples_per_second
@@ -218,7 +283,11 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     }
     alone = f"model alone {format_rate(compute)} samples/s, input alone {format_rate(inputs)}"
     gap = 1 - record.samples_per_second / together
-    epoch = f"; {gap:.0%} of an epoch passes before the steps timed here" if gap > _MUCH_OF_EPOCH else ""
+    epoch = (
+        f"; {gap:.0%} of an epoch passes before the steps timed here"
+        if gap > _MUCH_OF_EPOCH
+        else ""
+    )
     return f"{label}: {alone}{consequence.get(bottleneck, '')}{epoch}"
 
 
@@ -226,7 +295,9 @@ def _other_work(record: TuneRecord) -> str:
     runs = (*record.searched, *record.runs)
     timed = [conditions for trial in runs if (conditions := trial.measurement.conditions)]
     disturbed = [conditions for conditions in timed if conditions.is_disturbed]
-    throttles = ", ".join(sorted({reason for conditions in timed for reason in conditions.throttles}))
+    throttles = ", ".join(
+        sorted({reason for conditions in timed for reason in conditions.throttles})
+    )
     sentences = []
     if disturbed:
         worst = max(disturbed, key=lambda conditions: conditions.other_cores or 0.0)

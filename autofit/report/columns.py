@@ -56,22 +56,34 @@ def _workers(config: FitConfig) -> str:
 
 def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:
     """Return a trial's peak of "device" or "host" memory as a share of its limit; None if either is missing."""
-    peak, limit = getattr(trial.measurement, f"{memory}_peak_bytes"), limits and getattr(limits, f"{memory}_bytes")
+    peak, limit = (
+        getattr(trial.measurement, f"{memory}_peak_bytes"),
+        limits and getattr(limits, f"{memory}_bytes"),
+    )
     return None if peak is None or not limit else float(peak / limit)
 
 
 def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
     """Return a trial's peak of "device" or "host" memory, and its share of the limit; a dash without a reading."""
-    peak, share = getattr(trial.measurement, f"{memory}_peak_bytes"), peak_share(trial, limits, memory)
-    return NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
+    peak, share = (
+        getattr(trial.measurement, f"{memory}_peak_bytes"),
+        peak_share(trial, limits, memory),
+    )
+    return (
+        NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
+    )
 
 
 def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
     """Return the values and the result of each cell of a sweep."""
-    names = {axis: axis if name in _OF_CELLS else name for axis, name in short_names(record.axes).items()}
+    names = {
+        axis: axis if name in _OF_CELLS else name for axis, name in short_names(record.axes).items()
+    }
     rows = []
     for cell in record.cells:
-        row = {name: _text(cell.values.get(axis)) for axis, name in names.items()} | dict.fromkeys(_OF_CELLS, "")
+        row = {name: _text(cell.values.get(axis)) for axis, name in names.items()} | dict.fromkeys(
+            _OF_CELLS, ""
+        )
         row |= {FASTEST: cell.outcome, "tuned on": cell.host if record.hosts else ""}
         if (result := cell.result) is not None:
             fastest, gains = result.fastest, _gains(result)
@@ -88,14 +100,19 @@ def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
 
 
 def _gains(result: TuneRecord) -> list[str]:
-    return [headline.gain.partition(" (")[0] for headline in headlines(result)]  # without intervals; the fastest is last
+    return [
+        headline.gain.partition(" (")[0] for headline in headlines(result)
+    ]  # without intervals; the fastest is last
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
     """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
     short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
-    return {axis: name if list(short.values()).count(name) == 1 else axis for axis, name in short.items()}
+    return {
+        axis: name if list(short.values()).count(name) == 1 else axis
+        for axis, name in short.items()
+    }
 
 
 def cell_label(values: Mapping[str, Any]) -> str:
@@ -121,7 +138,10 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
     "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
     **{name: attrgetter(name) for name in ("device_peak_bytes", "host_peak_bytes", "bottleneck")},
-    **{name: attrgetter(name) for name in ("compute_samples_per_second", "input_samples_per_second")},
+    **{
+        name: attrgetter(name)
+        for name in ("compute_samples_per_second", "input_samples_per_second")
+    },
 }
 
 
@@ -132,6 +152,19 @@ def as_csv(record: SweepRecord) -> str:
     writer.writerow([*record.axes, "outcome", *_CSV, "trials", "seconds", "host", "problem"])
     for cell in record.cells:
         read = [None if cell.result is None else field(cell.result) for field in _CSV.values()]
-        ran = (None, None) if cell.tune is None else (len(cell.tune.searched), round(cell.tune.seconds, 1))
-        writer.writerow([*map(cell.values.get, record.axes), cell.outcome, *read, *ran, cell.host, cell.problem_line])
+        ran = (
+            (None, None)
+            if cell.tune is None
+            else (len(cell.tune.searched), round(cell.tune.seconds, 1))
+        )
+        writer.writerow(
+            [
+                *map(cell.values.get, record.axes),
+                cell.outcome,
+                *read,
+                *ran,
+                cell.host,
+                cell.problem_line,
+            ]
+        )
     return text.getvalue()

@@ -23,28 +23,54 @@ _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented
 
 def render(record: TuneRecord, answer: Answer | None = None) -> str:
     """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program."""
-    watched = "" if answer is None or answer.config == record.fastest.config else ", same_batch=True"
+    watched = (
+        "" if answer is None or answer.config == record.fastest.config else ", same_batch=True"
+    )
     record = record if answer is None else replace(record, fastest=answer)
     source, description = record.call_source, record.description
     policy = source.dtype_policy
-    kind, names, required = description.input_kind, description.validation_knobs, description.validation_required
-    validation_knobs = {} if source.validation is None else rendered(kind, names, required, record.config)
+    kind, names, required = (
+        description.input_kind,
+        description.validation_knobs,
+        description.validation_required,
+    )
+    validation_knobs = (
+        {} if source.validation is None else rendered(kind, names, required, record.config)
+    )
     environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
     if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
         needed.append(_IMPORT_TENSORFLOW)
     # the environment precedes the import of Keras, which reads it
-    lines = ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    lines += [*environment, *(["import keras"] if policy else []), *([] if source.elided else source.imports), *needed]
+    lines = (
+        ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
+    )
+    lines += [
+        *environment,
+        *(["import keras"] if policy else []),
+        *([] if source.elided else source.imports),
+        *needed,
+    ]
     lines = [*dict.fromkeys(lines), *([""] if lines else [])]
     lines += [_TO_CHANGE] if source.elided else source.settings
     if policy:
         lines.append(f"keras.mixed_precision.set_dtype_policy({policy!r})")
-    if not source.elided or policy or len(model_lines) > 1 or model_lines[0] != f"model = {source.model}":
+    if (
+        not source.elided
+        or policy
+        or len(model_lines) > 1
+        or model_lines[0] != f"model = {source.model}"
+    ):
         lines += model_lines
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
-    changed = {knob: value for knob, value in record.compile_kwargs.items() if value != description.defaults.get(knob)}
-    lines += [f"# callbacks of batches run once every {steps} batches:" for steps in changed.values()]
+    changed = {
+        knob: value
+        for knob, value in record.compile_kwargs.items()
+        if value != description.defaults.get(knob)
+    }
+    lines += [
+        f"# callbacks of batches run once every {steps} batches:" for steps in changed.values()
+    ]
     lines += _settings("model", changed)
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
@@ -61,9 +87,16 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
             arguments.append("validation_data=...")
     is_whole = arguments[0] != "..."
     given = {} if is_whole else source.fit_kwargs
-    arguments += [f"{key}={value!r}" for key, value in record.fit_kwargs.items() if key not in given or given[key] != value]
+    arguments += [
+        f"{key}={value!r}"
+        for key, value in record.fit_kwargs.items()
+        if key not in given or given[key] != value
+    ]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
-    lines += [_lines(f"model.{source.call}", arguments), *([_WATCH.format(watched)] if source.call == FIT else [])]
+    lines += [
+        _lines(f"model.{source.call}", arguments),
+        *([_WATCH.format(watched)] if source.call == FIT else []),
+    ]
     code = "\n".join(lines)
     return f"{_VARIABLES}\n{code}" if "${" in code else code
 
@@ -78,7 +111,13 @@ def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[
         return ["..."], []
     kwargs = {**getattr(source, f"{key}_kwargs"), **_python(knobs)}
     # if some of the arguments are elided, `...` stands for them
-    made = _lines(name, [*(["..."] if key in source.elided else []), *(f"{k}={value!r}" for k, value in kwargs.items())])
+    made = _lines(
+        name,
+        [
+            *(["..."] if key in source.elided else []),
+            *(f"{k}={value!r}" for k, value in kwargs.items()),
+        ],
+    )
     if key == "validation" or description.input_kind != "arrays":
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
@@ -103,18 +142,26 @@ def kwargs_as_python(record: TuneRecord | Answer) -> str:
     """Return the arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    return "\n".join([_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines)
+    return "\n".join(
+        [_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines
+    )
 
 
 def kwargs_of(record: TuneRecord | Answer) -> dict[str, dict[str, Any]]:
     """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `optimizer_kwargs` that are not empty."""
     names = ("data_kwargs", "fit_kwargs", "compile_kwargs", "optimizer_kwargs")
-    return {name: dict(kwargs) for name in names if (kwargs := getattr(record, name)) or name in names[:2]}
+    return {
+        name: dict(kwargs)
+        for name in names
+        if (kwargs := getattr(record, name)) or name in names[:2]
+    }
 
 
 def _model(record: TuneRecord) -> str:
     expression, batch_size = record.call_source.model, record.config.batch_size
-    given = {"batch_size": batch_size} if record.description.model_takes_batch and batch_size else {}
+    given = (
+        {"batch_size": batch_size} if record.description.model_takes_batch and batch_size else {}
+    )
     if record.description.accumulates_by == "build_model":
         given |= record.optimizer_kwargs
     if not given:
@@ -139,12 +186,17 @@ def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[st
     """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`."""
     placement, environment = record.placement, []
     if 1 < len(placement.gpus) < len(record.machine.devices):
-        uuids = ",".join(gpu.uuid for gpu in placement.gpus)  # because CUDA's order may not be the driver's
+        uuids = ",".join(
+            gpu.uuid for gpu in placement.gpus
+        )  # because CUDA's order may not be the driver's
         environment = ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
     if placement.count == 1 or not record.call_source.distribution:
         return environment, [], [assignment]
     if record.description.versions.get("backend") == "jax":
-        lines = ["keras.distribution.set_distribution(keras.distribution.DataParallel())", assignment]
+        lines = [
+            "keras.distribution.set_distribution(keras.distribution.DataParallel())",
+            assignment,
+        ]
         return environment, ["import keras"], lines
     lines = ["with tf.distribute.MirroredStrategy().scope():", textwrap.indent(assignment, "    ")]
     return environment, [_IMPORT_TENSORFLOW], lines

@@ -44,16 +44,22 @@ class ConfigArrays:
     infinity for steady rates. `coordinates` has a row for each config: sizes and steps in octaves, and masks as 0 or 1.
     """
 
-    def __init__(self, configs: Sequence[FitConfig], cores: int, epoch_samples: Vector | float = math.inf) -> None:
+    def __init__(
+        self, configs: Sequence[FitConfig], cores: int, epoch_samples: Vector | float = math.inf
+    ) -> None:
         self.epoch_samples = epoch_samples
         self.batch: Vector = np.array([c.batch_size or 1 for c in configs], float)
         self.workers: Vector = np.array([c.worker_count(cores) for c in configs], float)
         self.queue: Vector = np.array([c.queue_batches for c in configs], float)
-        self.processes: Mask = np.array([c.has_queue and bool(c.use_multiprocessing) for c in configs], bool)
+        self.processes: Mask = np.array(
+            [c.has_queue and bool(c.use_multiprocessing) for c in configs], bool
+        )
         self.auto_workers: Mask = np.array([c.workers == AUTOTUNE for c in configs], bool)
         self.auto_queue: Mask = np.array([c.max_queue_size == AUTOTUNE for c in configs], bool)
         self.steps: Vector = np.array([c.steps_per_execution or 1 for c in configs], float)
-        self.queued: Mask = (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
+        self.queued: Mask = (
+            (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
+        )
         self.worker_threads: Vector = np.where(self.queued & ~self.processes, self.workers, 0.0)
         self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
         self.octaves: Vector = np.log2(self.batch)

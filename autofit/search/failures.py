@@ -19,7 +19,9 @@ _MOST_FAILED_SIZES = 3  # batch sizes that fail before all but the one that ran 
 _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
 
 
-def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, present: Sequence[FitConfig] = ()) -> Mask:
+def ruled_out(
+    configs: ConfigArrays, trials: Sequence[Trial], cores: int, present: Sequence[FitConfig] = ()
+) -> Mask:
     """Return which configs an OOM, a hang, a timeout or an error among the trials rules out.
 
     `present` are configs that the user's code is known to run with.
@@ -27,7 +29,9 @@ def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, presen
     out = np.zeros(len(configs), bool)
     finished = [trial.config for trial in trials if trial.measurement.outcome is Outcome.OK]
     ran, runs = ConfigArrays(finished, cores), ConfigArrays([*present, *finished], cores)
-    errors = ConfigArrays([trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR], cores)
+    errors = ConfigArrays(
+        [trial.config for trial in trials if trial.measurement.outcome is Outcome.ERROR], cores
+    )
     for trial in trials:
         failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
         out |= dominated_by(configs, failed, outcome)
@@ -38,7 +42,11 @@ def ruled_out(configs: ConfigArrays, trials: Sequence[Trial], cores: int, presen
         elif outcome is Outcome.TIMEOUT:
             out |= hardly_faster(configs, failed)
             # starting its processes took so long if as large a batch has finished in the main process or with threads
-            out |= configs.processes & failed.processes & (failed.batch <= ran.batch[~ran.processes].max(initial=0.0))
+            out |= (
+                configs.processes
+                & failed.processes
+                & (failed.batch <= ran.batch[~ran.processes].max(initial=0.0))
+            )
     return out
 
 
@@ -63,7 +71,9 @@ def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) 
     """
     larger = (configs.batch >= failed.batch) & outcome.is_oom
     if outcome is Outcome.HOST_OOM:
-        same_kind = (configs.auto_workers == failed.auto_workers) & (configs.auto_queue == failed.auto_queue)
+        same_kind = (configs.auto_workers == failed.auto_workers) & (
+            configs.auto_queue == failed.auto_queue
+        )
         larger &= same_kind & (configs.workers >= failed.workers)
         larger &= (configs.processes >= failed.processes) & (configs.queue >= failed.queue)
     return np.asarray(larger)
@@ -72,14 +82,19 @@ def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) 
 def like_a_hang(configs: ConfigArrays, hung: ConfigArrays) -> Mask:
     """Return which configs may hang as one did: with as many workers of its kind, or without a queue, as large a batch."""
     same_kind = (configs.processes == hung.processes) & (configs.queued == hung.queued)
-    return np.asarray(same_kind & np.where(hung.queued, configs.workers >= hung.workers, configs.batch >= hung.batch))
+    return np.asarray(
+        same_kind
+        & np.where(hung.queued, configs.workers >= hung.workers, configs.batch >= hung.batch)
+    )
 
 
 # Code may fail with other workers (a file handle that threads share), with several steps in a call (batches of different
 # sizes) or with other batch sizes (triplets). A config that differs in several of these from all that ran accuses none of
 # them: only what has all of them is ruled out, until a trial with one of them has run. What has one of them and another
 # difference waits for that trial, so that one cause fails twice at most.
-def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, errors: ConfigArrays) -> Mask:
+def like_an_error(
+    configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays, errors: ConfigArrays
+) -> Mask:
     """Return which configs the user's code may fail with as it did with one of the `errors`, given those that it ran with.
 
     Of batch sizes, those are ruled out that lack a divisor which all sizes that ran have and the failed one has not.
@@ -87,7 +102,9 @@ def like_an_error(configs: ConfigArrays, failed: ConfigArrays, ran: ConfigArrays
     the only one that ran.
     """
     out, waits, is_new = np.ones(len(configs), bool), np.zeros(len(configs), bool), False
-    differences = sum(~np.isin(of(configs), of(ran)) for of in (_kinds, _several_steps, attrgetter("batch")))
+    differences = sum(
+        ~np.isin(of(configs), of(ran)) for of in (_kinds, _several_steps, attrgetter("batch"))
+    )
     has_run = np.ones(len(errors), bool)  # with the workers and the steps of each error
     for of in (_kinds, _several_steps):
         has_run &= np.isin(of(errors), of(ran))

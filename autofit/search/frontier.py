@@ -45,11 +45,17 @@ _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: 
 _OOM_SECONDS = 60.0
 _LIKELY = 0.5  # chance to fit of a batch that is called possible
 _WORTHWHILE_SHARE = 0.25  # of the tolerance: a smaller expected improvement is not worth a trial
-_TIE_RATIO = 0.1  # values that differ by less than this share count as equal: the cheaper config is taken
+_TIE_RATIO = (
+    0.1  # values that differ by less than this share count as equal: the cheaper config is taken
+)
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
-_WEIGHTS = np.array((1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3))  # of coordinates: 4 octaves between threads and processes
-_INTERVAL_DEVIATIONS = 2.0  # standard deviations from a predicted rate to either end of its 95% interval
+_WEIGHTS = np.array(
+    (1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3)
+)  # of coordinates: 4 octaves between threads and processes
+_INTERVAL_DEVIATIONS = (
+    2.0  # standard deviations from a predicted rate to either end of its 95% interval
+)
 _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
 
 
@@ -145,7 +151,11 @@ class FrontierSearch:
         if not feasible.safe.any():
             return self.propose(trials)
         chosen = self._nearest(wanted, feasible.safe)
-        change = "" if self.configs[chosen] == wanted else f"nearest to {wanted}, which was tried or may not fit"
+        change = (
+            ""
+            if self.configs[chosen] == wanted
+            else f"nearest to {wanted}, which was tried or may not fit"
+        )
         return self._proposed(chosen, Reason.SAMPLED, feasible, change=change)
 
     def snapped(self, config: FitConfig) -> FitConfig:
@@ -159,7 +169,10 @@ class FrontierSearch:
             return self._last[1]
         context, arrays, rated, rates = self._context, self._arrays, ran(trials), None
         (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
-        upper, host_upper = device + _BOUND_DEVIATIONS * device_off, host + _BOUND_DEVIATIONS * host_off
+        upper, host_upper = (
+            device + _BOUND_DEVIATIONS * device_off,
+            host + _BOUND_DEVIATIONS * host_off,
+        )
         untried = ~ruled_out(arrays, trials, context.cores, [self._baseline])
         untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
         possible = untried & (host_upper <= 1 - _HEADROOM)
@@ -171,12 +184,16 @@ class FrontierSearch:
                 (arrays.worker_processes, max(1.0, near.worker_processes.max())),
             ):
                 # a space may have no value within the leap: then the next one is tried
-                next_larger = np.min(values, where=values > most, initial=np.inf) if leap > 1 else most
+                next_larger = (
+                    np.min(values, where=values > most, initial=np.inf) if leap > 1 else most
+                )
                 possible &= (values <= leap * most) | (values == next_larger)
         if rated or (not trials and ran(context.warm_start)):
             rates = Rates(rated, context).predict(arrays)
             is_call = arrays.steps > arrays.steps.min()
-            possible &= ~(is_call & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates.mean)))
+            possible &= ~(
+                is_call & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates.mean))
+            )
         chance = _normal_probability((1 - device) / np.maximum(device_off, 1e-9))
         safe = possible & (upper <= 1 - _HEADROOM)
         shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
@@ -185,24 +202,36 @@ class FrontierSearch:
 
     def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
         context, present = self._context, self._nearest(self._baseline)
-        leaders = [self._index[t.config] for t in rated if t.fits(context.limits) and t.config in self._index]
+        leaders = [
+            self._index[t.config]
+            for t in rated
+            if t.fits(context.limits) and t.config in self._index
+        ]
         if not leaders and feasible.possible[present]:
-            leaders = [present]  # none of this space has run: what may be faster than the present config is worth a trial
+            leaders = [
+                present
+            ]  # none of this space has run: what may be faster than the present config is worth a trial
         if not leaders:  # nothing to compare with, as the present config does not run: what is fast and likely to fit
-            likely_rate = np.where(feasible.possible, rates.mean + np.log(np.maximum(feasible.chance, 1e-9)), -np.inf)
+            likely_rate = np.where(
+                feasible.possible, rates.mean + np.log(np.maximum(feasible.chance, 1e-9)), -np.inf
+            )
             return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
         leader = max(leaders, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
         # the part of the deviation that a trial and a first look resolve, if one run errs by `noise` (Frazier, Powell and
         # Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009)
-        resolved = deviation * (deviation / np.maximum(np.hypot(deviation, rates.noise / math.sqrt(1 + LOOKS[0])), 1e-9))
+        resolved = deviation * (
+            deviation / np.maximum(np.hypot(deviation, rates.noise / math.sqrt(1 + LOOKS[0])), 1e-9)
+        )
         # the expected improvement over the leader in log rate, if the lead is normally distributed and below 0 counts as 0
         # (Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998)
         z = lead / np.maximum(resolved, 1e-9)
         density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
         improvement = lead * _normal_probability(z) + resolved * density
         seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
-        trials = 1 + (1 - feasible.chance) * _OOM_SECONDS / seconds  # that a trial takes, if it may be an OOM
+        trials = (
+            1 + (1 - feasible.chance) * _OOM_SECONDS / seconds
+        )  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
         chosen = _cheapest(value, feasible.possible)
         if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
@@ -229,7 +258,9 @@ class FrontierSearch:
         """Propose a first config, or a smaller batch if all failed; more workers only if the baseline has AUTOTUNE."""
         if not feasible.untried.any():
             return Decision(stop_reason=EXHAUSTED)
-        if not feasible.safe.any():  # the prediction may be wrong: the cheapest untried config may fit
+        if (
+            not feasible.safe.any()
+        ):  # the prediction may be wrong: the cheapest untried config may fit
             return self._proposed(int(np.argmax(feasible.untried)), Reason.PROBE, feasible)
         batch = self._baseline.batch_size or 1
         if not self._context.description.footprints:
@@ -238,7 +269,9 @@ class FrontierSearch:
             batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
-        target = FitConfig(batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution)
+        target = FitConfig(
+            batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution
+        )
         return self._proposed(self._nearest(target, feasible.safe), Reason.PROBE, feasible)
 
     def _nearest(self, config: FitConfig, among: Mask | bool = True) -> int:
@@ -246,24 +279,39 @@ class FrontierSearch:
         return int(np.argmin(np.where(among, (_WEIGHTS * np.abs(apart)).sum(1), np.inf)))
 
     def _proposed(
-        self, index: int, reason: Reason, feasible: Feasible, stop: str | None = None, **predicted: Any
+        self,
+        index: int,
+        reason: Reason,
+        feasible: Feasible,
+        stop: str | None = None,
+        **predicted: Any,
     ) -> Decision:
-        return Decision(Proposal(self.configs[index], reason, *feasible.shares[:, index].tolist(), **predicted), stop)
+        return Decision(
+            Proposal(self.configs[index], reason, *feasible.shares[:, index].tolist(), **predicted),
+            stop,
+        )
 
 
 class LargestBatch(FrontierSearch):
     """Proposes larger and larger batches whose memory is within the limits for certain, with the baseline's other knobs."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
-        others: dict[str, Any] = {knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"}
+        others: dict[str, Any] = {
+            knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"
+        }
         super().__init__(replace(space, **others), baseline, context)
 
     def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
-        largest = max((trial.config.batch_size or 1 for trial in rated if trial.fits(self._context.limits)), default=0)
+        largest = max(
+            (trial.config.batch_size or 1 for trial in rated if trial.fits(self._context.limits)),
+            default=0,
+        )
         larger = np.flatnonzero(feasible.safe & (self._arrays.batch > largest))
         if len(larger):
             return self._proposed(int(larger[-1]), Reason.LARGER, feasible)
-        likely = self._arrays.batch[feasible.untried & (feasible.chance > _LIKELY) & (self._arrays.batch > largest)]
+        likely = self._arrays.batch[
+            feasible.untried & (feasible.chance > _LIKELY) & (self._arrays.batch > largest)
+        ]
         more = f"; batches up to about {likely.max():.0f} may fit" if len(likely) else ""
         return Decision(stop_reason=f"no larger batch is certain to fit{more}")
 
@@ -280,7 +328,9 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         if AUTOTUNE in (value, reference)
         else f"{row.more if value > reference else row.less} {row.label}".strip()
         for row, value, reference in pairs
-        if None not in (value, reference) and value != reference and (config.has_queue or not row.of_queue)
+        if None not in (value, reference)
+        and value != reference
+        and (config.has_queue or not row.of_queue)
     )
     return ", ".join(words)
 
@@ -292,6 +342,8 @@ def _cheapest(value: Vector, configs: Mask) -> int:
 
 
 def _normal_probability(z: Vector) -> Vector:
-    from scipy.special import ndtr  # loading takes a quarter of a second, which a stored result does not need
+    from scipy.special import (
+        ndtr,
+    )  # loading takes a quarter of a second, which a stored result does not need
 
     return np.asarray(ndtr(z))

@@ -28,19 +28,35 @@ from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 # overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (1,017 models that others measured)
 _COMPILED_NOISE, _OVERLAPPING_NOISE, _GPU_NOISE = 0.02, 0.06, 0.03
 _GPU_JUMP = 0.04  # relative deviation beyond the largest batch that ran, where cuDNN may take another algorithm
-_ERROR_PER_OCTAVE = 0.02  # relative error of the line for each doubling beyond the largest batch that ran
+_ERROR_PER_OCTAVE = (
+    0.02  # relative error of the line for each doubling beyond the largest batch that ran
+)
 _LEAST_ERROR = 0.05  # relative deviation of the estimate's factor c, at least
-_GPU_CONSTANT_BYTES = 2.0**30  # deviation of what an estimate lacks: context, workspaces (measured by others on an A100)
+_GPU_CONSTANT_BYTES = (
+    2.0**30
+)  # deviation of what an estimate lacks: context, workspaces (measured by others on an A100)
 _HOST_NOISE = 0.03  # relative noise of a host peak from run to run
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured with Keras 3.15)
-_PASSING_BATCHES = 3  # between queue and step: in training, prefetched, copied (measured with Keras 3.15)
+_PASSING_BATCHES = (
+    3  # between queue and step: in training, prefetched, copied (measured with Keras 3.15)
+)
 _WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured)
-_WORKER_BATCHES = 2  # batches that a worker process holds: the one that it makes, and its pickled copy
-_WORKER_DEVIATION_BYTES = 100 * 2.0**20  # prior deviation of a worker's bytes: it copies the shared pages it writes to
-_PROCESS_DEVIATION = 0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst
-_ASSUMED_BATCHES_SHARE = 0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
+_WORKER_BATCHES = (
+    2  # batches that a worker process holds: the one that it makes, and its pickled copy
+)
+_WORKER_DEVIATION_BYTES = (
+    100 * 2.0**20
+)  # prior deviation of a worker's bytes: it copies the shared pages it writes to
+_PROCESS_DEVIATION = (
+    0.3  # relative deviation of the process; a worker's bytes deviate by this share of it, at worst
+)
+_ASSUMED_BATCHES_SHARE = (
+    0.1  # share of the first host peak that batches take, if the sample size is unknown (assumed)
+)
 _DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (assumed)
-_BOUND_DEVIATIONS = 2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
+_BOUND_DEVIATIONS = (
+    2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
+)
 
 
 class Line:
@@ -50,29 +66,49 @@ class Line:
     but is expected to be below the `limit` is added as a value just above it.
     """
 
-    _noise, _jump = _HOST_NOISE, 0.0  # relative deviations from run to run, and beyond the largest batch that ran
+    _noise, _jump = (
+        _HOST_NOISE,
+        0.0,
+    )  # relative deviations from run to run, and beyond the largest batch that ran
 
-    def __init__(self, prior: Matrix, ran: ConfigArrays, peaks: Vector, failed: ConfigArrays, limit: int | None) -> None:
+    def __init__(
+        self,
+        prior: Matrix,
+        ran: ConfigArrays,
+        peaks: Vector,
+        failed: ConfigArrays,
+        limit: int | None,
+    ) -> None:
         self._sizes, self._peaks = ran.batch, peaks
         self._prior, self._precision = prior[:, 0], np.diag(1 / np.square(prior[:, 1]))
         rows, rows_failed = self._rows(ran), self._rows(failed)
         self._fit(rows, peaks)
         below = rows_failed[rows_failed @ self._mean < (limit or 0)]
         if len(below):
-            self._fit(np.vstack([rows, below]), np.append(peaks, [(limit or 0) * (1 + self._noise)] * len(below)))
+            self._fit(
+                np.vstack([rows, below]),
+                np.append(peaks, [(limit or 0) * (1 + self._noise)] * len(below)),
+            )
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         """Predict the expected bytes of configs, and the standard deviations of a reading."""
-        rows, octaves = self._rows(configs), np.log2(np.maximum(1.0, configs.batch / max(self._sizes, default=math.inf)))
+        rows, octaves = (
+            self._rows(configs),
+            np.log2(np.maximum(1.0, configs.batch / max(self._sizes, default=math.inf))),
+        )
         mean = np.maximum(rows @ self._mean, 0.0)
-        deviation = np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean))
+        deviation = np.sqrt(
+            np.einsum("ij,jk,ik->i", rows, self._covariance, rows) + np.square(self._noise * mean)
+        )
         beyond = np.hypot(_ERROR_PER_OCTAVE * octaves, self._jump * (octaves > 0))
         return mean, np.hypot(deviation, mean * beyond)
 
     def _fit(self, rows: Matrix, values: Vector) -> None:
         weights = 1 / np.square(self._noise * np.maximum(values, 1.0))
         self._covariance = np.linalg.inv(self._precision + rows.T @ (weights[:, None] * rows))
-        mean: Vector = self._covariance @ (self._precision @ self._prior + rows.T @ (weights * values))
+        mean: Vector = self._covariance @ (
+            self._precision @ self._prior + rows.T @ (weights * values)
+        )
         self._mean = np.append(mean[:1], np.maximum(mean[1:], 0.0))
 
     def _rows(self, configs: ConfigArrays) -> Matrix:
@@ -83,14 +119,21 @@ class DeviceLine(Line):
     """The line of device memory; `is_known` is False if there is neither an estimate nor a peak."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
-        self._footprints, self._jump = context.description.footprints, 0.0 if context.on_cpu else _GPU_JUMP
+        self._footprints, self._jump = (
+            context.description.footprints,
+            0.0 if context.on_cpu else _GPU_JUMP,
+        )
         done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]
         ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.DEVICE_OOM)
         peaks = np.array([t.measurement.device_peak_bytes for t in done], float)
         self.is_known, self._has_run = bool(done or self._footprints), bool(len(ran) or len(failed))
         if self._footprints:  # the constant, and the factor of the estimate
             first = self._footprints[0]
-            constant = max(1.0, first.error_bytes(first.device_bytes) / 2, 0.0 if context.on_cpu else _GPU_CONSTANT_BYTES)
+            constant = max(
+                1.0,
+                first.error_bytes(first.device_bytes) / 2,
+                0.0 if context.on_cpu else _GPU_CONSTANT_BYTES,
+            )
             prior = np.array([(0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))])
         else:  # an allocator may count 0 bytes for small tensors
             prior = np.array([(0.0, max([1.0, *peaks])), (0.0, max([1.0, *(peaks / ran.batch)]))])
@@ -103,7 +146,9 @@ class DeviceLine(Line):
             return np.zeros(len(configs)), np.zeros(len(configs))
         estimated = self._rows(configs)[:, 1]
         if not self._has_run:  # 95% of estimates are within their error
-            return estimated, np.array([self._footprints[0].error_bytes(one) / 2 for one in estimated])
+            return estimated, np.array(
+                [self._footprints[0].error_bytes(one) / 2 for one in estimated]
+            )
         mean, deviation = super().predict(configs)
         if self._footprints and len(set(self._sizes)) == 1:
             # one size does not show whether the estimate is too low by a constant or by a factor
@@ -112,12 +157,18 @@ class DeviceLine(Line):
         if self._footprints:
             return mean, deviation
         # memory is at most proportional to the batch size
-        most = (self._peaks[:, None] * np.maximum(1.0, configs.batch / self._sizes[:, None])).min(axis=0)
+        most = (self._peaks[:, None] * np.maximum(1.0, configs.batch / self._sizes[:, None])).min(
+            axis=0
+        )
         expected = np.minimum(mean, most)
-        return expected, np.minimum(mean + deviation, most * (1 + math.hypot(self._noise, self._jump))) - expected
+        return expected, np.minimum(
+            mean + deviation, most * (1 + math.hypot(self._noise, self._jump))
+        ) - expected
 
     def _rows(self, configs: ConfigArrays) -> Matrix:
-        estimated = estimates(self._footprints, configs.batch) if self._footprints else configs.batch
+        estimated = (
+            estimates(self._footprints, configs.batch) if self._footprints else configs.batch
+        )
         return np.stack([np.ones(len(configs)), estimated], axis=1)
 
 
@@ -126,11 +177,19 @@ class HostLine(Line):
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
         self._description, self._on_cpu = context.description, context.on_cpu
-        described = self._description.process_bytes + self._description.mapped_bytes + self._description.tensor_bytes
+        described = (
+            self._description.process_bytes
+            + self._description.mapped_bytes
+            + self._description.tensor_bytes
+        )
         done = [t for t in finished(trials, context) if t.measurement.host_peak_bytes]
         peaks = np.array([t.measurement.host_peak_bytes for t in done], float)
         self.is_known = bool(self._description.process_bytes or done)
-        process = float(described if self._description.process_bytes else min(peaks, default=_DEFAULT_PROCESS_BYTES))
+        process = float(
+            described
+            if self._description.process_bytes
+            else min(peaks, default=_DEFAULT_PROCESS_BYTES)
+        )
         first = (done[0].config if done else KERAS_DEFAULTS).batch_size or 1
         assumed = _ASSUMED_BATCHES_SHARE * process / (_PASSING_BATCHES * first)
         self._sample_bytes = self._description.sample_bytes or assumed
@@ -139,7 +198,10 @@ class HostLine(Line):
                 (process, _PROCESS_DEVIATION * process),
                 (1.0, 0.5),  # the step, relative to its estimate
                 (1.0, 0.4),  # a held batch, relative to the bytes of its samples
-                (1.0, 0.6),  # batches per thread, which holds the batch that it makes and the raw data for it
+                (
+                    1.0,
+                    0.6,
+                ),  # batches per thread, which holds the batch that it makes and the raw data for it
                 (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
                 (_WORKER_BATCHES, 2.0),
             ]
@@ -151,12 +213,21 @@ class HostLine(Line):
         description, batch_bytes = self._description, configs.batch * self._sample_bytes
         footprints, step = description.footprints, np.zeros(len(configs))
         if self._on_cpu and footprints:
-            step = estimates(footprints, configs.batch) - (footprints[0].device_bytes - footprints[0].step_bytes)
+            step = estimates(footprints, configs.batch) - (
+                footprints[0].device_bytes - footprints[0].step_bytes
+            )
         elif self._on_cpu:  # weights, gradients and four batches of samples
             step = 2 * description.parameter_bytes + 4 * batch_bytes
-        step = np.maximum(step, description.conversion_bytes)  # arrays are converted before the first step
+        step = np.maximum(
+            step, description.conversion_bytes
+        )  # arrays are converted before the first step
         held, processes = _held_batches(configs) + description.steps_ahead, configs.worker_processes
-        columns = np.ones(len(configs)), step, held * batch_bytes, configs.worker_threads * batch_bytes
+        columns = (
+            np.ones(len(configs)),
+            step,
+            held * batch_bytes,
+            configs.worker_threads * batch_bytes,
+        )
         return np.stack([*columns, processes, processes * batch_bytes], axis=1)
 
 
@@ -176,17 +247,29 @@ class Memory:
         """Return the expected shares of both limits, and their deviations; 0 without a limit, or if nothing is known."""
         device_limit = self._limits.device_bytes or math.inf
         host_limit = self._limits.host_bytes if self._host.is_known else math.inf
-        (device, device_off), (host, host_off) = self._device.predict(configs), self._host.predict(configs)
-        return (device / device_limit, device_off / device_limit), (host / host_limit, host_off / host_limit)
+        (device, device_off), (host, host_off) = (
+            self._device.predict(configs),
+            self._host.predict(configs),
+        )
+        return (device / device_limit, device_off / device_limit), (
+            host / host_limit,
+            host_off / host_limit,
+        )
 
 
 def finished(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
     """Return the trials that finished, in this tune or in an earlier one of the same workload."""
-    return [trial for trial in (*trials, *context.warm_start) if trial.measurement.outcome is Outcome.OK]
+    return [
+        trial for trial in (*trials, *context.warm_start) if trial.measurement.outcome is Outcome.OK
+    ]
 
 
-def _arrays(trials: Sequence[Trial], context: SearchContext, outcome: Outcome = Outcome.OK) -> ConfigArrays:
-    return ConfigArrays([t.config for t in trials if t.measurement.outcome is outcome], context.cores)
+def _arrays(
+    trials: Sequence[Trial], context: SearchContext, outcome: Outcome = Outcome.OK
+) -> ConfigArrays:
+    return ConfigArrays(
+        [t.config for t in trials if t.measurement.outcome is outcome], context.cores
+    )
 
 
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
@@ -210,14 +293,19 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
     return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
 
 
-def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: int, cores: int = 1) -> dict[str, int]:
+def host_bytes_by_part(
+    description: Description, config: FitConfig, step_bytes: int, cores: int = 1
+) -> dict[str, int]:
     """Estimate each part of a config's host memory, in bytes.
 
     `step_bytes` is the peak of the train step on a CPU, without the data's tensors; 0 on an accelerator.
     """
     configs = ConfigArrays([config], cores)
     batch_bytes = (config.batch_size or 1) * description.sample_bytes
-    queue = int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead) * batch_bytes
+    queue = (
+        int(_held_batches(configs)[0] + configs.worker_threads[0] + description.steps_ahead)
+        * batch_bytes
+    )
     return {
         "process": description.process_bytes,
         "arrays": description.mapped_bytes,
@@ -225,7 +313,8 @@ def host_bytes_by_part(description: Description, config: FitConfig, step_bytes: 
         "conversion": max(0, description.conversion_bytes - step_bytes - queue),
         "step": step_bytes,
         "queue": queue,
-        "worker_processes": int(configs.worker_processes[0]) * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
+        "worker_processes": int(configs.worker_processes[0])
+        * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
 
 

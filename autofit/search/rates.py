@@ -24,7 +24,9 @@ from autofit.records.trial import FitConfig, Trial, noise_of
 from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
-_LAW_NOISE = np.array((0.01, 0.05, 0.0))  # errors of the law of step, input and fit that no residual covers
+_LAW_NOISE = np.array(
+    (0.01, 0.05, 0.0)
+)  # errors of the law of step, input and fit that no residual covers
 # noise between runs, which a run's spread does not show, on a GPU (measured: 0.3 to 10%) and on a CPU, with factors of
 # which the likeliest is taken; and that of step and input alone on a CPU, beside that (measured: the same configs twice
 # to four times, tests/benchmarks/tables.py)
@@ -33,17 +35,30 @@ _RUN_NOISE, _RUN_FACTORS, _ALONE_NOISE = (0.03, 0.08), (0.3, 1.0, 3.0), np.array
 # errs by 6% in the median and by 16% at 90% on real GPUs (tests/benchmarks/curves.py)
 _STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES = (0.02, 0.05), (0.08, 1.0)
 _FIT_AMPLITUDE = 0.04
-_FIT_LENGTHS = np.array((2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0))  # length scales of the residuals of fit, over `coordinates`
+_FIT_LENGTHS = np.array(
+    (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
+)  # length scales of the residuals of fit, over `coordinates`
 _ABOVE_CEILING = 0.005  # amplitude of these where the step bounds the rate
 # factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below 1 end a search early
 # whose readings the law fits (1.1 ± 0.3 trials fewer on the machines of tests/benchmarks/surfaces.py, with equal regret)
 _SCALES, _SCALE_DEVIATION = (0.25, 0.5, 1.0, 2.0, 4.0), 0.7
-_TILE_POWERS = 6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
-_LOSS_PER_POWER = 0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
+_TILE_POWERS = (
+    6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
+)
+_LOSS_PER_POWER = (
+    0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
+)
 _QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
-_PICKLED_BYTES_PER_SECOND = 0.5e9  # prior of pickling samples between processes (measured with large batches: 0.12e9)
-_CALL_SECONDS = 0.5e-3  # prior of what a call of the train function costs in Python (measured: 0.3 to 3 ms)
-_GAP_SECONDS, _PROCESS_SECONDS = 0.03, 0.05  # priors of a gap between epochs, and of a process that starts in it
+_PICKLED_BYTES_PER_SECOND = (
+    0.5e9  # prior of pickling samples between processes (measured with large batches: 0.12e9)
+)
+_CALL_SECONDS = (
+    0.5e-3  # prior of what a call of the train function costs in Python (measured: 0.3 to 3 ms)
+)
+_GAP_SECONDS, _PROCESS_SECONDS = (
+    0.03,
+    0.05,
+)  # priors of a gap between epochs, and of a process that starts in it
 _UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
 _DRIFT = 0.2  # deviation of the rates of step and input between an earlier tune and this one
 _LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
@@ -71,9 +86,14 @@ class Law:
     def __init__(self, first: Trial, context: SearchContext) -> None:
         measured, batch, cores = first.measurement, first.config.batch_size or 1, context.cores
         fit = measured.samples_per_second or 1.0
-        step, inputs = measured.compute_samples_per_second or fit, measured.input_samples_per_second or fit
+        step, inputs = (
+            measured.compute_samples_per_second or fit,
+            measured.input_samples_per_second or fit,
+        )
         sample_bytes = context.description.sample_bytes
-        pickle = math.log(sample_bytes / _PICKLED_BYTES_PER_SECOND if sample_bytes else 0.1 / inputs)
+        pickle = math.log(
+            sample_bytes / _PICKLED_BYTES_PER_SECOND if sample_bytes else 0.1 / inputs
+        )
         prior = (
             (math.log(batch / step / (batch + 16)), _UNINFORMED),  # t
             (math.log(16), 1.5),  # t0
@@ -86,33 +106,63 @@ class Law:
             (pickle, 1.5),  # r
             (math.log(5), 0.5),  # k
             (0.0, 0.2),  # the input with AUTOTUNE, relative to one thread per core
-            (0.0, 1.0),  # activity of busy workers on a CPU, as the odds that one computes instead of waiting
+            (
+                0.0,
+                1.0,
+            ),  # activity of busy workers on a CPU, as the odds that one computes instead of waiting
             (0.0, _DRIFT),  # the step in an earlier tune
             (0.0, _DRIFT),  # the input in an earlier tune
             (math.log(_GAP_SECONDS), 1.5),  # a
             (math.log(_PROCESS_SECONDS), 1.0),  # c
         )
         self.mean, self.deviation = np.array(prior, float).T
-        self._cores, self._on_cpu, self._takes_turns = cores, context.on_cpu, context.description.takes_turns
+        self._cores, self._on_cpu, self._takes_turns = (
+            cores,
+            context.on_cpu,
+            context.description.takes_turns,
+        )
 
-    def log_rates(self, parameters: Matrix, configs: ConfigArrays, earlier: Mask, step_off: Matrix) -> Matrix:
+    def log_rates(
+        self, parameters: Matrix, configs: ConfigArrays, earlier: Mask, step_off: Matrix
+    ) -> Matrix:
         """Return the log rates of step, input and fit, of shape (3, sets, configs).
 
         `parameters` has shape (sets, parameters). `earlier` marks the configs that ran in an earlier tune. `step_off` is
         the residual of the step, of shape (sets, configs).
         """
-        t, t0, h, p, p0, g, capacity, x, r, k, auto, active, step_drift, input_drift, a, c = parameters.T[:, :, None]
-        seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + np.exp(h) / (configs.steps * configs.batch)
+        t, t0, h, p, p0, g, capacity, x, r, k, auto, active, step_drift, input_drift, a, c = (
+            parameters.T[:, :, None]
+        )
+        seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + np.exp(h) / (
+            configs.steps * configs.batch
+        )
         size = configs.batch.astype(int)
-        lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(size & -size)  # factors of 2
-        step = step_off - _LOSS_PER_POWER * np.maximum(0.0, lacking) - np.log(seconds) + step_drift * earlier
-        busy = np.log(np.minimum(configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers)))
+        lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(
+            size & -size
+        )  # factors of 2
+        step = (
+            step_off
+            - _LOSS_PER_POWER * np.maximum(0.0, lacking)
+            - np.log(seconds)
+            + step_drift * earlier
+        )
+        busy = np.log(
+            np.minimum(
+                configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers)
+            )
+        )
         shared = _softmin(busy, np.where(configs.processes, capacity, g), 4.0)
         shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
-        made = np.exp(p) * (1 + np.exp(p0) / configs.batch) + np.exp(x) * configs.processes  # a sample, in seconds
+        made = (
+            np.exp(p) * (1 + np.exp(p0) / configs.batch) + np.exp(x) * configs.processes
+        )  # a sample, in seconds
         inputs = shared - np.log(made)
-        inputs = np.where(configs.processes, _softmin(inputs, -r, 8.0), inputs) + input_drift * earlier
-        smoothing = np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES
+        inputs = (
+            np.where(configs.processes, _softmin(inputs, -r, 8.0), inputs) + input_drift * earlier
+        )
+        smoothing = (
+            np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES
+        )
         sharpness, beside = np.exp(k) * (1 + smoothing), step
         alternate = ~configs.queued & self._takes_turns
         if self._on_cpu:
@@ -124,8 +174,12 @@ class Law:
         fit = -np.logaddexp(-fit, gap - np.log(configs.epoch_samples))
         return np.stack(np.broadcast_arrays(step, inputs, fit))
 
-    def slopes(self, parameters: Vector, configs: ConfigArrays, earlier: Mask, step_off: Vector) -> tuple[Matrix, ...]:
-        sets = np.vstack([parameters, parameters + _DIFFERENCE * np.eye(len(parameters)), parameters])
+    def slopes(
+        self, parameters: Vector, configs: ConfigArrays, earlier: Mask, step_off: Vector
+    ) -> tuple[Matrix, ...]:
+        sets = np.vstack(
+            [parameters, parameters + _DIFFERENCE * np.eye(len(parameters)), parameters]
+        )
         offs = np.tile(step_off, (len(sets), 1))
         offs[-1] += _DIFFERENCE
         rates = self.log_rates(sets, configs, earlier, offs)
@@ -145,7 +199,9 @@ class _Rows(NamedTuple):
     points: Matrix
 
     def covariance(self, other: _Rows, variances: Vector) -> Matrix:
-        of_step = np.outer(self.by_step, other.by_step) * _step_covariance(self.octaves, other.octaves)
+        of_step = np.outer(self.by_step, other.by_step) * _step_covariance(
+            self.octaves, other.octaves
+        )
         of_fit = np.outer(self.height, other.height) * _correlation(self.points, other.points)
         return np.asarray((self.slopes * variances) @ other.slopes.T + of_step + of_fit)
 
@@ -163,7 +219,10 @@ class Prediction(NamedTuple):
     def lead_over(self, index: int) -> tuple[Vector, Vector]:
         """Return the lead of each config over one of them, in log rate, and the standard deviation of the difference."""
         one = _Rows(*(values[[index]] for values in self.rows))
-        shared = self.rows.covariance(one, self.variances)[:, 0] - self.explained.T @ self.explained[:, index]
+        shared = (
+            self.rows.covariance(one, self.variances)[:, 0]
+            - self.explained.T @ self.explained[:, index]
+        )
         variance = np.square(self.deviation) + self.deviation[index] ** 2 - 2 * shared
         return self.mean - self.mean[index], np.sqrt(np.maximum(variance, 0.0))
 
@@ -181,18 +240,31 @@ class _Fit:
         law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
         variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
         if first is None:
-            self.noise = readings.own_noise + (factor * readings.run_noise) ** 2 * (trial[:, None] == trial)
+            self.noise = readings.own_noise + (factor * readings.run_noise) ** 2 * (
+                trial[:, None] == trial
+            )
             self.scale, parameters, shares = 1.0, law.mean, np.ones(len(at))
         else:
-            self.noise, self.scale, parameters, shares = first.noise, factor, first.parameters, first.shares
+            self.noise, self.scale, parameters, shares = (
+                first.noise,
+                factor,
+                first.parameters,
+                first.shares,
+            )
         heights = self.scale * _FIT_AMPLITUDE * shares
         of_step = self.scale**2 * _step_covariance(at.octaves, at.octaves)
         of_fit = np.outer(heights, heights) * _correlation(points, points)
 
         def misfit(parameters: Vector, step: Vector, fit: Vector) -> float:
-            rates = law.log_rates(parameters[None], at, readings.earlier, (of_step @ step)[None])[:, 0][readings.is_read]
+            rates = law.log_rates(parameters[None], at, readings.earlier, (of_step @ step)[None])[
+                :, 0
+            ][readings.is_read]
             errors = readings.values - rates - (of_fit @ fit)[trial] * is_fit
-            of_prior = np.square((parameters - law.mean) / law.deviation).sum() + step @ of_step @ step + fit @ of_fit @ fit
+            of_prior = (
+                np.square((parameters - law.mean) / law.deviation).sum()
+                + step @ of_step @ step
+                + fit @ of_fit @ fit
+            )
             return float(0.5 * (errors @ np.linalg.solve(self.noise, errors) + of_prior))
 
         # the parameters, and the coefficients of both residuals for each trial
@@ -202,17 +274,27 @@ class _Fit:
             step_off = of_step @ state[1]
             rates, *both = law.slopes(state[0], at, readings.earlier, step_off)
             slopes, by_step = (values[readings.is_read] for values in both)
-            rows = _Rows(slopes, self.scale * by_step, heights[trial] * is_fit, at.octaves[trial], points[trial])
+            rows = _Rows(
+                slopes,
+                self.scale * by_step,
+                heights[trial] * is_fit,
+                at.octaves[trial],
+                points[trial],
+            )
             root = np.linalg.cholesky(rows.covariance(rows, variances) + self.noise)
             errors = readings.values - (
                 rates[readings.is_read] - slopes @ (state[0] - law.mean) - by_step * step_off[trial]
             )
             weights = np.linalg.solve(root.T, np.linalg.solve(root, errors))
-            of_step_target, of_fit_target = (np.bincount(trial, by * weights, len(at)) for by in (by_step, is_fit))
+            of_step_target, of_fit_target = (
+                np.bincount(trial, by * weights, len(at)) for by in (by_step, is_fit)
+            )
             target = law.mean + variances * (slopes.T @ weights), of_step_target, of_fit_target
             before, start = now, state
             for share in _SHARES_OF_UPDATE:
-                state = tuple(old + share * (new - old) for old, new in zip(start, target, strict=True))
+                state = tuple(
+                    old + share * (new - old) for old, new in zip(start, target, strict=True)
+                )
                 now = misfit(*state)
                 if now < before:
                     break
@@ -223,7 +305,9 @@ class _Fit:
         log_prior = -0.5 * (math.log(factor) / _SCALE_DEVIATION) ** 2
         self.evidence = float(-0.5 * errors @ weights - np.log(np.diag(root)).sum() + log_prior)
         self.parameters, self.weights, self.root, self.rows = state[0], weights, root, rows
-        rates = law.log_rates(state[0][None], at, readings.earlier, (of_step @ state[1])[None])[:, 0]
+        rates = law.log_rates(state[0][None], at, readings.earlier, (of_step @ state[1])[None])[
+            :, 0
+        ]
         self.shares = _share_below_ceiling(rates)
 
 
@@ -234,8 +318,13 @@ class Rates:
         readings = [*trials, *ran(context.warm_start)]
         measured = [t.measurement for t in readings]
         self.law = Law(readings[0], context)
-        charged = [math.inf if m.epoch_gap_seconds is None else float(m.epoch_samples or math.inf) for m in measured]
-        self._epoch_samples = max((samples for samples in charged if math.isfinite(samples)), default=math.inf)
+        charged = [
+            math.inf if m.epoch_gap_seconds is None else float(m.epoch_samples or math.inf)
+            for m in measured
+        ]
+        self._epoch_samples = max(
+            (samples for samples in charged if math.isfinite(samples)), default=math.inf
+        )
         self.at = ConfigArrays([t.config for t in readings], context.cores, np.array(charged))
         self.earlier = np.arange(len(readings)) >= len(trials)
         # a rate that a trial did not read itself is another trial's reading, or the rate of `fit` once more
@@ -249,29 +338,57 @@ class Rates:
         spreads = [(m.compute_spread, m.input_spread, m.spread) for m in measured]
         variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
         of_law = np.square(_LAW_NOISE) + (np.square(_ALONE_NOISE) if context.on_cpu else 0.0)
-        self.own_noise, self.run_noise = np.diag((variances + of_law[:, None])[self.is_read]), _RUN_NOISE[context.on_cpu]
+        self.own_noise, self.run_noise = (
+            np.diag((variances + of_law[:, None])[self.is_read]),
+            _RUN_NOISE[context.on_cpu],
+        )
         # a first fit shows how much runs differ, and which trials the step alone bounds: the residual of fit is small there
         first = max((_Fit(self, factor) for factor in _RUN_FACTORS), key=lambda fit: fit.evidence)
-        self._best = max((_Fit(self, factor, first) for factor in _SCALES), key=lambda fit: fit.evidence)
+        self._best = max(
+            (_Fit(self, factor, first) for factor in _SCALES), key=lambda fit: fit.evidence
+        )
 
     def predict(self, configs: ConfigArrays) -> Prediction:
         """Predict the log rates of `fit`, over epochs if gaps between them were read."""
         configs = copy.copy(configs)
         configs.epoch_samples = self._epoch_samples
-        best, variances, now = self._best, np.square(self.law.deviation), np.zeros(len(configs), bool)
-        step_off = best.scale * _step_covariance(configs.octaves, best.rows.octaves) @ (best.rows.by_step * best.weights)
+        best, variances, now = (
+            self._best,
+            np.square(self.law.deviation),
+            np.zeros(len(configs), bool),
+        )
+        step_off = (
+            best.scale
+            * _step_covariance(configs.octaves, best.rows.octaves)
+            @ (best.rows.by_step * best.weights)
+        )
         rates, slopes, by_step = self.law.slopes(best.parameters, configs, now, step_off)
         height = best.scale * _FIT_AMPLITUDE * _share_below_ceiling(rates)
-        rows = _Rows(slopes[2], best.scale * by_step[2], height, configs.octaves, configs.coordinates / _FIT_LENGTHS)
+        rows = _Rows(
+            slopes[2],
+            best.scale * by_step[2],
+            height,
+            configs.octaves,
+            configs.coordinates / _FIT_LENGTHS,
+        )
         residual = np.outer(height, best.rows.height) * _correlation(rows.points, best.rows.points)
         explained = np.linalg.solve(best.root, rows.covariance(best.rows, variances).T)
-        variance = np.square(rows.slopes) @ variances + np.square(height) - np.square(explained).sum(0)
+        variance = (
+            np.square(rows.slopes) @ variances + np.square(height) - np.square(explained).sum(0)
+        )
         variance += np.square(rows.by_step) * np.square(_STEP_AMPLITUDES).sum()
-        deviation, noise = np.sqrt(np.maximum(variance, 0.0)), math.sqrt(np.median(np.diag(best.noise)[self.is_fit]))
-        return Prediction(rates[2] + residual @ best.weights, deviation, noise, rows, explained, variances)
+        deviation, noise = (
+            np.sqrt(np.maximum(variance, 0.0)),
+            math.sqrt(np.median(np.diag(best.noise)[self.is_fit])),
+        )
+        return Prediction(
+            rates[2] + residual @ best.weights, deviation, noise, rows, explained, variances
+        )
 
 
-def estimated_rates(trials: Sequence[Trial], configs: list[FitConfig], context: SearchContext) -> dict[FitConfig, float]:
+def estimated_rates(
+    trials: Sequence[Trial], configs: list[FitConfig], context: SearchContext
+) -> dict[FitConfig, float]:
     """Estimate the rates of configs, in samples per second, from theirs and those of others; empty if there are none."""
     if not configs or not ran(trials):
         return {}
@@ -291,7 +408,9 @@ def _softmin(a: Matrix | Vector, b: Matrix, sharpness: Matrix | float) -> Matrix
 def _share_below_ceiling(rates: Matrix) -> Vector:
     """Return the share of its amplitude that the residual of fit has: little where the step, with its own, is the bound."""
     step, _, fit = rates
-    return np.asarray(np.minimum(1.0, (np.maximum(step - fit, 0.0) + _ABOVE_CEILING) / _FIT_AMPLITUDE))
+    return np.asarray(
+        np.minimum(1.0, (np.maximum(step - fit, 0.0) + _ABOVE_CEILING) / _FIT_AMPLITUDE)
+    )
 
 
 def _correlation(points: Matrix, others: Matrix) -> Matrix:

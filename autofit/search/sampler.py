@@ -23,8 +23,12 @@ from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
 _MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
-_UNIT_BYTES = 2**30  # used as the limit if memory is known only as a share of it; the value does not matter
-_UNKNOWN_WORKLOAD = Description("unknown", {}, None, 0, 0, 0, 0, jit_compile=False, fingerprint="")  # without any sizes
+_UNIT_BYTES = (
+    2**30
+)  # used as the limit if memory is known only as a share of it; the value does not matter
+_UNKNOWN_WORKLOAD = Description(
+    "unknown", {}, None, 0, 0, 0, 0, jit_compile=False, fingerprint=""
+)  # without any sizes
 
 
 class _Arguments(BaseModel):  # of `FrontierSampler`, to validate as those of `tune`
@@ -91,12 +95,22 @@ class FrontierSampler(BaseSampler):
         if not isinstance(space, SearchSpace):
             asked = _Arguments(space=space).space.values()
             autotunes = any(AUTOTUNE in values for values in asked.values())
-            space = build_space(asked, asked, cores=cores, effective_batch_size=effective_batch_size, autotunes=autotunes)
+            space = build_space(
+                asked,
+                asked,
+                cores=cores,
+                effective_batch_size=effective_batch_size,
+                autotunes=autotunes,
+            )
         self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
-        self.context = SearchContext(description, self._limits, cores, on_cpu, tolerance, tuple(warm_start))
+        self.context = SearchContext(
+            description, self._limits, cores, on_cpu, tolerance, tuple(warm_start)
+        )
         self.search = search(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
-        self.trials: tuple[Trial, ...] | None = None  # to decide from, in place of those of the study
+        self.trials: tuple[Trial, ...] | None = (
+            None  # to decide from, in place of those of the study
+        )
         self.distributions = codec.distributions(space.knobs())
         self._other: BaseSampler = optuna.samplers.TPESampler(seed=seed)
 
@@ -121,7 +135,9 @@ class FrontierSampler(BaseSampler):
         if self.stop_reason(study) is not None:
             study.stop()
 
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         return dict(self.distributions)
 
     def sample_relative(
@@ -134,7 +150,11 @@ class FrontierSampler(BaseSampler):
         return {knob: getattr(self.proposal.config, knob) for knob in search_space}
 
     def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
     ) -> Any:  # a parameter that is not a knob
         return self._other.sample_independent(study, trial, param_name, param_distribution)
 
@@ -175,7 +195,11 @@ class BoundedSampler(FrontierSampler):
             self._other.before_trial(study, trial)
 
     def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
     ) -> None:
         with self._explained():
             self._other.after_trial(study, trial, state, values)
@@ -192,11 +216,17 @@ class BoundedSampler(FrontierSampler):
     def _drawn(self, study: optuna.Study, trial: FrozenTrial) -> FitConfig:
         """Draw each knob as `optuna.Trial` does; `trial` is a copy with what the other sampler stored in `before_trial`."""
         space = self._other.infer_relative_search_space(study, trial)
-        fixed = {knob: getattr(self.search.configs[0], knob) for knob, of in self.distributions.items() if of.single()}
+        fixed = {
+            knob: getattr(self.search.configs[0], knob)
+            for knob, of in self.distributions.items()
+            if of.single()
+        }
         trial.params = {**self._other.sample_relative(study, trial, space), **fixed}
         for knob, distribution in self.distributions.items():
             if knob not in trial.params:
-                trial.params[knob] = self._other.sample_independent(study, trial, knob, distribution)
+                trial.params[knob] = self._other.sample_independent(
+                    study, trial, knob, distribution
+                )
             trial.distributions[knob] = distribution
         return FitConfig.of(trial.params)
 
@@ -208,4 +238,6 @@ class BoundedSampler(FrontierSampler):
         except Exception as error:
             self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(error)
             if not self._has_ended:
-                raise UsageError(f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler") from error
+                raise UsageError(
+                    f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler"
+                ) from error

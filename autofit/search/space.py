@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS, KnobRow
@@ -21,7 +29,10 @@ VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)  # how pydantic
 TOLERANCE = 0.02  # relative gain below which configs count as equally fast, by default
 
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
-_LARGEST_BATCH, _LARGEST_GPU_BATCH = 4096, 2**16  # samples; larger batches are tried only if the user's space has them
+_LARGEST_BATCH, _LARGEST_GPU_BATCH = (
+    4096,
+    2**16,
+)  # samples; larger batches are tried only if the user's space has them
 _WORKERS = (0, 1, 2, 4, 8, 16)  # numbers that are tried, with that of the cores
 
 
@@ -41,8 +52,11 @@ class Range(BaseModel):
 
 
 _AUTOTUNE = BeforeValidator(
-    lambda value: AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value,
-    json_schema_input_type=int | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
+    lambda value: (
+        AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
+    ),
+    json_schema_input_type=int
+    | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
 )
 _CHOICES = 'write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
 
@@ -54,7 +68,9 @@ def _type_of(row: KnobRow, *, autotunes: bool) -> Any:
 
     def checked(value: int) -> int:
         if value < row.lowest and not (autotunes and value == AUTOTUNE):
-            raise ValueError(f"give a whole number from {row.lowest} on{', or -1 (tf.data.AUTOTUNE)' * autotunes}")
+            raise ValueError(
+                f"give a whole number from {row.lowest} on{', or -1 (tf.data.AUTOTUNE)' * autotunes}"
+            )
         return value
 
     number = Annotated[int, AfterValidator(checked)]
@@ -72,7 +88,9 @@ def _asked_type(row: KnobRow) -> Any:
 
 
 _ASKED: dict[str, Any] = {knob: (_asked_type(row), None) for knob, row in KNOBS.items()}
-_ONE_EACH: dict[str, Any] = {knob: (_type_of(row, autotunes=row.autotunes) | None, None) for knob, row in KNOBS.items()}
+_ONE_EACH: dict[str, Any] = {
+    knob: (_type_of(row, autotunes=row.autotunes) | None, None) for knob, row in KNOBS.items()
+}
 _Asked: Any = create_model("Knobs", **_ASKED)
 _OneEach: Any = create_model("Knobs", **_ONE_EACH)
 
@@ -94,7 +112,10 @@ class Space(_Asked):
     def values(self) -> dict[str, Any]:
         """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
         chosen = self.model_dump(exclude_none=True)
-        return {knob: value if isinstance(value, dict | list) else [value] for knob, value in chosen.items()}
+        return {
+            knob: value if isinstance(value, dict | list) else [value]
+            for knob, value in chosen.items()
+        }
 
 
 _FIELDS: list[tuple[str, Any, Any]] = [
@@ -125,28 +146,51 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         for knob in (knob for knob in self.knobs() if KNOBS[knob].of_queue):
-            default, numbers = KNOBS[knob].default, [value for value in getattr(self, knob) if value != AUTOTUNE]
-            changed: dict[str, Any] = {knob: default if default in numbers or not numbers else numbers[0]}
+            default, numbers = (
+                KNOBS[knob].default,
+                [value for value in getattr(self, knob) if value != AUTOTUNE],
+            )
+            changed: dict[str, Any] = {
+                knob: default if default in numbers or not numbers else numbers[0]
+            }
             config = replace(config, **changed)
-        idle = [workers for workers in self.workers if not replace(config, workers=workers).has_queue]
+        idle = [
+            workers for workers in self.workers if not replace(config, workers=workers).has_queue
+        ]
         return replace(config, workers=idle[-1]) if idle else config
 
     def configs(self) -> Iterable[FitConfig]:
         knobs = self.knobs()
         products = itertools.product(*knobs.values())
-        configs = (self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True)))) for values in products)
-        return dict.fromkeys(config for config in configs if config in self and self._is_useful(config))
+        configs = (
+            self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
+            for values in products
+        )
+        return dict.fromkeys(
+            config for config in configs if config in self and self._is_useful(config)
+        )
 
     def _is_useful(self, config: FitConfig) -> bool:
-        batch, steps, samples = config.batch_size or 1, config.steps_per_execution or 1, self.most_samples_executed
+        batch, steps, samples = (
+            config.batch_size or 1,
+            config.steps_per_execution or 1,
+            self.most_samples_executed,
+        )
         ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
         is_long = steps > 1 and samples is not None and steps * batch > samples
-        is_cut = steps > 1 and samples is not None and self.whole_calls and math.ceil(samples / batch) % steps > 0
+        is_cut = (
+            steps > 1
+            and samples is not None
+            and self.whole_calls
+            and math.ceil(samples / batch) % steps > 0
+        )
         # workers beyond max_queue_size + 2 are never busy (measured with Keras 3.15): of the numbers that are at
         # least that, only the smallest is of use
         busy = math.inf if config.max_queue_size in (None, AUTOTUNE) else config.max_queue_size + 2
         are_idle = any(busy <= fewer < (config.workers or 0) for fewer in self.workers or ())
-        return ahead <= (self.most_samples_ahead or math.inf) and not (is_long or is_cut or are_idle)
+        return ahead <= (self.most_samples_ahead or math.inf) and not (
+            is_long or is_cut or are_idle
+        )
 
 
 def cost(config: FitConfig) -> tuple[Any, ...]:
@@ -155,14 +199,18 @@ def cost(config: FitConfig) -> tuple[Any, ...]:
     if not config.has_queue:
         return config.batch_size or 0, 0, 0, 0, steps
     queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
-    workers, queue = (math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size))
+    workers, queue = (
+        math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size)
+    )
     return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, steps
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
     """Return a key that sorts the config nearest to the baseline first; sizes are compared in octaves (doublings)."""
     steps = octaves(config.steps_per_execution, baseline.steps_per_execution)
-    config, baseline = (c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline))
+    config, baseline = (
+        c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline)
+    )
     queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
     return (
         octaves(config.batch_size, baseline.batch_size),
@@ -216,7 +264,11 @@ def build_space(
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
     """
-    asked, taken, present = asked or {}, tuple(knobs), {knob: [value] for knob, value in (baseline or {}).items()}
+    asked, taken, present = (
+        asked or {},
+        tuple(knobs),
+        {knob: [value] for knob, value in (baseline or {}).items()},
+    )
     if unknown := next((knob for knob in asked if knob not in taken), None):
         raise UsageError(
             f"{unknown} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
@@ -234,8 +286,12 @@ def build_space(
     }
     automatic = [knob for knob, row in KNOBS.items() if autotunes and row.autotunes]
     further = {knob: [AUTOTUNE] * (knob in automatic) + present.get(knob, []) for knob in taken}
-    values: dict[str, Any] = {knob: tuple(sorted({*defaults[knob], *further[knob]})) for knob in taken}
-    values |= {knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked}
+    values: dict[str, Any] = {
+        knob: tuple(sorted({*defaults[knob], *further[knob]})) for knob in taken
+    }
+    values |= {
+        knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked
+    }
     if "batch_size" in values and not values["batch_size"]:
         raise UsageError(
             f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
@@ -287,7 +343,10 @@ def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[A
     if is_range and knob == "batch_size":
         values = batch_grid(values[0], values[1], replicas)
         if not values:
-            raise UsageError(f"the range {asked!r} contains no multiple of {replicas}, the number of devices", key=key)
+            raise UsageError(
+                f"the range {asked!r} contains no multiple of {replicas}, the number of devices",
+                key=key,
+            )
     elif is_range:
         values += [2**k for k in range(12) if values[0] <= 2**k <= values[1]]
     elif knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
@@ -308,5 +367,9 @@ def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
     """
     low, high = math.ceil(lowest / replicas), highest // replicas
     grid = {low, high, 3, 6, 12, *(2**k for k in range(32)), *range(8, 129, 8)}
-    grid |= {size for power in range(7, 31) for size in range(2**power, 2 ** (power + 1), 2 ** (power - 3))}
+    grid |= {
+        size
+        for power in range(7, 31)
+        for size in range(2**power, 2 ** (power + 1), 2 ** (power - 3))
+    }
     return [replicas * size for size in sorted(grid) if low <= size <= high]

@@ -13,10 +13,25 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter, ValidationError
 
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, DEVICE_MEMORY, HOST_MEMORY, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import (
+    AUTOTUNE,
+    DEVICE_MEMORY,
+    HOST_MEMORY,
+    Evidence,
+    FitConfig,
+    Limits,
+    Measurement,
+    Trial,
+)
 
-FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)  # the states of Optuna trials that are not run again
-_TRIAL_KEY, _LIMITS_KEY = "trial", "limits"  # attributes of an Optuna trial: the trial, and the limits under which it ran
+FINISHED = (
+    TrialState.COMPLETE,
+    TrialState.PRUNED,
+)  # the states of Optuna trials that are not run again
+_TRIAL_KEY, _LIMITS_KEY = (
+    "trial",
+    "limits",
+)  # attributes of an Optuna trial: the trial, and the limits under which it ran
 _TRIALS, _LIMITS, _CONFIGS = TypeAdapter(Trial), TypeAdapter(Limits), TypeAdapter(FitConfig)
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
@@ -48,8 +63,13 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
         distributions=distributions(knobs),
         state=state,
         value=trial.samples_per_second if state is TrialState.COMPLETE else None,
-        user_attrs={_TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"), _LIMITS_KEY: asdict(limits)},
-        system_attrs={"constraints": list(constraints.values())},  # optuna-dashboard (0.21) looks for them there
+        user_attrs={
+            _TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"),
+            _LIMITS_KEY: asdict(limits),
+        },
+        system_attrs={
+            "constraints": list(constraints.values())
+        },  # optuna-dashboard (0.21) looks for them there
     )
     for name, value in constraints.items():
         frozen.set_constraint(name, value)
@@ -61,7 +81,9 @@ def stored_trials(stored: Iterable[FrozenTrial]) -> Iterator[tuple[Trial, Limits
     """Yield the trials that Optuna trials store, and the limits under which they ran; skip those not made by autofit."""
     for frozen in stored:
         with contextlib.suppress(KeyError, ValidationError):
-            trial = replace(_TRIALS.validate_python(frozen.user_attrs[_TRIAL_KEY]), number=frozen.number)
+            trial = replace(
+                _TRIALS.validate_python(frozen.user_attrs[_TRIAL_KEY]), number=frozen.number
+            )
             yield trial, _LIMITS.validate_python(frozen.user_attrs[_LIMITS_KEY])
 
 
@@ -82,19 +104,33 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
         samples_per_second=stored.value,
         compute_samples_per_second=stored.user_attrs.get("compute_samples_per_second"),
         input_samples_per_second=stored.user_attrs.get("input_samples_per_second"),
-        device_peak_bytes=None if device is None else round((1 + device) * (limits.device_bytes or 0)),
+        device_peak_bytes=None
+        if device is None
+        else round((1 + device) * (limits.device_bytes or 0)),
         host_peak_bytes=None if host is None else round((1 + host) * limits.host_bytes),
     )
     if stored.state is not TrialState.COMPLETE or not stored.value or stored.value <= 0:
-        ran_out = Outcome.DEVICE_OOM if (device or 0) > 0 else Outcome.HOST_OOM if (host or 0) > 0 else None
+        ran_out = (
+            Outcome.DEVICE_OOM
+            if (device or 0) > 0
+            else Outcome.HOST_OOM
+            if (host or 0) > 0
+            else None
+        )
         measurement = Measurement(ran_out or Outcome.CRASHED, evidence)
     return Trial(config, measurement, number=stored.number)
 
 
 def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]:
     """Return the constraint of each memory: its peak divided by its limit, minus one; met at 0 or below."""
-    peaks = (measurement.device_peak_bytes, limits.device_bytes), (measurement.host_peak_bytes, limits.host_bytes)
-    device, host = (_UNLIMITED_VIOLATION if peak is None or limit is None else peak / limit - 1 for peak, limit in peaks)
+    peaks = (
+        (measurement.device_peak_bytes, limits.device_bytes),
+        (measurement.host_peak_bytes, limits.host_bytes),
+    )
+    device, host = (
+        _UNLIMITED_VIOLATION if peak is None or limit is None else peak / limit - 1
+        for peak, limit in peaks
+    )
     if measurement.outcome is Outcome.HOST_OOM:
         host = max(host, _OOM_VIOLATION)
     elif measurement.outcome is Outcome.DEVICE_OOM:

@@ -21,8 +21,14 @@ from autofit.records import install_command
 
 SQLITE, JOURNAL = "sqlite:///", "journal:"
 # with the drivers that autofit's extras install, which are not those that SQLAlchemy looks for
-_SCHEMES = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
-_masked = partial(re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@")  # greedy: a password may have any character
+_SCHEMES = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+}
+_masked = partial(
+    re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@"
+)  # greedy: a password may have any character
 _REMEDIES = {  # by what the error says; the last one is for all others
     "is locked": "another program writes to it: end that program, or give another storage",
     "disk is full|No space left": "free some space there, or give another storage",
@@ -93,7 +99,11 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 
 def _database(url: str) -> RDBStorage:
-    options = {"connect_args": {"timeout": _BUSY_SECONDS}} if url.startswith(SQLITE) else {"pool_pre_ping": True}
+    options = (
+        {"connect_args": {"timeout": _BUSY_SECONDS}}
+        if url.startswith(SQLITE)
+        else {"pool_pre_ping": True}
+    )
     return RDBStorage(url, engine_kwargs=options)
 
 
@@ -108,7 +118,9 @@ def explained(where: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         cause: BaseException = error
-        while cause.__cause__ is not None:  # the innermost says what is wrong, the others what was tried
+        while (
+            cause.__cause__ is not None
+        ):  # the innermost says what is wrong, the others what was tried
             cause = cause.__cause__
         reason = _masked(next(iter(str(cause).strip().splitlines()), type(cause).__name__))
         remedy = next(remedy for sign, remedy in _REMEDIES.items() if re.search(sign, reason))

@@ -22,7 +22,9 @@ from autofit.records.trial import Limits, Trial
 # The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that
 # similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
 # training.
-RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed"))
+RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (
+    f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed")
+)
 
 TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
@@ -52,7 +54,9 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a sweep's CSV file, next to the JSON file."""
     table = Path(path).with_suffix(".csv")
     if table == Path(path):
-        raise UsageError(f"{path} is the name of the CSV file; give the JSON file: {table.with_suffix('.json')}")
+        raise UsageError(
+            f"{path} is the name of the CSV file; give the JSON file: {table.with_suffix('.json')}"
+        )
     return table
 
 
@@ -72,7 +76,9 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
         finally:
             written.unlink(missing_ok=True)  # if it is incomplete, as on a full disk
     except OSError as error:
-        raise UsageError(f"{target}: the result cannot be written ({error.strerror}); give another path") from None
+        raise UsageError(
+            f"{target}: the result cannot be written ({error.strerror}); give another path"
+        ) from None
 
 
 def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
@@ -81,18 +87,31 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
         raw = json.loads(Path(path).read_text())
         if raw["version"] == RESULT_VERSION:
             return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
-        problem = f"it has version {raw['version']}, and this autofit reads only version {RESULT_VERSION}"
+        problem = (
+            f"it has version {raw['version']}, and this autofit reads only version {RESULT_VERSION}"
+        )
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
-    except (LookupError, TypeError, ValueError, RecursionError) as error:  # the last for values nested a thousand times
-        problem = f"it is not a result of autofit, or damaged: {'; '.join(str(error).splitlines()[:3])}"
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # the last for values nested a thousand times
+        problem = (
+            f"it is not a result of autofit, or damaged: {'; '.join(str(error).splitlines()[:3])}"
+        )
     raise UsageError(f"{path}: {problem}")
 
 
-def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> TuneRecord:
+def answered(
+    record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]
+) -> TuneRecord:
     """Return a record that was read from a file if it is a tune with a result; otherwise raise UsageError."""
     if isinstance(record, SweepRecord):
-        raise UsageError(f"{path}: this is a sweep, not a result; show it with: autofit show {path}")
+        raise UsageError(
+            f"{path}: this is a sweep, not a result; show it with: autofit show {path}"
+        )
     if isinstance(record, FailedTune):
         raise UsageError(f"{path}: the tune has no result: {record.problem}")
     return record
@@ -101,19 +120,27 @@ def answered(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathL
 def at_same_batch(record: TuneRecord) -> TuneRecord:
     """Return a record whose config is the answer at the own batch size; raise UsageError if it has none."""
     if record.same_batch is None:
-        raise UsageError("the result has no answer at your own batch size: no configuration of it fits", key="same_batch")
+        raise UsageError(
+            "the result has no answer at your own batch size: no configuration of it fits",
+            key="same_batch",
+        )
     return replace(record, fastest=record.same_batch)
 
 
 def has_grown(memory: str, then: Limits, now: Limits) -> bool:
     """Return whether the limit of "device" or "host" memory has grown."""
     then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))
-    return then_bytes is not None and (now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes)
+    return then_bytes is not None and (
+        now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes
+    )
 
 
 def lowered(limits: Limits, failed: Mapping[str, int] | None) -> Limits:
     """Lower limits to those stored by `study.mark_failed`, by their names."""
-    return replace(limits, **{name: min(getattr(limits, name) or size, size) for name, size in (failed or {}).items()})
+    return replace(
+        limits,
+        **{name: min(getattr(limits, name) or size, size) for name, size in (failed or {}).items()},
+    )
 
 
 def holds(record: TuneRecord, now: Limits) -> bool:

@@ -27,11 +27,21 @@ class TuningStudy:
     # to the storage is never one of a user's sampler.
 
     def __init__(
-        self, storage: str | None, name: str, limits: Limits, notify: Callable[[str], None], *, fresh: bool = False
+        self,
+        storage: str | None,
+        name: str,
+        limits: Limits,
+        notify: Callable[[str], None],
+        *,
+        fresh: bool = False,
     ) -> None:
         self._name, self._notify = name, notify
-        self.limits = limits  # or lower ones, if a result failed in the user's training (see `mark_failed`)
-        self.is_allowed: Callable[[FitConfig], bool] = lambda config: True  # by the search space of the caller
+        self.limits = (
+            limits  # or lower ones, if a result failed in the user's training (see `mark_failed`)
+        )
+        self.is_allowed: Callable[[FitConfig], bool] = lambda config: (
+            True
+        )  # by the search space of the caller
         self._has_run, self._has_failed, self._opened = False, False, contextlib.ExitStack()
         self._backend = self._opened.enter_context(connection.opened(storage))
         self._open(fresh=fresh)
@@ -40,8 +50,12 @@ class TuningStudy:
     def _open(self, *, fresh: bool) -> None:
         if fresh:
             self.remove()
-        optuna.create_study(storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True)
-        self.attributes = dict(self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name)))
+        optuna.create_study(
+            storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
+        )
+        self.attributes = dict(
+            self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name))
+        )
         self.set_attribute("study:metric_names", ["samples per second"])
         self.limits = lowered(self.limits, self.attributes.get(FAILED))
         memory = optuna.storages.InMemoryStorage()
@@ -49,7 +63,9 @@ class TuningStudy:
         self._study = optuna.load_study(study_name=self._name, storage=memory)
         self._count, self._trials = len(self._study.trials), list[Trial]()
         # Without those that timed out or crashed, whose cause may be gone, and OOMs under limits that have grown since.
-        for trial, then in codec.stored_trials(self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))):
+        for trial, then in codec.stored_trials(
+            self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        ):
             outcome = trial.measurement.outcome
             if not outcome.is_oom or not has_grown(outcome.removesuffix("_oom"), then, self.limits):
                 self._trials.append(trial)
@@ -70,13 +86,17 @@ class TuningStudy:
     def close(self) -> None:
         self._opened.close()
 
-    def ask(self, sampler: optuna.samplers.BaseSampler, suggest: Callable[[optuna.Trial], FitConfig]) -> FitConfig:
+    def ask(
+        self, sampler: optuna.samplers.BaseSampler, suggest: Callable[[optuna.Trial], FitConfig]
+    ) -> FitConfig:
         """Return the config of a new trial, which `suggest` makes with the sampler."""
         self._study.sampler = sampler
         self._asked = self._study.ask()
         return suggest(self._asked)
 
-    def add(self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]], *, is_asked: bool = False) -> Trial:
+    def add(
+        self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]], *, is_asked: bool = False
+    ) -> Trial:
         """Store a trial, which may be the one that was asked for, and return it with its number."""
         frozen = codec.frozen_trial(trial, self.limits, knobs)
         if is_asked:
@@ -89,7 +109,9 @@ class TuningStudy:
             self._study.add_trial(frozen)
         self._has_run = True
         self._trials.append(replace(trial, number=self._count))
-        self._count += 1  # the storage counts in the same way, unless two processes run this tune at once
+        self._count += (
+            1  # the storage counts in the same way, unless two processes run this tune at once
+        )
         self._access(partial(self._backend.create_new_trial, template_trial=frozen))
         return self._trials[-1]
 
@@ -105,7 +127,9 @@ class TuningStudy:
             if not self._has_run:
                 raise
             self._has_failed = True
-            self._notify(f"{error}. This tune goes on, but a later one must run again what is not stored")
+            self._notify(
+                f"{error}. This tune goes on, but a later one must run again what is not stored"
+            )
 
     def trials(self) -> tuple[Trial, ...]:
         """Return the trials that count, oldest first, without those whose config `is_allowed` rejects."""
@@ -116,10 +140,17 @@ class TuningStudy:
         self.set_attribute(WARM_START_KEY, warm_start_key)
         with contextlib.suppress(StorageError), connection.explained():  # such as a damaged study
             for study in reversed(self._backend.get_all_studies()):
-                if study.study_name != self._name and study.system_attrs.get(WARM_START_KEY) == warm_start_key:
-                    stored = self._backend.get_all_trials(study._study_id, deepcopy=False, states=(TrialState.COMPLETE,))
+                if (
+                    study.study_name != self._name
+                    and study.system_attrs.get(WARM_START_KEY) == warm_start_key
+                ):
+                    stored = self._backend.get_all_trials(
+                        study._study_id, deepcopy=False, states=(TrialState.COMPLETE,)
+                    )
                     read = (trial for trial, _ in codec.stored_trials(stored))
-                    if finished := tuple(trial for trial in read if trial.measurement.outcome is Outcome.OK):
+                    if finished := tuple(
+                        trial for trial in read if trial.measurement.outcome is Outcome.OK
+                    ):
                         return finished
         return ()
 
@@ -139,15 +170,21 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
     stored = connection.attributes_of(storage, record.study)
     if stored is None:
-        problem = f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}"
-        raise UsageError(f"{problem}: give the storage of that tune, or lower the limits", key="storage")
+        problem = (
+            f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}"
+        )
+        raise UsageError(
+            f"{problem}: give the storage of that tune, or lower the limits", key="storage"
+        )
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
     if peak_bytes := getattr(record, f"{memory}_peak_bytes"):
         # a limit for later tunes: what takes as much in a trial would fail as well
         # the peak is the highest of several confirming runs, so that single runs of a smaller config stay below it
         failed, name = stored.get(FAILED) or {}, f"{memory}_bytes"
         changed[FAILED] = {**failed, name: min(peak_bytes - 1, failed.get(name, peak_bytes))}
-    measurement = Measurement(Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory"))
+    measurement = Measurement(
+        Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory")
+    )
     trial = Trial(record.config, measurement, "the result of an earlier tune")
     with connection.opened(storage) as backend:
         study_id = backend.get_study_id_from_name(record.study)

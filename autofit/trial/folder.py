@@ -29,14 +29,20 @@ class TuneFolder:
             while True:  # another launcher may remove a folder before it is locked
                 self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                with contextlib.suppress(OSError):  # on a file system without locks, no launcher removes folders
+                with contextlib.suppress(
+                    OSError
+                ):  # on a file system without locks, no launcher removes folders
                     fcntl.flock(self._lock, fcntl.LOCK_EX)
                 if self.path.is_dir():
                     break
                 os.close(self._lock)
             self.server_log = self.path / "server.log"
-            self.temporary = self.path / "tmp"  # files of the user's code, and those that TensorFlow and XLA leave behind
-            self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
+            self.temporary = (
+                self.path / "tmp"
+            )  # files of the user's code, and those that TensorFlow and XLA leave behind
+            self.compiled = (
+                self.path / "compiled"
+            )  # programs, which all processes of the tune share
             self.temporary.mkdir()
             self.compiled.mkdir()
 
@@ -58,7 +64,11 @@ class TuneFolder:
             yield
         except OSError as error:
             is_left = self.path.is_dir()
-            problem = f"is not writable: {error.strerror or error}" if is_left else "was removed while it was in use"
+            problem = (
+                f"is not writable: {error.strerror or error}"
+                if is_left
+                else "was removed while it was in use"
+            )
             raise TrialProcessError(
                 f"the folder for temporary files, {self.path}, {problem}. Free some space there, or set TMPDIR to another "
                 "folder, and run this again; finished trials are kept"

@@ -30,9 +30,15 @@ from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
-_ESTIMATE_SECONDS = 60.0  # limit for the memory estimate after the description: XLA may compile for minutes
-_GPU_SLACK_BYTES = 256 * 2**20  # a GPU's free memory may fall by this much: displays, other contexts
-_GPU_SECONDS = 60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
+_ESTIMATE_SECONDS = (
+    60.0  # limit for the memory estimate after the description: XLA may compile for minutes
+)
+_GPU_SLACK_BYTES = (
+    256 * 2**20
+)  # a GPU's free memory may fall by this much: displays, other contexts
+_GPU_SECONDS = (
+    60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
+)
 _GPU_POLL_SECONDS = 0.1
 
 
@@ -55,9 +61,15 @@ class ProcessLauncher:
     """
 
     def __init__(
-        self, workload: Workload, placement: Placement = ON_CPU, launch: str = "auto", backend: Backend | None = None
+        self,
+        workload: Workload,
+        placement: Placement = ON_CPU,
+        launch: str = "auto",
+        backend: Backend | None = None,
     ) -> None:
-        self._mode = ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
+        self._mode = (
+            ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
+        )
         self._placement = placement
         self._backend, self._workload = backend or backends.named(workload.backend), workload
         self._folder = TuneFolder()
@@ -66,7 +78,9 @@ class ProcessLauncher:
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
         self._trial_count = 0
-        self._pauses: list[tuple[float, int]] = []  # of trials that finished: the longest in seconds, and the batch size
+        self._pauses: list[
+            tuple[float, int]
+        ] = []  # of trials that finished: the longest in seconds, and the batch size
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
@@ -121,9 +135,13 @@ class ProcessLauncher:
             pipe = self.warm().start(task, log_path)
         server, exit_code = self.warm(), None
         limits = spec.limits.host_bytes, spec.deadline_seconds
-        watcher = Watcher(server.pid, *limits, self._placement.gpus, hang_seconds(self._pauses, batch_size))
+        watcher = Watcher(
+            server.pid, *limits, self._placement.gpus, hang_seconds(self._pauses, batch_size)
+        )
         try:
-            exit_code = yield from self._watch(server, pipe, watcher, log_path, estimates_all=spec.compile_all)
+            exit_code = yield from self._watch(
+                server, pipe, watcher, log_path, estimates_all=spec.compile_all
+            )
             watcher.read_shared_memory()
         except ServerLostError:
             self._stop_server()
@@ -142,13 +160,26 @@ class ProcessLauncher:
         end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
-        return measurement if description is None else replace(description, process_bytes=watcher.peak_bytes)
+        return (
+            measurement
+            if description is None
+            else replace(description, process_bytes=watcher.peak_bytes)
+        )
 
     def _watch(
-        self, server: ServerConnection, pipe: TrialPipe, watcher: Watcher, log_path: Path, *, estimates_all: bool
+        self,
+        server: ServerConnection,
+        pipe: TrialPipe,
+        watcher: Watcher,
+        log_path: Path,
+        *,
+        estimates_all: bool,
     ) -> Generator[Phase, None, int]:
         while True:
-            wait([server.connection, *([pipe.receiving] if pipe.is_open else [])], watcher.rest_seconds)
+            wait(
+                [server.connection, *([pipe.receiving] if pipe.is_open else [])],
+                watcher.rest_seconds,
+            )
             phases = pipe.read()
             watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
             # only the memory estimate is still missing then, unless it is the purpose of the trial
@@ -177,7 +208,9 @@ def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set, as in `device`."""
     # an OOM that other processes cause would say nothing about a config
     wanted_bytes, waited_seconds = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES), 0.0
-    while (used_bytes := gpus.used_bytes(device, ())[0]) is not None and device.total_bytes - used_bytes < wanted_bytes:
+    while (
+        used_bytes := gpus.used_bytes(device, ())[0]
+    ) is not None and device.total_bytes - used_bytes < wanted_bytes:
         if not waited_seconds:
             yield Phase.WAITING_FOR_GPU
         if waited_seconds > _GPU_SECONDS:
@@ -192,7 +225,8 @@ def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
 
 
 def run_to_end(
-    running: Generator[Phase, None, Measurement | Description], entered: Callable[[Phase], Any] = lambda phase: None
+    running: Generator[Phase, None, Measurement | Description],
+    entered: Callable[[Phase], Any] = lambda phase: None,
 ) -> Measurement | Description:
     """Run a trial, call a function with each of its phases, and return its result."""
     with contextlib.closing(running):

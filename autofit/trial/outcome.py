@@ -73,17 +73,28 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
     shortage = oom_line or _last_match(backend.shortage_lines, end.log)
-    if outcome is Outcome.ERROR and shortage and failure and backend.suspects.search(failure.traceback or reason):
+    if (
+        outcome is Outcome.ERROR
+        and shortage
+        and failure
+        and backend.suspects.search(failure.traceback or reason)
+    ):
         outcome, reason = Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
-        outcome = Outcome.HOST_OOM  # without a device limit, the backend's allocator on a CPU uses host memory
+        outcome = (
+            Outcome.HOST_OOM
+        )  # without a device limit, the backend's allocator on a CPU uses host memory
     texts = [end.log] if failure is None else [end.log, failure.traceback or failure.reason]
-    tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
+    tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][
+        -_TAIL_LINES:
+    ]
     evidence = Evidence(
         reason=reason,
         phase=end.messages.phase,
         exit_code=end.exit_code,
-        signal=signal_name(-end.exit_code) if end.exit_code is not None and end.exit_code < 0 else None,
+        signal=signal_name(-end.exit_code)
+        if end.exit_code is not None and end.exit_code < 0
+        else None,
         last_host_bytes=watcher.last_bytes,
         log_tail=tuple(line[:_LINE_CHARACTERS] for line in tail),
         outside_pool=outcome is Outcome.DEVICE_OOM and any(map(backend.outside_pool.search, texts)),
@@ -92,7 +103,9 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     )
     reported = measured or failure
     # the reading that made the watcher stop the trial counts in any phase
-    host_peak_bytes = max(watcher.peak_bytes, watcher.last_bytes if outcome is Outcome.HOST_OOM else 0)
+    host_peak_bytes = max(
+        watcher.peak_bytes, watcher.last_bytes if outcome is Outcome.HOST_OOM else 0
+    )
     if measured is None or outcome is not Outcome.OK:
         measured = Measurement(outcome, evidence)
     return replace(
@@ -130,13 +143,23 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
         return Outcome.OK, "finished"
     if messages.failure is not None:
         return _of_failure(end, messages.failure, limits, doing, reading)
-    how = "lost together with the trial server" if end.exit_code is None else how_it_ended(end.exit_code)
+    how = (
+        "lost together with the trial server"
+        if end.exit_code is None
+        else how_it_ended(end.exit_code)
+    )
     if oom_line is not None:
         return Outcome.DEVICE_OOM, f"{how} after the allocator wrote: {oom_line}"
     if end.kernel_oom_kills:
-        return Outcome.HOST_OOM, f"{how}; processes killed by the kernel's OOM killer: {end.kernel_oom_kills}; {reading}"
+        return (
+            Outcome.HOST_OOM,
+            f"{how}; processes killed by the kernel's OOM killer: {end.kernel_oom_kills}; {reading}",
+        )
     if end.watcher.stopped is StopReason.DEADLINE:
-        return Outcome.TIMEOUT, f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}"
+        return (
+            Outcome.TIMEOUT,
+            f"ended at its deadline after {format_seconds(end.seconds)}, while {doing}",
+        )
     if end.watcher.stopped is StopReason.HANG:
         pause = format_seconds(end.watcher.pause_seconds)
         return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"
@@ -149,15 +172,26 @@ def _decide(  # noqa: PLR0911  # the rules in order: the first that matches deci
     return Outcome.CRASHED, f"{how} while {doing}; {reading}"
 
 
-def _of_failure(end: TrialEnd, failure: Failure, limits: Limits, doing: str, reading: str) -> tuple[Outcome, str]:
+def _of_failure(
+    end: TrialEnd, failure: Failure, limits: Limits, doing: str, reading: str
+) -> tuple[Outcome, str]:
     if failure.kind is FailureKind.WORKER_DIED and _BUS_ERROR in failure.reason:
         return Outcome.HOST_OOM, f"{failure.reason} {_SHARED_MEMORY_FULL}"
     if failure.kind is FailureKind.WORKER_DIED:
-        is_full = bool(end.kernel_oom_kills) or end.watcher.last_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
+        is_full = (
+            bool(end.kernel_oom_kills)
+            or end.watcher.last_bytes >= _NEAR_LIMIT_SHARE * limits.host_bytes
+        )
         reason = f"{failure.reason} while {doing}"
-        return (Outcome.HOST_OOM if is_full else Outcome.CRASHED), f"{reason}; {reading}" if is_full else reason
+        return (
+            Outcome.HOST_OOM if is_full else Outcome.CRASHED
+        ), f"{reason}; {reading}" if is_full else reason
     has_no_space = _NO_SPACE in (failure.traceback or failure.reason)
-    if failure.kind is FailureKind.ERROR and has_no_space and end.watcher.least_shared_memory_bytes < _FULL_BYTES:
+    if (
+        failure.kind is FailureKind.ERROR
+        and has_no_space
+        and end.watcher.least_shared_memory_bytes < _FULL_BYTES
+    ):
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
     return Outcome(failure.kind), failure.reason
 

@@ -32,7 +32,9 @@ from autofit.trial.worker import main
 from autofit.trial.worker.job import user_traceback
 
 _START_SECONDS = 120.0  # longest import of the backend: from a cold disk, it takes half a minute
-_ANSWER_SECONDS = 30.0  # longest start of a process: a fork of a large server on a busy machine takes a second
+_ANSWER_SECONDS = (
+    30.0  # longest start of a process: a fork of a large server on a busy machine takes a second
+)
 _STOP_SECONDS = 5.0  # longest wait for the server to end its processes; then it is killed with them
 _POLL_SECONDS = 0.05  # between two looks of the server for trials that have ended, and for a driver that has died
 _ROOT = str(Path(__file__).parents[2])
@@ -56,7 +58,9 @@ class ServerLostError(TrialProcessError):
     """The trial server has ended or does not answer."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(f"the trial server ended or does not answer (pid {pid}). Run this again; finished trials are kept")
+        super().__init__(
+            f"the trial server ended or does not answer (pid {pid}). Run this again; finished trials are kept"
+        )
 
 
 class ServerConnection:
@@ -79,10 +83,14 @@ class ServerConnection:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise TrialProcessError(f"no process can be started with {sys.executable!r}: {error.strerror}") from None
+                raise TrialProcessError(
+                    f"no process can be started with {sys.executable!r}: {error.strerror}"
+                ) from None
         self.pid = self._process.pid
         self._guard: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):  # without a shell, only the server itself notices that the driver died
+        with contextlib.suppress(
+            OSError
+        ):  # without a shell, only the server itself notices that the driver died
             self._guard = subprocess.Popen(
                 ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
                 stdin=subprocess.PIPE,
@@ -103,7 +111,9 @@ class ServerConnection:
         self.is_ready = "ready" in message
         if not self.is_ready:
             problem = message["failed"].strip()
-            raise TrialProcessError(f"the Keras backend could not be started (autofit doctor checks it):\n\n{problem}")
+            raise TrialProcessError(
+                f"the Keras backend could not be started (autofit doctor checks it):\n\n{problem}"
+            )
 
     def start(self, task: Task, log_path: Path) -> TrialPipe:
         """Save a task next to its log, and request a process for it; raise `ServerLostError` if none is started."""
@@ -132,7 +142,9 @@ class ServerConnection:
     def receive(self, wait_seconds: float) -> dict[str, Any]:
         """Return the next message, {} if none arrives in time; raise `ServerLostError` if the server has ended."""
         try:
-            message: dict[str, Any] = self.connection.recv() if self.connection.poll(wait_seconds) else {}
+            message: dict[str, Any] = (
+                self.connection.recv() if self.connection.poll(wait_seconds) else {}
+            )
         except (EOFError, OSError):
             raise ServerLostError(self.pid) from None
         return message
@@ -160,7 +172,9 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
         if mode == "fork":
             main.preload()
     except Exception as error:
-        driver.send({"failed": str(error) if isinstance(error, AutofitError) else user_traceback(error)})
+        driver.send(
+            {"failed": str(error) if isinstance(error, AutofitError) else user_traceback(error)}
+        )
         os._exit(1)
     if sys.platform == "linux":  # makes the orphans of trials children of this process
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -172,7 +186,9 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
                 driver.send({"pid": _start_trial(mode, Path(folder), name, driver)})
             with contextlib.suppress(ChildProcessError):  # no child is left
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    driver.send({"exited": ended[0], "exit_code": os.waitstatus_to_exitcode(ended[1])})
+                    driver.send(
+                        {"exited": ended[0], "exit_code": os.waitstatus_to_exitcode(ended[1])}
+                    )
     end_below(psutil.Process())
     if name is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -196,7 +212,10 @@ def _start_trial(mode: str, folder: Path, name: str, driver: Connection) -> int:
             call = "from autofit.trial.worker.main import run_plain; run_plain(*sys.argv[1:])"
             program = f"import sys; sys.path[:] = {sys.path!r}; {call}"
             os.set_inheritable(channel, True)
-            os.execv(sys.executable, [sys.executable, "-c", program, str(folder), f"{name}.json", str(channel)])
+            os.execv(
+                sys.executable,
+                [sys.executable, "-c", program, str(folder), f"{name}.json", str(channel)],
+            )
         main.leave(main.play(folder, f"{name}.json", channel))
     except BaseException:
         traceback.print_exc()  # to the log of the trial

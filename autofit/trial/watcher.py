@@ -21,15 +21,24 @@ from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 from autofit.records.trial import Conditions
 
-_TREE_SECONDS = 0.25  # between two listings of the tree; for each, psutil reads every process of the host
+_TREE_SECONDS = (
+    0.25  # between two listings of the tree; for each, psutil reads every process of the host
+)
 _PSS_SECONDS = 0.25  # shortest time between two readings of PSS far from the limit
 _PSS_DUTY = 0.01  # largest share of the time spent on reading PSS, which blocks allocation in the process that is read
 _GROWTH_SHARE = 0.05  # of the last reading: if memory grows by more, the next reading comes sooner
-_REST_SECONDS = (0.02, 0.25)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
-_GROWTH_BYTES_PER_SECOND = 8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
+_REST_SECONDS = (
+    0.02,
+    0.25,
+)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
+_GROWTH_BYTES_PER_SECOND = (
+    8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
+)
 _RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
 _DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
-_IDLE_CPU_SECONDS = 0.1  # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
+_IDLE_CPU_SECONDS = (
+    0.1  # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
+)
 _LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
 _HANG_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
 _GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
@@ -65,12 +74,16 @@ class Watcher:
         self._tree: list[psutil.Process] = [self._root]
         self.pauses, self._most_idle_seconds, self.pause_seconds = Pauses(), most_idle_seconds, 0.0
         self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
-        with contextlib.suppress(psutil.Error):  # the server's earlier peak does not count for the trial
+        with contextlib.suppress(
+            psutil.Error
+        ):  # the server's earlier peak does not count for the trial
             self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = self._device_due = 0.0
         self.stopped: StopReason | None = None
         self.last_bytes = 0
-        self.reserved_bytes = 0  # memory that counts as used in each reading, in addition to that of the tree
+        self.reserved_bytes = (
+            0  # memory that counts as used in each reading, in addition to that of the tree
+        )
         self.rest_seconds = _REST_SECONDS[0]  # seconds until the next poll
         self.phase, self._phase_began = Phase.STARTING, time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
@@ -80,7 +93,9 @@ class Watcher:
         self._cores = host.CoreSeconds.read(self._tree)
         self._timed_cores, self._throttles = host.CoreSeconds(), frozenset[str]()
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
-        self.driver_peak_bytes: int | None = None  # of the tree on any one GPU, if the GPU's driver reports it
+        self.driver_peak_bytes: int | None = (
+            None  # of the tree on any one GPU, if the GPU's driver reports it
+        )
 
     @property
     def peak_bytes(self) -> int:
@@ -108,10 +123,14 @@ class Watcher:
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = [self._root, *self._root.children(recursive=True)]
-                if self._root.status() != psutil.STATUS_ZOMBIE:  # the descendants of an ended process are not listed
+                if (
+                    self._root.status() != psutil.STATUS_ZOMBIE
+                ):  # the descendants of an ended process are not listed
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
-            self.pause_seconds = self.pauses.read(self._tree[1:], now)  # the server only waits meanwhile
+            self.pause_seconds = self.pauses.read(
+                self._tree[1:], now
+            )  # the server only waits meanwhile
             self._read_cores()
         if now >= self._device_due:
             for gpu, used_before in self._gpus_used_before.items():
@@ -121,17 +140,26 @@ class Watcher:
         # Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus
         # the growth of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the
         # limit, and periodically otherwise.
-        if self.last_bytes <= self._limit:  # otherwise the phase that has just ended exceeded the limit
+        if (
+            self.last_bytes <= self._limit
+        ):  # otherwise the phase that has just ended exceeded the limit
             growth_bytes = self._growth_bytes()
-            has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes and now >= self._pss_read + _PSS_SECONDS
+            has_grown = (
+                growth_bytes > _GROWTH_SHARE * self.last_bytes
+                and now >= self._pss_read + _PSS_SECONDS
+            )
             if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
                 self._read(self.phase)
                 self._pss_read, growth_bytes = now, 0
                 self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
             shortest, longest = _REST_SECONDS
-            growing_seconds = (self._limit - self.last_bytes - growth_bytes) / _GROWTH_BYTES_PER_SECOND
+            growing_seconds = (
+                self._limit - self.last_bytes - growth_bytes
+            ) / _GROWTH_BYTES_PER_SECOND
             self.rest_seconds = min(longest, max(shortest, growing_seconds))
-        hanging_seconds = self.pause_seconds - (0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS)
+        hanging_seconds = self.pause_seconds - (
+            0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS
+        )
         is_late = now >= self._deadline
         if self.last_bytes > self._limit:
             self.stopped = StopReason.HOST_LIMIT
@@ -149,7 +177,9 @@ class Watcher:
         # memory is assumed to have been higher by the difference between its highest and its present RSS. They count for
         # `since`, the phase at the last reading, which may have ended.
         total, unseen = self.reserved_bytes, 0
-        for pid, memory in host.of_living(self._tree, lambda process: (process.pid, ProcessMemory.of(process))):
+        for pid, memory in host.of_living(
+            self._tree, lambda process: (process.pid, ProcessMemory.of(process))
+        ):
             total += memory.held - (memory.written if pid == self._root.pid else 0)
             before, self._memory[pid] = self._memory.get(pid), memory
             if before is None or memory.highest_resident > before.highest_resident:
@@ -176,7 +206,10 @@ class Watcher:
         """Return the conditions while the rate was timed, as means over that time; None if it was not timed."""
         if not self._timed_cores.at:
             return None
-        other, idle = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores) or (None, None)
+        other, idle = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores) or (
+            None,
+            None,
+        )
         return Conditions(host.visible_cores(), other, idle, tuple(sorted(self._throttles)))
 
     def read_shared_memory(self) -> None:
@@ -189,11 +222,17 @@ class Watcher:
         """Kill the trial's process group and all other processes below the server, and wait until they end."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
-        end_below(self._root, self._tree[1:])  # if the server is gone, nothing else lists or ends them
+        end_below(
+            self._root, self._tree[1:]
+        )  # if the server is gone, nothing else lists or ends them
 
-    def _growth_bytes(self) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
+    def _growth_bytes(
+        self,
+    ) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
         known = {pid: memory.resident for pid, memory in self._memory.items()}
-        resident = host.of_living(self._tree, lambda process: (process.pid, process.memory_info().rss))
+        resident = host.of_living(
+            self._tree, lambda process: (process.pid, process.memory_info().rss)
+        )
         return sum(max(0, size - known.get(pid, 0)) for pid, size in resident)
 
 
@@ -208,9 +247,14 @@ class Pauses:
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
         cpu_seconds = host.cpu_seconds(tree)
-        bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))  # not from the page cache
+        bytes_read = sum(
+            host.of_living(tree, lambda process: process.io_counters().read_bytes)
+        )  # not from the page cache
         # an end of a process takes its numbers away, and is progress, too
-        is_idle = abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS and bytes_read == self._bytes_read
+        is_idle = (
+            abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS
+            and bytes_read == self._bytes_read
+        )
         if not is_idle or now - self._read_at > _GAP_SECONDS:
             self._began, self._cpu_seconds, self._bytes_read = now, cpu_seconds, bytes_read
         self._read_at = now
@@ -225,7 +269,10 @@ def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
     """
     # Data that waits for a network or a lock also pauses, and for longer if batches are larger. Until a first trial has
     # finished, only the deadline ends a hanging trial.
-    longest = max((seconds * max(1.0, batch_size / finished) for seconds, finished in pauses), default=math.inf)
+    longest = max(
+        (seconds * max(1.0, batch_size / finished) for seconds, finished in pauses),
+        default=math.inf,
+    )
     return max(_LEAST_HANG_SECONDS, _HANG_RATIO * longest)
 
 

@@ -44,11 +44,17 @@ class Message:
     phase: Phase | None = None
     description: Description | None = None
     footprints: tuple[Footprint, ...] = ()  # after the description, each as soon as it is estimated
-    estimate_problem: str | None = None  # the last of a describing trial; "" if all footprints were sent
-    measurement: Measurement | None = None  # what the trial's process can read; the driver adds its own readings
+    estimate_problem: str | None = (
+        None  # the last of a describing trial; "" if all footprints were sent
+    )
+    measurement: Measurement | None = (
+        None  # what the trial's process can read; the driver adds its own readings
+    )
     failure: Failure | None = None
     gpus: tuple[GpuEstimate, ...] = ()
-    reserved_bytes: int | None = None  # host memory that the user's own run uses and this trial does not: counts as used
+    reserved_bytes: int | None = (
+        None  # host memory that the user's own run uses and this trial does not: counts as used
+    )
 
     def then(self, later: Message) -> Message:
         """Join this message with a later one: keep the latest value of each field, and all estimates."""
@@ -65,9 +71,16 @@ class Message:
         method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
         footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)
         # if there is neither, the process ended before it sent them
-        problem = end_reason if self.estimate_problem is None and not footprints else self.estimate_problem
+        problem = (
+            end_reason
+            if self.estimate_problem is None and not footprints
+            else self.estimate_problem
+        )
         return replace(
-            self.description, footprints=() if problem else footprints, gpus=self.gpus, estimate_problem=problem or None
+            self.description,
+            footprints=() if problem else footprints,
+            gpus=self.gpus,
+            estimate_problem=problem or None,
         )
 
 

@@ -41,7 +41,9 @@ class Contest:
     answer: FitConfig | None  # None until a candidate has run, if the baseline cannot be the answer
     candidates: list[FitConfig] = field(default_factory=list)
     is_open: bool = False
-    needed_seconds: float | None = None  # the `max_seconds` that would have allowed what time did not
+    needed_seconds: float | None = (
+        None  # the `max_seconds` that would have allowed what time did not
+    )
 
     @property
     def candidate(self) -> FitConfig | None:  # that is being compared with the answer
@@ -55,7 +57,14 @@ class Answers:
     `baseline_may_win` is false if the user's space does not contain the baseline.
     """
 
-    def __init__(self, baseline: FitConfig, tolerance: float, own_batch: int | None, *, baseline_may_win: bool) -> None:
+    def __init__(
+        self,
+        baseline: FitConfig,
+        tolerance: float,
+        own_batch: int | None,
+        *,
+        baseline_may_win: bool,
+    ) -> None:
         self.baseline, self._tolerance, self._own_batch = baseline, tolerance, own_batch
         # the answer until another is shown to be faster; None if the baseline may not win, or a run of it has failed
         self.first = baseline if baseline_may_win else None
@@ -73,9 +82,17 @@ class Answers:
             if not among or len(contest.candidates) == MOST_CANDIDATES:
                 continue
             best, answer = nearest(among, self._tolerance, self.baseline), contest.answer
-            is_faster = answer is None or answer not in rates or rates[answer] < (1 - self._tolerance) * rates[best]
+            is_faster = (
+                answer is None
+                or answer not in rates
+                or rates[answer] < (1 - self._tolerance) * rates[best]
+            )
             is_other = contest is self.same_batch or not self.is_own(best)
-            is_new = best not in (answer, self.baseline, *contest.candidates)  # what was beaten stays so
+            is_new = best not in (
+                answer,
+                self.baseline,
+                *contest.candidates,
+            )  # what was beaten stays so
             if is_new and is_faster and is_other:
                 contest.candidates.append(best)
                 contest.is_open = True
@@ -88,14 +105,22 @@ class Answers:
     def next_round(self) -> tuple[FitConfig, ...]:
         """Return the configs of the next round; their order is reversed in every second round."""
         configs = [] if self.baseline_outcome is not Outcome.OK else [self.baseline]
-        configs += [c for contest in self.both for c in (contest.answer, contest.candidate) if c is not None]
+        configs += [
+            c for contest in self.both for c in (contest.answer, contest.candidate) if c is not None
+        ]
         order = tuple(dict.fromkeys(configs))
         return order if len(self._rounds) % 2 else order[::-1]
 
     def rounds_to_look(self) -> tuple[int, bool]:
         """Return how many rounds are needed until the next look, and whether it is the first one at a candidate."""
-        counts = [len(self.log_rates(contest.candidate)) for contest in self.both if contest.candidate is not None]
-        return min(next(look for look in LOOKS if look > count) - count for count in counts), min(counts) < LOOKS[0]
+        counts = [
+            len(self.log_rates(contest.candidate))
+            for contest in self.both
+            if contest.candidate is not None
+        ]
+        return min(next(look for look in LOOKS if look > count) - count for count in counts), min(
+            counts
+        ) < LOOKS[0]
 
     def add_round(self, rates: Mapping[FitConfig, float]) -> None:
         """Add a round of runs, by their rates in samples per second, and decide what it allows to decide."""
@@ -103,10 +128,16 @@ class Answers:
         fastest, best = self.fastest, self.fastest.answer
         if self._decide(self.same_batch):
             own = self.same_batch.answer
-            lead, half_width = self._lead(best, own, fastest, self._tolerance) if best and own else (0.0, 0.0)
+            lead, half_width = (
+                self._lead(best, own, fastest, self._tolerance) if best and own else (0.0, 0.0)
+            )
             if lead <= half_width:
-                fastest.answer = own  # than which `best`, if it is another, may still be shown to be faster
-                fastest.is_open |= best in fastest.candidates[-1:] and len(self.log_rates(best)) < LOOKS[-1]
+                fastest.answer = (
+                    own  # than which `best`, if it is another, may still be shown to be faster
+                )
+                fastest.is_open |= (
+                    best in fastest.candidates[-1:] and len(self.log_rates(best)) < LOOKS[-1]
+                )
         self._decide(fastest)
 
     def _decide(self, contest: Contest) -> bool:
@@ -114,7 +145,9 @@ class Answers:
         candidate, answer = contest.candidate, contest.answer
         if candidate is None or (count := len(self.log_rates(candidate))) not in LOOKS:
             return False
-        lead, half_width = self._lead(candidate, answer, contest, self._tolerance) if answer else (math.inf, 0.0)
+        lead, half_width = (
+            self._lead(candidate, answer, contest, self._tolerance) if answer else (math.inf, 0.0)
+        )
         if lead > half_width:
             contest.answer, contest.is_open = candidate, False
             return True
@@ -134,7 +167,11 @@ class Answers:
     def give_up(self) -> None:
         """Close the open contests: no time is left. A candidate that has not run was none, except for the first."""
         for contest in self.both:
-            if contest.is_open and len(contest.candidates) > 1 and not self.log_rates(contest.candidates[-1]):
+            if (
+                contest.is_open
+                and len(contest.candidates) > 1
+                and not self.log_rates(contest.candidates[-1])
+            ):
                 contest.candidates.pop()
             contest.is_open = False
 
@@ -143,7 +180,11 @@ class Answers:
         """The config that is likely the fastest, but for which no time was left; None if there is none."""
         one = self.fastest
         has_time = one.needed_seconds is None or len(one.candidates) != 1
-        return None if has_time or len(self.log_rates(one.candidates[0])) >= LOOKS[0] else one.candidates[0]
+        return (
+            None
+            if has_time or len(self.log_rates(one.candidates[0])) >= LOOKS[0]
+            else one.candidates[0]
+        )
 
     def speedup(self, config: FitConfig) -> Speedup:
         """Return the rate of a config relative to the baseline, from the rounds that have both."""
@@ -154,7 +195,11 @@ class Answers:
             return Speedup(self.baseline, self.baseline_outcome)
         contest = self.fastest if config in self.fastest.candidates else self.same_batch
         lead, half_width = self._lead(config, self.baseline, contest)
-        low, high = (math.exp(lead - half_width), math.exp(lead + half_width)) if pairs > 1 else (None, None)
+        low, high = (
+            (math.exp(lead - half_width), math.exp(lead + half_width))
+            if pairs > 1
+            else (None, None)
+        )
         return Speedup(self.baseline, Outcome.OK, math.exp(lead), low, high, pairs)
 
     def log_rates(self, config: FitConfig | None) -> list[float]:
@@ -164,11 +209,19 @@ class Answers:
         """Return whether a config has the own batch size, if that has an answer of its own."""
         return self._own_batch is not None and config.batch_size == self._own_batch
 
-    def _lead(self, config: FitConfig, other: FitConfig, contest: Contest, tolerance: float = 0.0) -> tuple[float, float]:
+    def _lead(
+        self, config: FitConfig, other: FitConfig, contest: Contest, tolerance: float = 0.0
+    ) -> tuple[float, float]:
         """Return the lead of a config over another in log rate beyond a tolerance, and its half-width, by common rounds."""
         quantile = _ONE_QUANTILE if self._own_batch is None else _TWO_QUANTILE
-        quantile = 1 - (1 - quantile) / max(1, len(contest.candidates))  # later candidates share the error of the first
-        both = [(rates[config], rates[other]) for rates in self._rounds if config in rates and other in rates]
+        quantile = 1 - (1 - quantile) / max(
+            1, len(contest.candidates)
+        )  # later candidates share the error of the first
+        both = [
+            (rates[config], rates[other])
+            for rates in self._rounds
+            if config in rates and other in rates
+        ]
         first, second = zip(*both, strict=True)
         lead, half_width = sequential_interval(first, second, quantile)
         return lead + math.log1p(-tolerance), half_width

@@ -23,14 +23,27 @@ from autofit.tuning.settings import TuneSettings
 SEARCH_SECONDS = 1.5  # a trial of the search is timed for at most this long
 CONFIRM_SECONDS = 2.5  # a confirming run is timed for this long
 COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
-OWN_BATCH_TRIALS = 2  # beyond max_trials, at the own batch size, where the models already know most (assumed)
+OWN_BATCH_TRIALS = (
+    2  # beyond max_trials, at the own batch size, where the models already know most (assumed)
+)
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
-_FURTHER_STEPS = 8  # additional steps of a confirming run if steps are slow: its first epoch and validation
-_MARGIN_RATIO = 1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
-_TRIAL_MARGIN_RATIO = 1.25  # seconds of the next trial / those before, as its batch may be larger (assumed)
-_FEWEST_TRIALS, _ENOUGH_TRIALS = 3, 5  # finished trials before the confirming runs of one answer, and of two, come first
+_FURTHER_STEPS = (
+    8  # additional steps of a confirming run if steps are slow: its first epoch and validation
+)
+_MARGIN_RATIO = (
+    1.1  # multiplies the expected seconds of a run: runs of one config differ by a tenth
+)
+_TRIAL_MARGIN_RATIO = (
+    1.25  # seconds of the next trial / those before, as its batch may be larger (assumed)
+)
+_FEWEST_TRIALS, _ENOUGH_TRIALS = (
+    3,
+    5,
+)  # finished trials before the confirming runs of one answer, and of two, come first
 _MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or third look must end: those of a coarse grid
-_CONFIRM_PATIENCE_RATIO = 4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
+_CONFIRM_PATIENCE_RATIO = (
+    4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
+)
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
 
@@ -46,11 +59,16 @@ class Budget:
 
     def seconds_left(self) -> float:
         """Return the seconds left until `max_seconds`; infinity if `max_seconds` is not set."""
-        return math.inf if self._max_seconds is None else max(0.0, self._max_seconds - self.seconds())
+        return (
+            math.inf if self._max_seconds is None else max(0.0, self._max_seconds - self.seconds())
+        )
 
     def deadline_seconds(self, measured_seconds: float = 0.0) -> float:
         """Return how long a process may take; a confirming run may be slower than its config was in the search."""
-        return min(max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured_seconds), self.seconds_left())
+        return min(
+            max(self.max_trial_seconds, _CONFIRM_PATIENCE_RATIO * measured_seconds),
+            self.seconds_left(),
+        )
 
     def trial_seconds(self, trials: Sequence[Trial], problem: Problem, own_trials: int) -> float:
         """Return how long the next trial may take, so that the best can be confirmed after it; 0 if that is too short.
@@ -68,7 +86,9 @@ class Budget:
     # Time is reserved for the trials at the own batch size, and three rounds of the fastest config so far, the baseline and
     # a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or for one
     # run of the fastest config: without trials, there is nothing to confirm.
-    def _reserved_seconds(self, trials: Sequence[Trial], problem: Problem, own_trials: int) -> float:
+    def _reserved_seconds(
+        self, trials: Sequence[Trial], problem: Problem, own_trials: int
+    ) -> float:
         finished, baseline = _finished(trials), problem.baseline
         if self._max_seconds is None or not finished:
             return 0.0
@@ -79,21 +99,34 @@ class Budget:
             rounds.insert(0, (_ENOUGH_TRIALS, LOOKS[0] * (one + 2 * own) + own_trials * own))
         for fewest, seconds in rounds:
             is_young = len(finished) < fewest
-            if seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials) <= self.seconds_left():
+            if (
+                seconds + is_young * _TRIAL_MARGIN_RATIO * _trial_seconds(trials)
+                <= self.seconds_left()
+            ):
                 return seconds
         return one
 
-    def stop_reason(self, trials: Sequence[Trial], max_trials: int, trial_seconds: float) -> str | None:
+    def stop_reason(
+        self, trials: Sequence[Trial], max_trials: int, trial_seconds: float
+    ) -> str | None:
         """Return the reason why the search may run no further trial; None if it may run one for `trial_seconds`."""
         if len(trials) >= max_trials:
-            return "the only trial is used up" if max_trials == 1 else f"all {max_trials} trials are used up"
+            return (
+                "the only trial is used up"
+                if max_trials == 1
+                else f"all {max_trials} trials are used up"
+            )
         outcomes = {trial.measurement.outcome for trial in trials}
         if len(trials) >= _HOPELESS_TRIALS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
             return f"the first {len(trials)} trials all timed out or crashed"
         if trial_seconds:
             return None
         left = self.seconds_left()
-        is_too_little = f"leaves {left:.0f} s, too few for another trial and confirming runs" if left >= 1 else "is used up"
+        is_too_little = (
+            f"leaves {left:.0f} s, too few for another trial and confirming runs"
+            if left >= 1
+            else "is used up"
+        )
         return f"max_seconds ({self._max_seconds or 0.0:g}) {is_too_little}"
 
     def too_short(self, trials: Sequence[Trial], before: str) -> str:
@@ -110,24 +143,37 @@ class Budget:
         seconds = rounds * sum(confirming_seconds(config, trials) for config in configs)
         if seconds > self.seconds_left():
             return False, 10.0 * math.ceil((self.seconds() + seconds) / 10)
-        spent = sum(trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH)
+        spent = sum(
+            trial.measurement.seconds for trial in trials if trial.stage is not Stage.SEARCH
+        )
         searched = [trial for trial in trials if trial.stage is Stage.SEARCH]
         # all but the first look must end within the time of a coarse grid, whatever `max_seconds` is
-        return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(searched), None
+        return is_first or spent + seconds <= _MOST_CONFIRMING_TRIALS * _trial_seconds(
+            searched
+        ), None
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     """Return the expected seconds of a confirming run, by earlier ones, the config's trial or that of the nearest batch."""
     finished = _finished(trials)
-    own = [t.measurement.seconds for t in finished if t.config == config and t.stage is not Stage.SEARCH]
+    own = [
+        t.measurement.seconds
+        for t in finished
+        if t.config == config and t.stage is not Stage.SEARCH
+    ]
     if own or not finished:
         return max(own, default=0.0)
     ran = [trial.config for trial in finished]
-    nearest = min(ran, key=lambda other: (other != config, octaves(other.batch_size, config.batch_size)))
+    nearest = min(
+        ran, key=lambda other: (other != config, octaves(other.batch_size, config.batch_size))
+    )
     times_larger = max(1.0, (config.batch_size or 1) / (nearest.batch_size or 1))
     steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)
     measured = [trial.measurement for trial in finished if trial.config == nearest]
-    longer = (m.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (m.step_seconds or 0.0) for m in measured)
+    longer = (
+        m.seconds + CONFIRM_SECONDS - SEARCH_SECONDS + steps * (m.step_seconds or 0.0)
+        for m in measured
+    )
     return _MARGIN_RATIO * max(longer)
 
 

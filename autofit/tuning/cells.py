@@ -26,7 +26,14 @@ from urllib.parse import urlsplit
 import cloudpickle
 import psutil
 
-from autofit.errors import AutofitError, DeviceBusyError, StorageError, TrialProcessError, TuneError, UsageError
+from autofit.errors import (
+    AutofitError,
+    DeviceBusyError,
+    StorageError,
+    TrialProcessError,
+    TuneError,
+    UsageError,
+)
 from autofit.machine.gpus import requested
 from autofit.records import install_command
 from autofit.records.result import Cell, TuneRecord
@@ -53,7 +60,9 @@ class CellRequest:
     values: Mapping[str, Any]
     workload: Workload
     settings: TuneSettings
-    host_labels: Mapping[str, str] = field(default_factory=dict)  # that a host of a cluster must have to tune the cell
+    host_labels: Mapping[str, str] = field(
+        default_factory=dict
+    )  # that a host of a cluster must have to tune the cell
 
 
 Tune = Callable[[CellRequest], TuneRecord]  # tunes one cell
@@ -94,9 +103,13 @@ def tune_on_ray(
     try:
         import ray
     except ImportError:
-        raise UsageError(f"Ray is not installed: {install_command('ray')}", key="executor") from None
+        raise UsageError(
+            f"Ray is not installed: {install_command('ray')}", key="executor"
+        ) from None
     if any(request.settings.device.startswith("gpu:") for request in requests):
-        raise UsageError("on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu", key="device")
+        raise UsageError(
+            "on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu", key="device"
+        )
     waiting: dict[Any, int] = {}
     disconnect = _connect(ray, address, folder)
     try:
@@ -129,7 +142,9 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
     named = os.environ.get("RAY_ADDRESS", "") if address == "ray" else address
     try:
         parts = urlsplit(named if "://" in named else f"//{named}")
-        if parts.hostname and parts.port:  # if no server listens there, Ray itself would try for minutes
+        if (
+            parts.hostname and parts.port
+        ):  # if no server listens there, Ray itself would try for minutes
             socket.create_connection((parts.hostname, parts.port), timeout=_ANSWER_SECONDS).close()
         url = "auto" if address == "ray" else address
         ray.init(url, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR")
@@ -151,23 +166,37 @@ def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
 
 
 def _check_hosts(
-    nodes: Sequence[Mapping[str, Any]], requests: Sequence[CellRequest], gpus: Sequence[int], notify: Callable[[str], None]
+    nodes: Sequence[Mapping[str, Any]],
+    requests: Sequence[CellRequest],
+    gpus: Sequence[int],
+    notify: Callable[[str], None],
 ) -> None:
     hosts = [node for node in nodes if node["Alive"] and MEASURING in node["Resources"]]
     if not hosts:
         option = f"--resources='{{\"{MEASURING}\": 1}}'"
         problem = f"no host of the cluster has the resource {MEASURING!r}: start Ray on each host with {option}"
-        raise UsageError(f"{problem}. autofit then runs one cell at a time on each host", key="executor")
+        raise UsageError(
+            f"{problem}. autofit then runs one cell at a time on each host", key="executor"
+        )
     notify(f"{counted(len(requests), 'cell')} on {counted(len(hosts), 'host')} of a Ray cluster")
     lacking = set()
     for request, count in zip(requests, gpus, strict=True):
         # a label may also be a condition, such as !in(a, b), which only Ray can check
-        exact = {label: value for label, value in request.host_labels.items() if not {"!", "("} & set(value)}
-        if not any(host["Resources"].get("GPU", 0) >= count and exact.items() <= host["Labels"].items() for host in hosts):
+        exact = {
+            label: value
+            for label, value in request.host_labels.items()
+            if not {"!", "("} & set(value)
+        }
+        if not any(
+            host["Resources"].get("GPU", 0) >= count and exact.items() <= host["Labels"].items()
+            for host in hosts
+        ):
             needs = [f"{label}={value}" for label, value in exact.items()]
             lacking.add(", ".join([counted(count, "GPU"), *needs] if count else needs))
     for needs_of_cells in sorted(lacking):
-        notify(f"no host has {needs_of_cells}: cells that need it wait until such a host joins the cluster")
+        notify(
+            f"no host has {needs_of_cells}: cells that need it wait until such a host joins the cluster"
+        )
 
 
 def _submitted(
@@ -175,8 +204,14 @@ def _submitted(
 ) -> Iterator[Any]:
     """Submit a task for each cell, and yield it. Data that several cells share crosses the cluster once."""
     # a new worker process for each cell, because a task changes its environment, working folder and cores
-    task = ray.remote(max_calls=1, max_retries=_RETRIES, retry_exceptions=[HostError])(_tune_on_host)
-    shared = {id(part): part for request in requests for part in (request.workload.data, request.workload.validation)}
+    task = ray.remote(max_calls=1, max_retries=_RETRIES, retry_exceptions=[HostError])(
+        _tune_on_host
+    )
+    shared = {
+        id(part): part
+        for request in requests
+        for part in (request.workload.data, request.workload.validation)
+    }
     with explained_pickling_errors():
         stored = {identity: ray.put(_shipped(part, ship)) for identity, part in shared.items()}
     for index, (request, count) in enumerate(zip(requests, gpus, strict=True)):
@@ -185,7 +220,9 @@ def _submitted(
             build_model=_shipped(request.workload.build_model, ship),
             data=None,
             validation=None,
-            fit_kwargs={name: _shipped(value, ship) for name, value in request.workload.fit_kwargs.items()},
+            fit_kwargs={
+                name: _shipped(value, ship) for name, value in request.workload.fit_kwargs.items()
+            },
         )
         with explained_pickling_errors():
             pickled = cloudpickle.dumps(replace(request, workload=workload))
@@ -202,7 +239,12 @@ def _submitted(
 
 def _shipped(value: Any, ship: Path | None) -> Any:
     """Let a reference into the shipped folder point to the copy of it, which is the working folder of the task."""
-    if ship is None or not isinstance(value, Reference) or value.path is None or not value.path.is_relative_to(ship):
+    if (
+        ship is None
+        or not isinstance(value, Reference)
+        or value.path is None
+        or not value.path.is_relative_to(ship)
+    ):
         return value
     return Reference(f"{value.path.relative_to(ship)}:{value.name}")
 
@@ -213,7 +255,10 @@ def _ended(ray: Any, task: Any, request: CellRequest) -> Cell:
         cell: Cell = ray.get(task)
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
-        return Cell(request.values, problem=str(cause if isinstance(cause, AutofitError | HostError) else error))
+        return Cell(
+            request.values,
+            problem=str(cause if isinstance(cause, AutofitError | HostError) else error),
+        )
     # a call source made on the host imports from files on the host
     record = cell.tune and replace(cell.tune, call_source=call_source_of(request.workload))
     return replace(cell, tune=record, values=request.values)
@@ -223,7 +268,9 @@ def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path
     """Tune a cell on this host; `parts` are data and validation in Ray's store, `folder` a shared working folder."""
     import ray
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # if Ray was started in the background; ray.cancel needs SIGINT
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # if Ray was started in the background; ray.cancel needs SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Ray limits tasks with num_cpus=0 to one thread, unless the host has set the variable
     if _OMP_THREADS not in psutil.Process(os.getppid()).environ():
@@ -242,7 +289,12 @@ def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path
 
 
 def _check_files(workload: Workload) -> None:
-    for part in (workload.build_model, workload.data, workload.validation, *workload.fit_kwargs.values()):
+    for part in (
+        workload.build_model,
+        workload.data,
+        workload.validation,
+        *workload.fit_kwargs.values(),
+    ):
         if isinstance(part, Reference) and part.path is not None and not part.path.is_file():
             remedy = "ship its folder (--ship FOLDER), or keep it in a folder that all hosts share"
             raise UsageError(f"there is no file {part.path} on {platform.node()}: {remedy}")
@@ -250,13 +302,17 @@ def _check_files(workload: Workload) -> None:
 
 def _on_own_share(ray: Any, request: CellRequest) -> CellRequest:
     context = ray.get_runtime_context()
-    node: Mapping[str, Any] = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    node: Mapping[str, Any] = next(
+        node for node in ray.nodes() if node["NodeID"] == context.get_node_id()
+    )
     own, count = context.get_accelerator_ids().get("GPU", []), int(node["Resources"].get("GPU", 0))
     if not 0 < len(own) < count:
         return request
     cores = sorted(os.sched_getaffinity(0))
     each = len(cores) // count
-    if each and all(gpu.isdigit() for gpu in own):  # else they are names of GPUs, which have no order
+    if each and all(
+        gpu.isdigit() for gpu in own
+    ):  # else they are names of GPUs, which have no order
         firsts = [int(gpu) % count * each for gpu in own]
         os.sched_setaffinity(0, [core for first in firsts for core in cores[first : first + each]])
     memory = str(request.settings.host_memory).strip()

@@ -31,13 +31,22 @@ from autofit.tuning.settings import LARGEST
 class Confirmation:
     """Confirms the likeliest best configs of a search in rounds of `runs`; those that fail are added to the study, too."""
 
-    def __init__(self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]) -> None:
+    def __init__(
+        self, problem: Problem, runner: TrialRunner, study: TuningStudy, runs: list[Trial]
+    ) -> None:
         self._problem, self._runner, self._study, self._runs = problem, runner, study, runs
-        self._baseline, self._tolerance = problem.baseline, problem.request.settings.options.tolerance
+        self._baseline, self._tolerance = (
+            problem.baseline,
+            problem.request.settings.options.tolerance,
+        )
         may_win = self._baseline in problem.space
-        self._answers = Answers(self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win)
+        self._answers = Answers(
+            self._baseline, self._tolerance, problem.own_batch, baseline_may_win=may_win
+        )
         try:  # the runs that a tune stored after its search, before it was killed without a result
-            stored = result_files.TRIALS.validate_python(study.attributes.get(result_files.RUNS, []))
+            stored = result_files.TRIALS.validate_python(
+                study.attributes.get(result_files.RUNS, [])
+            )
         except ValidationError:
             stored = ()
         self._reusable = [run for run in stored if run.fits(problem.request.limits)]
@@ -54,7 +63,14 @@ class Confirmation:
             elif not self._is_over and answers.propose(self._estimated()):
                 self._compare()
                 continue
-            alone = next((c.answer for c in answers.both if c.answer is not None and not self._runs_of(c.answer)), None)
+            alone = next(
+                (
+                    c.answer
+                    for c in answers.both
+                    if c.answer is not None and not self._runs_of(c.answer)
+                ),
+                None,
+            )
             if alone is None:
                 break
             has_time, needed_seconds = budget.rounds_fit((alone,), 1, self._ran(), is_first=True)
@@ -72,7 +88,10 @@ class Confirmation:
 
     def _estimated(self) -> dict[FitConfig, float]:
         """Return the estimated rate of each config that may be chosen, and that of the baseline, by all readings."""
-        context, configs = self._problem.context, dict.fromkeys(trial.config for trial in self._eligible())
+        context, configs = (
+            self._problem.context,
+            dict.fromkeys(trial.config for trial in self._eligible()),
+        )
         if configs and self._answers.first is not None:
             configs[self._baseline] = None
         searched = tuple(trial for trial in ran(self._ran()) if trial.stage is Stage.SEARCH)
@@ -83,14 +102,25 @@ class Confirmation:
 
     def _eligible(self) -> list[Trial]:
         eligible = failures.eligible(self._ran(), self._problem.request.limits)
-        return [trial for trial in eligible if self._answers.first is not None or trial.config != self._baseline]
+        return [
+            trial
+            for trial in eligible
+            if self._answers.first is not None or trial.config != self._baseline
+        ]
 
     def _ran(self) -> tuple[Trial, ...]:
         """Return the trials of the study and the runs that finished; those that count against their config are trials."""
-        return (*self._study.trials(), *(run for run in self._runs if run.measurement.outcome is Outcome.OK))
+        return (
+            *self._study.trials(),
+            *(run for run in self._runs if run.measurement.outcome is Outcome.OK),
+        )
 
     def _runs_of(self, config: FitConfig) -> list[Measurement]:  # that finished
-        return [r.measurement for r in self._runs if r.config == config and r.measurement.outcome is Outcome.OK]
+        return [
+            r.measurement
+            for r in self._runs
+            if r.config == config and r.measurement.outcome is Outcome.OK
+        ]
 
     def _compare(self) -> None:
         """Run rounds until the open contests are decided, or no time is left."""
@@ -98,7 +128,9 @@ class Confirmation:
         while answers.is_open:
             rounds, is_first = answers.rounds_to_look()
             budget, configs = self._runner.budget, answers.next_round()
-            has_time, needed_seconds = budget.rounds_fit(configs, rounds, self._ran(), is_first=is_first)
+            has_time, needed_seconds = budget.rounds_fit(
+                configs, rounds, self._ran(), is_first=is_first
+            )
             if not has_time:
                 self._cut(needed_seconds)
                 continue
@@ -126,14 +158,24 @@ class Confirmation:
 
     def _run(self, config: FitConfig) -> Measurement | None:
         """Run a config, or reuse the stored run of a killed tune; None if it failed or `max_seconds` cut it off."""
-        is_baseline, done, runner = config == self._baseline, len(self._runs_of(config)), self._runner
-        stage, name = (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
-        run = next((run for run in self._reusable if (run.stage, run.config) == (stage, config)), None)
+        is_baseline, done, runner = (
+            config == self._baseline,
+            len(self._runs_of(config)),
+            self._runner,
+        )
+        stage, name = (
+            (Stage.BASELINE, "the baseline") if is_baseline else (Stage.CHOSEN, "a faster config")
+        )
+        run = next(
+            (run for run in self._reusable if (run.stage, run.config) == (stage, config)), None
+        )
         if run is not None:
             self._reusable.remove(run)
         else:
             timed = ran(self._ran())
-            measured = next((trial for trial in timed if trial.config == config), timed[0]).measurement
+            measured = next(
+                (trial for trial in timed if trial.config == config), timed[0]
+            ).measurement
             last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
             activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
             # only the first run of a config validates: the memory of validation counts, its time does not
@@ -143,7 +185,9 @@ class Confirmation:
             run = Trial(config, measurement, stage=stage)
         outcome = run.measurement.outcome
         if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
-            _, needed_seconds = runner.budget.rounds_fit(self._answers.next_round(), LOOKS[0], self._ran(), is_first=True)
+            _, needed_seconds = runner.budget.rounds_fit(
+                self._answers.next_round(), LOOKS[0], self._ran(), is_first=True
+            )
             self._cut(needed_seconds)
             if self._answers.is_open:  # both were
                 self._cut(needed_seconds)
@@ -162,8 +206,16 @@ class Confirmation:
     def _answer(self, contest: Contest) -> Answer | None:
         """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
         answers, unconfirmed = self._answers, self._answers.unconfirmed
-        config = unconfirmed if contest is answers.fastest and unconfirmed is not None else contest.answer
-        among = {t.config for t in self._eligible() if contest is answers.fastest or answers.is_own(t.config)}
+        config = (
+            unconfirmed
+            if contest is answers.fastest and unconfirmed is not None
+            else contest.answer
+        )
+        among = {
+            t.config
+            for t in self._eligible()
+            if contest is answers.fastest or answers.is_own(t.config)
+        }
         if config is None or config not in among:
             estimated = {other: rate for other, rate in self._estimated().items() if other in among}
             if not estimated:
@@ -174,10 +226,21 @@ class Confirmation:
         counted = runs or measured[:1]
         spread, logs = counted[0].spread, answers.log_rates(config)
         if len(logs) > 1:
-            others = [answers.log_rates(other) for other in {run.config for run in self._runs} if other != config]
+            others = [
+                answers.log_rates(other)
+                for other in {run.config for run in self._runs}
+                if other != config
+            ]
             spread = math.expm1(pooled_half_width(logs, *others))
-        same, challenger = [one for one in (contest, answers.same_batch) if one.answer == contest.answer], None
-        if beaten := [one.candidates[-1] for one in same if one.candidates and one.candidates[-1] != one.answer]:
+        same, challenger = (
+            [one for one in (contest, answers.same_batch) if one.answer == contest.answer],
+            None,
+        )
+        if beaten := [
+            one.candidates[-1]
+            for one in same
+            if one.candidates and one.candidates[-1] != one.answer
+        ]:
             rates = [trial.samples_per_second for trial in self._ran() if trial.config == beaten[0]]
             challenger = Challenger(beaten[0], statistics.median(rates), answers.speedup(beaten[0]))
         return Answer(

@@ -38,7 +38,12 @@ from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 from autofit.tuning.settings import LARGEST
 
-_ESTIMATED_BATCHES = (1, 4, 16, 64)  # memory is estimated for these multiples of the baseline's batch size
+_ESTIMATED_BATCHES = (
+    1,
+    4,
+    16,
+    64,
+)  # memory is estimated for these multiples of the baseline's batch size
 
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
@@ -71,7 +76,9 @@ class _Engine:
         self._emit, self._started_at = emit, time.time()
         storage, fresh = request.settings.storage, request.settings.options.fresh
         self.study = TuningStudy(storage, request.fingerprint(), request.limits, emit, fresh=fresh)
-        self._request = replace(request, limits=self.study.limits)  # which a result that failed has lowered
+        self._request = replace(
+            request, limits=self.study.limits
+        )  # which a result that failed has lowered
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
@@ -80,7 +87,9 @@ class _Engine:
     def run(self) -> TuneRecord:
         problem = self._describe()
         stop_reason = self._search(problem)
-        if problem.own_batch is not None and any(trial.samples_per_second for trial in self.study.trials()):
+        if problem.own_batch is not None and any(
+            trial.samples_per_second for trial in self.study.trials()
+        ):
             self._search(problem, at_own_batch=True)
 
         answers = Confirmation(problem, self._runner, self.study, self._runs).run()
@@ -92,17 +101,30 @@ class _Engine:
         self.study.set_attribute(self._request.result_key(), result_files.encode(record))
         self.study.set_attribute(result_files.RUNS, [])
         both = {"at your batch": record.same_batch, "fastest": record.fastest}
-        texts = {name: f"{a.config}: {format_rate(a.samples_per_second)} samples/s" for name, a in both.items() if a}
+        texts = {
+            name: f"{a.config}: {format_rate(a.samples_per_second)} samples/s"
+            for name, a in both.items()
+            if a
+        }
         self.study.set_labels(texts)
         return record
 
     def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:
         """Search until there is a reason to stop, and return it; at the baseline's batch size, beyond `max_trials`."""
-        study, budget, settings, space, where = self.study, self._runner.budget, self._request.settings, problem.space, ""
+        study, budget, settings, space, where = (
+            self.study,
+            self._runner.budget,
+            self._request.settings,
+            problem.space,
+            "",
+        )
         max_trials = settings.max_trials
         own_trials = 0 if at_own_batch else OWN_BATCH_TRIALS
         if at_own_batch:
-            max_trials, where = min(len(study.trials()), max_trials) + OWN_BATCH_TRIALS, ", at your own batch size"
+            max_trials, where = (
+                min(len(study.trials()), max_trials) + OWN_BATCH_TRIALS,
+                ", at your own batch size",
+            )
             space = replace(space, batch_size=(problem.baseline.batch_size,))
         arguments = {"baseline": problem.baseline, **vars(problem.context)}
         if settings.options.sampler is None:
@@ -113,7 +135,9 @@ class _Engine:
         while True:
             sampler.trials = trials = study.trials()
             seconds = budget.trial_seconds(trials, problem, own_trials)
-            stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(trials, max_trials, seconds)
+            stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(
+                trials, max_trials, seconds
+            )
             if stop_reason is not None:
                 return stop_reason
 
@@ -127,27 +151,47 @@ class _Engine:
                 raise_user_error(trial.measurement)
             if trial.measurement.outcome is Outcome.ERROR:
                 reason = trial.measurement.evidence.reason.strip()
-                self._emit(f"your code fails with {config} ({reason}); what only this configuration has is left out")
+                self._emit(
+                    f"your code fails with {config} ({reason}); what only this configuration has is left out"
+                )
 
     def _describe(self) -> Problem:
         """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
         request, runner, asked = self._request, self._runner, self._request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
-        described = runner.describe(asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1))
-        smallest = replace(asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False)
+        described = runner.describe(
+            asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1)
+        )
+        smallest = replace(
+            asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False
+        )
         if isinstance(described, Measurement) and described.outcome.is_oom:
             described = runner.describe(smallest)
         if isinstance(described, Measurement):
             failed, is_oom = Trial(smallest, described), described.outcome.is_oom
-            raise nothing_fits_error(request.limits, failed) if is_oom else not_described(described, runner.budget)
+            raise (
+                nothing_fits_error(request.limits, failed)
+                if is_oom
+                else not_described(described, runner.budget)
+            )
         self._description, self._describing_seconds = described, runner.budget.seconds()
-        if self.study.forget_other_model(described.fingerprint):  # of the same source code, or the study would be another
-            self._emit("the model or the shape of its data has changed; the trials of earlier tunes are deleted")
+        if self.study.forget_other_model(
+            described.fingerprint
+        ):  # of the same source code, or the study would be another
+            self._emit(
+                "the model or the shape of its data has changed; the trials of earlier tunes are deleted"
+            )
         self.study.set_labels(request.labels())
         similar = self.study.similar_trials(request.warm_start_key(described))
-        problem = build_problem(request, described, () if request.settings.options.fresh else similar)
+        problem = build_problem(
+            request, described, () if request.settings.options.fresh else similar
+        )
         self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
-        self._emit(Described(described, self._log(), request.settings.max_seconds, tuple(problem.space.knobs())))
+        self._emit(
+            Described(
+                described, self._log(), request.settings.max_seconds, tuple(problem.space.knobs())
+            )
+        )
         for text in notices(problem):
             self._emit(text)
         return problem
@@ -155,7 +199,10 @@ class _Engine:
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error, and remove an empty study."""
         if isinstance(error, TuneError):
-            needed: dict[str, Any] = {name: getattr(error, name, None) for name in ("memory", "batch_size", "needed_bytes")}
+            needed: dict[str, Any] = {
+                name: getattr(error, name, None)
+                for name in ("memory", "batch_size", "needed_bytes")
+            }
             error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
         if not isinstance(error, StorageError) and not self.study.trials():
             self.study.remove()

@@ -28,7 +28,9 @@ from autofit.workload.fit_options import PREDICT, STEPS_PER_EPOCH, VALIDATION_ST
 from autofit.workload.inputs.kinds import KINDS
 from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
-_SHARED_SHARE = 0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
+_SHARED_SHARE = (
+    0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
+)
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,23 @@ class Problem:
     def own_batch(self) -> int | None:
         """The batch size of the baseline, if the fastest config of that size is an answer of its own."""
         has_two = self.request.settings.batch_size == TUNE and self.request.changes_learning
-        return self.baseline.batch_size if has_two and len(self.space.batch_size or ()) > 1 else None
+        return (
+            self.baseline.batch_size if has_two and len(self.space.batch_size or ()) > 1 else None
+        )
 
     @property
     def context(self) -> SearchContext:
         """What the models of the search need to know."""
         asked, on_cpu = self.request, self.request.placement.device is None
         tolerance = asked.settings.options.tolerance
-        return SearchContext(self.description, asked.limits, asked.machine.cores, on_cpu, tolerance, self.warm_start)
+        return SearchContext(
+            self.description, asked.limits, asked.machine.cores, on_cpu, tolerance, self.warm_start
+        )
 
 
-def build_problem(request: TuneRequest, description: Description, similar: Sequence[Trial] = ()) -> Problem:
+def build_problem(
+    request: TuneRequest, description: Description, similar: Sequence[Trial] = ()
+) -> Problem:
     """Build the problem; raise `NothingFitsError` if even the smallest batch cannot fit, and UsageError if none is left."""
     space, limit_bytes = build_space_of(request, description), request.limits.device_bytes
     smallest = space.batch_size[0] if space.batch_size else None
@@ -83,12 +91,18 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         raise UsageError(f"-1 is not allowed: {NO_AUTOTUNE}", key="baseline")
     present = {**defaults, **settings.baseline.values()}
     batch_size = request.baseline(description).batch_size or 1
-    if "batch_size" in present or (request.placement.count > 1 and (count is None or batch_size <= count)):
-        present["batch_size"] = batch_size  # several devices may not be able to share Keras's default evenly
+    if "batch_size" in present or (
+        request.placement.count > 1 and (count is None or batch_size <= count)
+    ):
+        present["batch_size"] = (
+            batch_size  # several devices may not be able to share Keras's default evenly
+        )
     steps = [STEPS_PER_EXECUTION] if _searches_steps(request, description) else []
     if not (description.knobs or steps or settings.space.values()):
         reasons = [f"{knobs}: {reason}" for knobs, reason in description.untuned.items()]
-        raise UsageError(f"nothing to tune: {'; '.join(reasons) or 'every knob is fixed; remove one from data_kwargs'}")
+        raise UsageError(
+            f"nothing to tune: {'; '.join(reasons) or 'every knob is fixed; remove one from data_kwargs'}"
+        )
     space = build_space(
         settings.space.values(),
         (*description.knobs, *steps),
@@ -103,17 +117,25 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         replicas=request.placement.count,
     )
     if space.batch_size is None and settings.batch_size == LARGEST:
-        problem = f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size'
+        problem = (
+            f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size'
+        )
         raise UsageError(problem, key="batch_size")
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or count is None
     changes: dict[str, Any] = {"most_samples_executed": count, "whole_calls": is_counted}
     if space.batch_size is not None and settings.batch_size == KEEP:
         changes["batch_size"] = (batch_size,)
-    elif space.batch_size is not None and request.changes_learning and batch_size <= (count or batch_size):
+    elif (
+        space.batch_size is not None
+        and request.changes_learning
+        and batch_size <= (count or batch_size)
+    ):
         changes["batch_size"] = tuple(sorted({batch_size, *space.batch_size}))
     if kind.has_processes:
         total, free = host.shared_memory()
-        most_ahead = math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None
+        most_ahead = (
+            math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes)) if total else None
+        )
         changes |= {"use_multiprocessing": (True,), "most_samples_ahead": most_ahead}
         changes["prefetch_factor"] = space.prefetch_factor or (defaults["prefetch_factor"],)
         changes["workers"] = (0,) if description.processes_hang else space.workers
@@ -122,7 +144,9 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
     if description.fixed_batch_size is not None:
         changes["batch_size"] = (description.fixed_batch_size,)
     space = replace(space, **changes)
-    if description.fixed_batch_size is not None and all(len(values) == 1 for values in space.knobs().values()):
+    if description.fixed_batch_size is not None and all(
+        len(values) == 1 for values in space.knobs().values()
+    ):
         raise UsageError(f"nothing to tune: {description.untuned['batch_size']}")
     return space
 
@@ -163,7 +187,10 @@ def notices(problem: Problem) -> Iterator[str]:
         few = f"they leave fewer than {counted(fewest, 'update')} in an epoch of {description.samples_in_words}"
         yield f"batch sizes above {count // fewest:,} are not tried: {few}. To try them, set options: {{min_updates: 1}}"
     most = space.most_samples_ahead
-    largest = math.prod(max(values or (0,)) for values in (space.workers, space.prefetch_factor, space.batch_size or (1,)))
+    largest = math.prod(
+        max(values or (0,))
+        for values in (space.workers, space.prefetch_factor, space.batch_size or (1,))
+    )
     if most is not None and largest > most:
         room = f"/dev/shm has room for {most:,} samples: configs whose workers would hold more there are not tried"
         yield f"{room}. To try them, raise the size of /dev/shm (docker run --shm-size)"

@@ -23,12 +23,18 @@ _CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a sec
 _CEILING_SHARE = 0.85  # if the rate is below this share of the lower ceiling, step and input slow each other down
 
 
-def record_of(problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | None], stop_reason: str) -> TuneRecord:
+def record_of(
+    problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | None], stop_reason: str
+) -> TuneRecord:
     """Make the record of a tune from its answers: the fastest config, and that of the own batch size."""
     request, description = problem.request, problem.description
-    fastest, same_batch = (answer and _with_arguments(answer, request, description) for answer in answers)
+    fastest, same_batch = (
+        answer and _with_arguments(answer, request, description) for answer in answers
+    )
     assert fastest is not None, "a tune without an answer has no record"
-    measured = [trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config]
+    measured = [
+        trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config
+    ]
     bottleneck, compute, inputs, run_rate = ceilings_of(fastest, measured)
     return TuneRecord(
         **{**vars(log), "description": description},
@@ -40,7 +46,8 @@ def record_of(problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | No
         ceilings_run_samples_per_second=run_rate,
         stop_reason=stop_reason,
         effective_batch_size=request.settings.effective_batch_size,
-        batch_is_default="batch_size" not in {**description.defaults, **request.settings.baseline.values()},
+        batch_is_default="batch_size"
+        not in {**description.defaults, **request.settings.baseline.values()},
     )
 
 
@@ -53,7 +60,9 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
     fit_kwargs = {**tuned_kwargs, **users}
     steps = accumulation.steps_of(config.batch_size, request.settings.effective_batch_size)
     optimizer_kwargs = {accumulation.NAME: steps} if steps > 1 else {}  # Keras rejects 1
-    return replace(answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs)
+    return replace(
+        answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs
+    )
 
 
 def ceilings_of(
@@ -74,7 +83,9 @@ def ceilings_of(
     of_epochs, steady, *both = min(complete, key=lambda rates: abs(math.log(rates[0] / confirmed)))
     rate = steady or of_epochs
     reached = max(rate, confirmed * rate / of_epochs)
-    compute, inputs = (one if one and one >= reached / (1 + _CEILING_NOISE) else None for one in both)
+    compute, inputs = (
+        one if one and one >= reached / (1 + _CEILING_NOISE) else None for one in both
+    )
     bottleneck: Bottleneck = "input"
     if compute and reached >= (1 - _WAITING_SHARE) * compute:
         bottleneck = "compute"
@@ -105,8 +116,14 @@ def no_result_error(
         oom = f"the smallest batch size tried, {tried}, ran out of memory ({smallest.measurement.evidence.reason})"
         remedy = "Raise max_seconds or max_trials to try smaller batch sizes"
         return NoTrialFinishedError(f"{stop_reason} before a trial finished: {oom}. {remedy}")
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in Counter(m.outcome for m in ended).items())
-    failed = "every config that finished failed later" if any(t.samples_per_second for t in trials) else "no trial finished"
+    counts = ", ".join(
+        f"{count} {outcome}" for outcome, count in Counter(m.outcome for m in ended).items()
+    )
+    failed = (
+        "every config that finished failed later"
+        if any(t.samples_per_second for t in trials)
+        else "no trial finished"
+    )
     remedy = ". Raise max_trial_seconds in options" if all(m.ran_out_of_time for m in ended) else ""
     return NoTrialFinishedError(f"{failed} ({counts or stop_reason}){last}{remedy}")
 

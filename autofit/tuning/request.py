@@ -37,7 +37,9 @@ class TuneRequest:
     limits: Limits
     settings: TuneSettings = field(default_factory=TuneSettings)
     call_source: CallSource = field(default_factory=CallSource)
-    environment: Mapping[str, str] = field(default_factory=dict)  # versions and switches outside the user's code
+    environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  # versions and switches outside the user's code
     sampler_key: str = ""  # identifies the sampler in the settings, before it draws
 
     @property
@@ -72,9 +74,13 @@ class TuneRequest:
 
     def warm_start_key(self, description: Description) -> str:
         """Return the key that tunes of the same workload under other limits and versions share."""
-        backend = description.versions.get("backend", TENSORFLOW)  # rates on one backend say nothing about another
+        backend = description.versions.get(
+            "backend", TENSORFLOW
+        )  # rates on one backend say nothing about another
         of_model = f"{description.parameter_count} {description.sample_bytes}"
-        return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (backend != TENSORFLOW)
+        return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (
+            backend != TENSORFLOW
+        )
 
     def result_key(self) -> str:
         # requests that differ only in these settings and the sampler share a study with its trials, but each has a result

@@ -16,15 +16,21 @@ from autofit.trial.launcher import Launcher, run_to_end
 from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
-_LIBRARY_BYTES = 512 * 2**20  # memory left to a GPU's libraries if they find none in addition to the limit
+_LIBRARY_BYTES = (
+    512 * 2**20
+)  # memory left to a GPU's libraries if they find none in addition to the limit
 _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
 # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of the search, which learns
 # more
 _REPEATS_RATIO = 12.0
-_GPU_SECONDS = 600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
+_GPU_SECONDS = (
+    600.0  # longest for the estimate on one GPU that is not there: XLA compiles several sizes
+)
 _GAP_SECONDS = 5.0  # a gap between epochs that is not read is assumed to be shorter
 _LEAST_SHARE = 1e-6  # of an epoch, for a tolerance of 0
-_SHORT_EPOCH_RATIO = 10.0  # of an epoch to a trial's timing: longer ones take too long to matter in a search
+_SHORT_EPOCH_RATIO = (
+    10.0  # of an epoch to a trial's timing: longer ones take too long to matter in a search
+)
 _PROMISING_RATIO = 0.9  # the measurement of a config ends early if its rate is clearly below this share of the best
 
 
@@ -40,33 +46,58 @@ class TrialRunner:
     def describe(self, config: FitConfig, **asked: Any) -> Description | Measurement:
         """Describe the model and the data, or return a measurement that says how that failed; `asked` is of the spec."""
         spec = self._spec(Role.DESCRIBE, config, 0.0, **asked)
-        result: Description | Measurement = self._run(spec, Activity("describing the model and the data"))
+        result: Description | Measurement = self._run(
+            spec, Activity("describing the model and the data")
+        )
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
             if result.compiler == TORCH_COMPILE:
                 self.budget.max_trial_seconds += COMPILE_SECONDS
         return result
 
-    def measure(self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any) -> Trial:
+    def measure(
+        self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any
+    ) -> Trial:
         """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
         step = config.batch_size, config.steps_per_execution
-        same = (t.measurement for t in trials if (t.config.batch_size, t.config.steps_per_execution) == step)
+        same = (
+            t.measurement
+            for t in trials
+            if (t.config.batch_size, t.config.steps_per_execution) == step
+        )
         read = next(
-            (m.compute_samples_per_second for m in same if m.compute_is_read and m.compute_samples_per_second), None
+            (
+                m.compute_samples_per_second
+                for m in same
+                if m.compute_is_read and m.compute_samples_per_second
+            ),
+            None,
         )
         best = max((trial.samples_per_second for trial in trials), default=0.0)
         rates = {"rate_to_beat": _PROMISING_RATIO * best, "compute_samples_per_second": read}
         spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS, **rates, **changes)
         return Trial(config, self._measured(spec, activity), activity.why)
 
-    def confirm(self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool) -> Measurement:
+    def confirm(
+        self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool
+    ) -> Measurement:
         """Run a config for longer than in the search, where it or a similar one was `measured`.
 
         If `validates`, the run starts with a short epoch and its validation.
         """
         deadline = self.budget.deadline_seconds(measured.seconds)
-        rates = {name: getattr(measured, name) for name in ("compute_samples_per_second", "input_samples_per_second")}
-        spec = self._spec(Role.CONFIRM, config, CONFIRM_SECONDS, deadline_seconds=deadline, validates=validates, **rates)
+        rates = {
+            name: getattr(measured, name)
+            for name in ("compute_samples_per_second", "input_samples_per_second")
+        }
+        spec = self._spec(
+            Role.CONFIRM,
+            config,
+            CONFIRM_SECONDS,
+            deadline_seconds=deadline,
+            validates=validates,
+            **rates,
+        )
         return self._measured(spec, activity)
 
     def _spec(self, role: Role, config: FitConfig, seconds: float, **changes: Any) -> TrialSpec:
@@ -74,12 +105,17 @@ class TrialRunner:
         settings = self.request.settings
         longest = _GAP_SECONDS / max(settings.options.tolerance / 2, _LEAST_SHARE)
         usual: dict[str, Any] = {
-            "deadline_seconds": len(changes.get("gpus", ())) * _GPU_SECONDS or self.budget.deadline_seconds(),
+            "deadline_seconds": len(changes.get("gpus", ())) * _GPU_SECONDS
+            or self.budget.deadline_seconds(),
             "effective_batch_size": settings.effective_batch_size,
-            "longest_epoch_seconds": longest if role is Role.CONFIRM else min(longest, _SHORT_EPOCH_RATIO * seconds),
+            "longest_epoch_seconds": longest
+            if role is Role.CONFIRM
+            else min(longest, _SHORT_EPOCH_RATIO * seconds),
             "epoch_samples": self._epoch_samples,
         }
-        return TrialSpec(role, config, self.request.limits, measure_seconds=seconds, **usual | changes)
+        return TrialSpec(
+            role, config, self.request.limits, measure_seconds=seconds, **usual | changes
+        )
 
     def _measured(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Run a trial; repeat it if other work disturbed it, or if its device limit left nothing to the GPU's libraries."""
@@ -97,22 +133,33 @@ class TrialRunner:
             self.emit(f"{spec.config}: {text}. {remedy}")
             return lower
         work = _other_work(result)
-        if work and self._repeats_left and self.budget.seconds_left() > _REPEATS_RATIO * result.seconds:
+        if (
+            work
+            and self._repeats_left
+            and self.budget.seconds_left() > _REPEATS_RATIO * result.seconds
+        ):
             self._repeats_left -= 1
             self.emit(f"{work} while {spec.config} was timed; the measurement is repeated")
             repeated: Measurement = self._run(again, activity)
-            result, work = result if repeated.outcome is Outcome.TIMEOUT else repeated, _other_work(repeated)
+            result, work = (
+                result if repeated.outcome is Outcome.TIMEOUT else repeated,
+                _other_work(repeated),
+            )
             if work:  # it goes on, so further repeats would not help
                 self._repeats_left = 0
         if work and not self._has_warned:
             self._has_warned = True
-            self.emit(f"{work}: the measured rates are lower and less certain than on an idle machine")
+            self.emit(
+                f"{work}: the measured rates are lower and less certain than on an idle machine"
+            )
         return result
 
     def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
         """Run a process, again if its server was lost; return a description, if that is its task, or a measurement."""
         self.emit(activity)
-        result = run_to_end(self._launcher.run(spec), lambda phase: self.emit(replace(activity, phase=phase)))
+        result = run_to_end(
+            self._launcher.run(spec), lambda phase: self.emit(replace(activity, phase=phase))
+        )
         if is_second or isinstance(result, Description) or not result.evidence.server_lost:
             return result
         what = activity.config or activity.doing
@@ -127,7 +174,9 @@ def _other_work(measurement: Measurement) -> str:
     return conditions.other_work if conditions is not None and conditions.is_disturbed else ""
 
 
-def measure(request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]) -> tuple[Trial, ...]:
+def measure(
+    request: TuneRequest, launcher: Launcher, emit: Emit, configs: Sequence[FitConfig]
+) -> tuple[Trial, ...]:
     """Measure each config once, like a trial of the search; nothing is stored."""
     runner, trials = TrialRunner(request, launcher, emit), []
     for number, config in enumerate(configs, 1):
@@ -141,7 +190,10 @@ def raise_user_error(measurement: Measurement) -> None:
     """Raise `UserCodeError` if the user's code raised in a trial."""
     if measurement.outcome is Outcome.ERROR:
         evidence = measurement.evidence
-        raise UserCodeError(f"while {(evidence.phase or Phase.STARTING).label}", measurement.traceback or evidence.reason)
+        raise UserCodeError(
+            f"while {(evidence.phase or Phase.STARTING).label}",
+            measurement.traceback or evidence.reason,
+        )
 
 
 def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedError:
@@ -149,5 +201,10 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
     raise_user_error(measurement)
     if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
         return NoTrialFinishedError(budget.too_short((), "the model and the data were built"))
-    remedy = ". Raise max_trial_seconds (in options), or max_seconds if that is shorter" * measurement.ran_out_of_time
-    return NoTrialFinishedError(f"the model and the data could not be built: {measurement.evidence.reason}{remedy}")
+    remedy = (
+        ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
+        * measurement.ran_out_of_time
+    )
+    return NoTrialFinishedError(
+        f"the model and the data could not be built: {measurement.evidence.reason}{remedy}"
+    )

@@ -23,17 +23,31 @@ TUNE, KEEP, LARGEST = "tune", "keep", "largest"
 
 def _sampler(value: Any) -> Any:
     if value is not None and not has_base(value, "optuna", "BaseSampler"):
-        raise ValueError("in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}")
+        raise ValueError(
+            "in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}"
+        )
     return value
 
 
-Share = Annotated[float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")]
+Share = Annotated[
+    float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")
+]
 Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
-Device = Annotated[str, Field(pattern=gpus.DEVICE), written_as("write auto, cpu, gpu, gpu:1, gpu:0,1, 2x gpu or 2x cpu")]
+Device = Annotated[
+    str,
+    Field(pattern=gpus.DEVICE),
+    written_as("write auto, cpu, gpu, gpu:1, gpu:0,1, 2x gpu or 2x cpu"),
+]
 Whole = Annotated[int, Field(ge=1)]
 Count = Annotated[Whole, written_as("write a whole number of at least 1")]
-Seconds = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False), written_as("write a number of seconds above 0")]
-BatchSize = Annotated[Literal["tune", "keep", "largest"] | Whole, written_as("write tune, keep, largest or a number")]
+Seconds = Annotated[
+    float,
+    Field(gt=0, strict=False, allow_inf_nan=False),
+    written_as("write a number of seconds above 0"),
+]
+BatchSize = Annotated[
+    Literal["tune", "keep", "largest"] | Whole, written_as("write tune, keep, largest or a number")
+]
 
 
 class Options(BaseModel):
@@ -47,7 +61,9 @@ class Options(BaseModel):
     fresh: bool = False
     wait: bool = True
     launch: Literal["auto", "fork", "plain"] = "auto"
-    sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(default=None, exclude=True)  # not in files
+    sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(
+        default=None, exclude=True
+    )  # not in files
 
 
 class TuneSettings(BaseModel):
@@ -74,9 +90,17 @@ class TuneSettings(BaseModel):
         present, size = self.baseline.values().get("batch_size"), self.batch_size
         if size != TUNE and "batch_size" in self.space.values():
             problem = f"{size!r} is given, but space gives values to try"
-            raise UsageError(f'{problem}; remove batch_size from space, or write "{TUNE}"', key="batch_size")
+            raise UsageError(
+                f'{problem}; remove batch_size from space, or write "{TUNE}"', key="batch_size"
+            )
         if isinstance(size, int):
             if present not in (None, size):
-                raise UsageError(f"{size} is given, but baseline has {present}; give one of them", key="batch_size")
-            self.__dict__ |= {"batch_size": KEEP, "baseline": self.baseline.model_copy(update={"batch_size": size})}
+                raise UsageError(
+                    f"{size} is given, but baseline has {present}; give one of them",
+                    key="batch_size",
+                )
+            self.__dict__ |= {
+                "batch_size": KEEP,
+                "baseline": self.baseline.model_copy(update={"batch_size": size}),
+            }
         return self

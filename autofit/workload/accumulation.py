@@ -15,7 +15,11 @@ BUILD_MODEL = "build_model"  # the value that `place_of` returns if `build_model
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
     """Return the number of batches per update of the weights; 1 without accumulation."""
-    return max(1, round(effective_batch_size / batch_size)) if effective_batch_size and batch_size else 1
+    return (
+        max(1, round(effective_batch_size / batch_size))
+        if effective_batch_size and batch_size
+        else 1
+    )
 
 
 def is_argument_of(function: Callable[..., Any], name: str = NAME) -> bool:
@@ -27,7 +31,9 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
     """Return where to set the steps: "build_model", "optimizer" or, for a loss scaler, "optimizer.inner_optimizer"."""
     if is_argument_of(build_model):
         return BUILD_MODEL
-    return "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
+    return (
+        "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
+    )
 
 
 def accumulate(model: Any, steps: int) -> None:

@@ -49,16 +49,24 @@ def written_as(form: str) -> WrapValidator:
         try:
             return handler(value)
         except ValidationError as error:
-            reasons = [str(part["ctx"]["error"]) for part in error.errors() if part["type"] == "value_error"]
+            reasons = [
+                str(part["ctx"]["error"])
+                for part in error.errors()
+                if part["type"] == "value_error"
+            ]
             raise ValueError(reasons[0] if reasons else form) from None
 
     return WrapValidator(validate)
 
 
-NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)  # replaces None by an empty mapping
+NONE_IS_EMPTY = BeforeValidator(
+    lambda value: {} if value is None else value
+)  # replaces None by an empty mapping
 
 # keyword arguments for one of the user's functions; None means that there are none
-Keywords = Annotated[Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")]
+Keywords = Annotated[
+    Mapping[str, Any], NONE_IS_EMPTY, written_as("write a mapping of names to values")
+]
 
 
 @contextlib.contextmanager
@@ -93,9 +101,15 @@ def no_such(name: str, allowed: Collection[str]) -> str:
     if name in _PLACED and "workers" not in allowed:  # among knobs, the knob is meant
         return _PLACED[name]
     lower = name.lower()
-    meant = [knob for knob, row in KNOBS.items() if lower in row.parameters] + [_MEANT.get(lower, "")]
-    similar = [key for key in meant if key in allowed] or difflib.get_close_matches(lower, allowed, 1)
-    return "unknown key" + (f"; did you mean {similar[0]}?" if similar else f". Allowed here: {', '.join(allowed)}")
+    meant = [knob for knob, row in KNOBS.items() if lower in row.parameters] + [
+        _MEANT.get(lower, "")
+    ]
+    similar = [key for key in meant if key in allowed] or difflib.get_close_matches(
+        lower, allowed, 1
+    )
+    return "unknown key" + (
+        f"; did you mean {similar[0]}?" if similar else f". Allowed here: {', '.join(allowed)}"
+    )
 
 
 def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
@@ -106,9 +120,20 @@ def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
     if error["type"] == "extra_forbidden":
         for name in keys[:-1]:
             inner = fields[name].annotation
-            fields = inner.model_fields if inspect.isclass(inner) and issubclass(inner, BaseModel) else {}
-        return [UsageError(no_such(keys[-1], [name for name, field in fields.items() if not field.exclude]), key=key)]
+            fields = (
+                inner.model_fields
+                if inspect.isclass(inner) and issubclass(inner, BaseModel)
+                else {}
+            )
+        return [
+            UsageError(
+                no_such(keys[-1], [name for name, field in fields.items() if not field.exclude]),
+                key=key,
+            )
+        ]
     if error["type"] == "missing":
         return [UsageError(f"is missing; {FUNCTION}", key=key)]
     reason = error["msg"].removeprefix("Value error, ")
-    return [UsageError(f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}", key=key)]
+    return [
+        UsageError(f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}", key=key)
+    ]

@@ -22,7 +22,12 @@ _Imports = dict[str, set[str]]  # the beginning of each import line, and the nam
 
 def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
     """Check the arguments of each function; for `data` and `validation`, return the knobs with their parameters' names."""
-    _bind("build_model", resolve("build_model", workload.build_model), workload.model_kwargs, "model_kwargs")
+    _bind(
+        "build_model",
+        resolve("build_model", workload.build_model),
+        workload.model_kwargs,
+        "model_kwargs",
+    )
     knobs = {}
     for key in ("data", "validation"):
         if getattr(workload, key) is None:
@@ -54,7 +59,9 @@ def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -
         signature.bind(**kwargs)
     except TypeError as error:
         name = getattr(function, "__name__", key)
-        raise UsageError(f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key) from None
+        raise UsageError(
+            f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key
+        ) from None
 
 
 def call_source_of(workload: Workload) -> CallSource:
@@ -62,9 +69,14 @@ def call_source_of(workload: Workload) -> CallSource:
     same = ("dtype_policy", "jit_compile", "backend", "call", "distribution")
     fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
     names = [line.partition(".")[0] for line in workload.program.lines]
-    imports: _Imports = {"import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names}
+    imports: _Imports = {
+        "import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names
+    }
     name, written, is_whole = _call(workload.build_model, workload.model_kwargs, imports)
-    arguments = [*([] if is_whole else ["..."]), *(f"{key}={value!r}" for key, value in written.items())]
+    arguments = [
+        *([] if is_whole else ["..."]),
+        *(f"{key}={value!r}" for key, value in written.items()),
+    ]
     model = f"{name or 'build_model'}({', '.join(arguments)})"
     elided = [] if name and is_whole else ["model"]
     for key in ("data", "validation"):
@@ -74,7 +86,11 @@ def call_source_of(workload: Workload) -> CallSource:
         if callable(data) or isinstance(data, Reference):
             form, made = "factory", f"make_{key}"
         name, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"), imports)
-        fields |= {key: None if data is None else name or made, f"{key}_kwargs": written, f"{key}_form": form}
+        fields |= {
+            key: None if data is None else name or made,
+            f"{key}_kwargs": written,
+            f"{key}_form": form,
+        }
         elided += [] if data is None or (name and is_whole) else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
     expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)
@@ -87,7 +103,9 @@ def call_source_of(workload: Workload) -> CallSource:
     return CallSource(
         model=model,
         **fields,
-        fit_kwargs={name: value for name, value in workload.fit_kwargs.items() if name not in expressions},
+        fit_kwargs={
+            name: value for name, value in workload.fit_kwargs.items() if name not in expressions
+        },
         fit_expressions=expressions,
         imports=tuple(line + ", ".join(sorted(names)) for line, names in imports.items()),
         settings=workload.program.lines,
@@ -95,7 +113,9 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
-def _call(part: Any, kwargs: Mapping[str, Any], imports: _Imports) -> tuple[str | None, dict[str, Any], bool]:
+def _call(
+    part: Any, kwargs: Mapping[str, Any], imports: _Imports
+) -> tuple[str | None, dict[str, Any], bool]:
     """Return a function's name, its arguments whose `repr` is short code for the same value, and whether these are all."""
     function, given, written = part, {**kwargs}, dict[str, Any]()
     if isinstance(part, functools.partial) and not part.args:
@@ -112,7 +132,10 @@ def _name(function: Any, imports: _Imports) -> str | None:
     if isinstance(function, Reference):
         module, name = function.module, function.name
         if function.path is not None:
-            imports |= {"import sys": set(), f"sys.path.insert(0, {str(function.path.parent)!r})": set()}
+            imports |= {
+                "import sys": set(),
+                f"sys.path.insert(0, {str(function.path.parent)!r})": set(),
+            }
     else:
         module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
         if isinstance(function, functools.partial) or not name.isidentifier():

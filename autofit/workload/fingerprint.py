@@ -16,9 +16,18 @@ from autofit.workload.own_modules import OwnModules, names_in
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import explained_pickling_errors, is_plain_array
 
-_VALUES_BYTES = 4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
+_VALUES_BYTES = (
+    4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
+)
 # attributes of a class that do not count: positions in the file, and what no pickle can hold
-_NOT_MEMBERS = {"__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "_abc_impl"}
+_NOT_MEMBERS = {
+    "__dict__",
+    "__weakref__",
+    "__module__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "_abc_impl",
+}
 
 
 def identify(**parts: Any) -> str:
@@ -31,7 +40,11 @@ def identify(**parts: Any) -> str:
     modules = OwnModules()
     hasher = _Hasher(modules)
     with explained_pickling_errors(parts):
-        kwargs = {name: sorted(expanded({**part}).items()) for name, part in parts.items() if name.endswith("_kwargs")}
+        kwargs = {
+            name: sorted(expanded({**part}).items())
+            for name, part in parts.items()
+            if name.endswith("_kwargs")
+        }
         hasher.dump({**parts, **kwargs})
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
     text = "\n".join([hasher.digest.hexdigest(), *files])
@@ -69,14 +82,18 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             self._modules.follow(names_in(obj)[1], Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
-            if self._modules.add_module(obj.__name__):  # code can reach loaded submodules as attributes
+            if self._modules.add_module(
+                obj.__name__
+            ):  # code can reach loaded submodules as attributes
                 for name in [name for name in sys.modules if name.startswith(f"{obj.__name__}.")]:
                     self._modules.add_module(name)
         elif isinstance(obj, Reference):
             parts = [obj.name if obj.path else obj.text]
             self._modules.folders[:0] = [str(obj.path.parent)] if obj.path else []
             self._modules.follow({obj.module}, Path())
-        elif isinstance(getattr(obj, "__qualname__", None), str):  # a class or function, also if Cython compiled it
+        elif isinstance(
+            getattr(obj, "__qualname__", None), str
+        ):  # a class or function, also if Cython compiled it
             parts = self._definition(obj)
         else:
             return NotImplemented  # reduced as usual
@@ -84,17 +101,33 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return _Hasher, (type(obj).__name__,), parts
 
     def _definition(self, value: Any) -> list[Any]:
-        name, module, is_class = value.__qualname__, str(getattr(value, "__module__", None)), isinstance(value, type)
+        name, module, is_class = (
+            value.__qualname__,
+            str(getattr(value, "__module__", None)),
+            isinstance(value, type),
+        )
         # decorators change the `__module__` of a function: the module with its code counts, too
         scope = {} if is_class else getattr(value, "__globals__", {})
         is_own = self._modules.add_module(str(scope.get("__name__", module)))
         loaded = sys.modules.get(module) if module != "__main__" else None
-        imported = functools.reduce(lambda outer, part: getattr(outer, part, None), name.split("."), loaded)
+        imported = functools.reduce(
+            lambda outer, part: getattr(outer, part, None), name.split("."), loaded
+        )
         is_imported = imported is value and hasattr(loaded, "__file__")
         if is_class:
-            members = {key: member for key, member in vars(value).items() if key not in _NOT_MEMBERS}
-            return [module, name, *([type(value), value.__bases__, members] if is_own and not is_imported else ())]
-        parts = [module, name, *(getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__"))]
+            members = {
+                key: member for key, member in vars(value).items() if key not in _NOT_MEMBERS
+            }
+            return [
+                module,
+                name,
+                *([type(value), value.__bases__, members] if is_own and not is_imported else ()),
+            ]
+        parts = [
+            module,
+            name,
+            *(getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__")),
+        ]
         code = getattr(value, "__code__", None)
         if is_imported or not is_own or code is None:
             return parts
@@ -111,4 +144,12 @@ def _parts_of(code: CodeType) -> tuple[Any, ...]:
     constants = [sorted(part, key=repr) if isinstance(part, frozenset) else part for part in inner]
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     exceptions = getattr(code, "co_exceptiontable", None)  # Python 3.10 has none
-    return code.co_code, constants, counts, code.co_names, code.co_varnames, code.co_freevars, exceptions
+    return (
+        code.co_code,
+        constants,
+        counts,
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        exceptions,
+    )

@@ -33,7 +33,11 @@ from autofit.workload.reference import Reference
 
 FIT, PREDICT = "fit", "predict"
 CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
-STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = "steps_per_epoch", "validation_steps", "validation_batch_size"
+STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = (
+    "steps_per_epoch",
+    "validation_steps",
+    "validation_batch_size",
+)
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
@@ -42,7 +46,11 @@ _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
 _TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
 _HOOK = "on_epoch_end"  # a method of every callback
-_HOOKS = [f"on_{call}batch_{moment}" for call in ("train_", "test_", "predict_", "") for moment in ("begin", "end")]
+_HOOKS = [
+    f"on_{call}batch_{moment}"
+    for call in ("train_", "test_", "predict_", "")
+    for moment in ("begin", "end")
+]
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,9 @@ class TrialCallbacks:
 
     run: tuple[Any, ...] = ()
     left_out: tuple[str, ...] = ()  # descriptions of those that do not run
-    of_batches: tuple[str, ...] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
+    of_batches: tuple[
+        str, ...
+    ] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
 
     def notice(self) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all run."""
@@ -69,13 +79,29 @@ def takes_folder(function: Any) -> bool:
     if not isinstance(function, Reference):
         return is_argument_of(function, FOLDER)
     nodes = ast.parse(function.path.read_bytes()).body if function.path else []
-    named = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == function.name]
-    return any(each.arg == FOLDER for arguments in named for each in (*arguments.args, *arguments.kwonlyargs))
+    named = [
+        node.args
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.name == function.name
+    ]
+    return any(
+        each.arg == FOLDER
+        for arguments in named
+        for each in (*arguments.args, *arguments.kwonlyargs)
+    )
 
 
 def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
-    found = [(one, vars(one).get(hook) or getattr(type(one), hook, None)) for one in callbacks for hook in _HOOKS]
-    modules = [(one, str(getattr(function, "__module__", ""))) for one, function in found if function is not None]
+    found = [
+        (one, vars(one).get(hook) or getattr(type(one), hook, None))
+        for one in callbacks
+        for hook in _HOOKS
+    ]
+    modules = [
+        (one, str(getattr(function, "__module__", "")))
+        for one, function in found
+        if function is not None
+    ]
     return _names(one for one, module in modules if module.partition(".")[0] != "keras")
 
 
@@ -107,12 +133,18 @@ def _validated(name: str, value: Any) -> Any:
     elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
         form = "a share of the samples: at least 0 and less than 1"
     elif name == CALLBACKS:
-        if hasattr(value, _HOOK) or (isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)):
-            callbacks = value if isinstance(value, list | tuple) else [value]  # no object crosses: some cannot be pickled
+        if hasattr(value, _HOOK) or (
+            isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)
+        ):
+            callbacks = (
+                value if isinstance(value, list | tuple) else [value]
+            )  # no object crosses: some cannot be pickled
             return TrialCallbacks((), _names(callbacks), _of_batches(callbacks))
         form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
     elif name == CLASS_WEIGHT:
-        with contextlib.suppress(TypeError, ValueError):  # plain numbers, because NumPy's cannot be saved as JSON
+        with contextlib.suppress(
+            TypeError, ValueError
+        ):  # plain numbers, because NumPy's cannot be saved as JSON
             return {int(label): float(weight) for label, weight in dict(value).items()}
         form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
     if form:
@@ -140,7 +172,11 @@ def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def rendered(
-    options: Mapping[str, Any], chosen: int | None, written_for: int | None, *, scale_validation: bool
+    options: Mapping[str, Any],
+    chosen: int | None,
+    written_for: int | None,
+    *,
+    scale_validation: bool,
 ) -> dict[str, Any]:
     """Return the user's arguments, which were `written_for` a batch size, so that an epoch keeps its number of samples."""
     # the chosen batch size may apply to the validation data, too

@@ -18,7 +18,10 @@ from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import CodeType
 
-_LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])  # the second is autofit
+_LIBRARIES = (
+    Path(sysconfig.get_path("stdlib")).resolve(),
+    Path(__file__).resolve().parents[1],
+)  # the second is autofit
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 
@@ -26,11 +29,17 @@ _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """Return the globals that code reads, and the dotted names that it imports; leading dots make one relative."""
     names, imports = set[str](), set[str]()
-    used = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
+    used = [
+        (one.opname, one.argval)
+        for one in dis.get_instructions(code)
+        if one.opname not in ("NOP", "EXTENDED_ARG")
+    ]
     for index, (op, value) in enumerate(used):
         if op == "IMPORT_NAME":  # after the level and the names that are imported
             module = "." * used[index - 2][1] + value
-            imports |= {f"{module}{'.' * bool(value)}{name}" for name in used[index - 1][1] or ()} or {module}
+            imports |= {
+                f"{module}{'.' * bool(value)}{name}" for name in used[index - 1][1] or ()
+            } or {module}
         elif op in _GLOBALS:
             names.add(value)
     for inner in filter(inspect.iscode, code.co_consts):
@@ -44,7 +53,10 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
 def read(content: bytes) -> tuple[str, set[str]]:
     """Return a digest of a file, of Python code without its comments and layout, and what it imports."""
     imports, counted = set[str](), content
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+    with (
+        contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         tree = ast.parse(content)
         counted = ast.dump(tree).encode(errors="surrogatepass")
@@ -66,7 +78,10 @@ class OwnModules:
             file = pending.pop()
             if file not in self.digests and file.is_file():  # the trial reports a missing file
                 self.digests[file], imports = read(file.read_bytes())
-                pending += [file.parents[file.name == "__init__.py"] / "__init__.py", *self._files_of(imports, file)]
+                pending += [
+                    file.parents[file.name == "__init__.py"] / "__init__.py",
+                    *self._files_of(imports, file),
+                ]
 
     def follow(self, imports: set[str], file: Path) -> None:
         """Add the own modules that the code of a function in a file imports; without a file, in a notebook."""
@@ -84,24 +99,38 @@ class OwnModules:
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]
         # others than Python's find editable installs; the one of built-in modules takes `math` in a package for its own
-        finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec") and finder is not BuiltinImporter]
+        finders = [
+            finder
+            for finder in sys.meta_path
+            if hasattr(finder, "find_spec") and finder is not BuiltinImporter
+        ]
         for name in imports:
             level = len(name) - len(name.lstrip("."))
             folders = above[level - 1 : level] if level else [*self.folders, *sys.path, *above]
             for part in name[level:].split("."):
-                spec = next(filter(None, (finder.find_spec(part, folders) for finder in finders)), None)
+                spec = next(
+                    filter(None, (finder.find_spec(part, folders) for finder in finders)), None
+                )
                 if spec is None:
                     break
                 if spec.has_location and spec.origin and is_own(Path(spec.origin)):
                     yield Path(spec.origin)
                 # of a package, which may have no file of its own
-                folders = [folder for folder in spec.submodule_search_locations or () if is_own(Path(folder))]
+                folders = [
+                    folder
+                    for folder in spec.submodule_search_locations or ()
+                    if is_own(Path(folder))
+                ]
 
 
 def is_own_module(module: str) -> bool:
     """Return whether a loaded module is the user's own, as `__main__` always is."""
     top = module.partition(".")[0]
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in (module, top) if name != "__main__"]
+    files = [
+        getattr(sys.modules.get(name), "__file__", None)
+        for name in (module, top)
+        if name != "__main__"
+    ]
     return next((is_own(Path(file)) for file in files if file), top not in sys.stdlib_module_names)
 
 
@@ -109,14 +138,27 @@ def is_own_module(module: str) -> bool:
 def is_own(path: Path) -> bool:
     """Return whether a file or folder belongs neither to the standard library nor to an installed package."""
     path = path.resolve()
-    if any(path.is_relative_to(folder) for folder in _LIBRARIES) or _FOLDERS_OF_PACKAGES & set(path.parts):
+    if any(path.is_relative_to(folder) for folder in _LIBRARIES) or _FOLDERS_OF_PACKAGES & set(
+        path.parts
+    ):
         return False
     # `pip install --target FOLDER` puts packages into any folder of the search path, perhaps among the user's own files
     search_path = {Path(entry).resolve() for entry in sys.path}
-    return not any(each.name in _installed_in(each.parent) for each in (path, *path.parents) if each.parent in search_path)
+    return not any(
+        each.name in _installed_in(each.parent)
+        for each in (path, *path.parents)
+        if each.parent in search_path
+    )
 
 
 @functools.cache
-def _installed_in(folder: Path) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
-    records = [each.read_text("RECORD") or "" for each in importlib.metadata.distributions(path=[str(folder)])]
-    return {re.split("[/,]", line, maxsplit=1)[0] for record in records for line in record.splitlines()}
+def _installed_in(
+    folder: Path,
+) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
+    records = [
+        each.read_text("RECORD") or ""
+        for each in importlib.metadata.distributions(path=[str(folder)])
+    ]
+    return {
+        re.split("[/,]", line, maxsplit=1)[0] for record in records for line in record.splitlines()
+    }

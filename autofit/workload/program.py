@@ -12,7 +12,12 @@ import psutil
 
 from autofit.workload.own_modules import is_own_module
 
-_MODULES = {"keras": "keras", "tf": "tensorflow", "jax": "jax", "torch": "torch"}  # by their names in lines
+_MODULES = {
+    "keras": "keras",
+    "tf": "tensorflow",
+    "jax": "jax",
+    "torch": "torch",
+}  # by their names in lines
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,9 @@ class Program:
     """Settings, and objects that Keras finds by name."""
 
     lines: tuple[str, ...] = ()  # lines of Python that make the settings
-    custom_objects: Mapping[str, Any] = field(default_factory=dict)  # those that `keras.saving` knows by name
+    custom_objects: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # those that `keras.saving` knows by name
 
     def apply(self) -> None:
         """Make the settings in this process, except those of a backend that it has not loaded."""
@@ -32,7 +39,9 @@ class Program:
                 exec(line, names)
         keras.saving.get_custom_objects().update(self.custom_objects)
         for package, _, name in (key.rpartition(">") for key in self.custom_objects if ">" in key):
-            keras.saving.register_keras_serializable(package, name)(self.custom_objects[f"{package}>{name}"])
+            keras.saving.register_keras_serializable(package, name)(
+                self.custom_objects[f"{package}>{name}"]
+            )
 
 
 def _loaded() -> dict[str, Any]:
@@ -48,19 +57,47 @@ def _loaded() -> dict[str, Any]:
 _SETTINGS = (
     ("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
     ("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
-    ("keras.config.image_data_format()", "'channels_last'", "keras.config.set_image_data_format({!r})"),
-    ("keras.config.dtype_policy().name", "keras.config.floatx()", "keras.config.set_dtype_policy({!r})"),
-    ("keras.config.is_flash_attention_enabled() is False", "False", "keras.config.disable_flash_attention()"),
-    ("context._intra_op_parallelism_threads", "None", "tf.config.threading.set_intra_op_parallelism_threads({!r})"),
-    ("context._inter_op_parallelism_threads", "None", "tf.config.threading.set_inter_op_parallelism_threads({!r})"),
+    (
+        "keras.config.image_data_format()",
+        "'channels_last'",
+        "keras.config.set_image_data_format({!r})",
+    ),
+    (
+        "keras.config.dtype_policy().name",
+        "keras.config.floatx()",
+        "keras.config.set_dtype_policy({!r})",
+    ),
+    (
+        "keras.config.is_flash_attention_enabled() is False",
+        "False",
+        "keras.config.disable_flash_attention()",
+    ),
+    (
+        "context._intra_op_parallelism_threads",
+        "None",
+        "tf.config.threading.set_intra_op_parallelism_threads({!r})",
+    ),
+    (
+        "context._inter_op_parallelism_threads",
+        "None",
+        "tf.config.threading.set_inter_op_parallelism_threads({!r})",
+    ),
     (
         "tf.config.experimental.tensor_float_32_execution_enabled()",
         "True",
         "tf.config.experimental.enable_tensor_float_32_execution({!r})",
     ),
     ("jax.config.jax_enable_x64", "False", "jax.config.update('jax_enable_x64', {!r})"),
-    ("jax.config.jax_default_matmul_precision", "None", "jax.config.update('jax_default_matmul_precision', {!r})"),
-    ("torch.get_float32_matmul_precision()", "'highest'", "torch.set_float32_matmul_precision({!r})"),
+    (
+        "jax.config.jax_default_matmul_precision",
+        "None",
+        "jax.config.update('jax_default_matmul_precision', {!r})",
+    ),
+    (
+        "torch.get_float32_matmul_precision()",
+        "'highest'",
+        "torch.set_float32_matmul_precision({!r})",
+    ),
     ("torch.get_num_threads()", "psutil.cpu_count(logical=False)", "torch.set_num_threads({!r})"),
 )
 
@@ -68,12 +105,20 @@ _SETTINGS = (
 def read_program() -> Program:
     """Return what this process has set."""
     lines = list[str]()
-    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None)()
+    context = getattr(
+        sys.modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None
+    )()
     names = {**_loaded(), "context": context, "psutil": psutil}
     for expression, default, line in _SETTINGS:
-        with contextlib.suppress(AttributeError):  # of None if it is not loaded, or of a version that lacks the setting
+        with contextlib.suppress(
+            AttributeError
+        ):  # of None if it is not loaded, or of a version that lacks the setting
             if (value := eval(expression, names)) != eval(default, names):
                 lines.append(line.format(value))
     objects = names["keras"].saving.get_custom_objects() if names["keras"] else {}
-    own = {name: made for name, made in objects.items() if is_own_module(str(getattr(made, "__module__", None)))}
+    own = {
+        name: made
+        for name, made in objects.items()
+        if is_own_module(str(getattr(made, "__module__", None)))
+    }
     return Program(tuple(lines), own)

@@ -98,8 +98,17 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
             yield
     except SystemExit as error:
         frames = traceback.extract_tb(error.__traceback__)
-        *_, where = frames[-1], *(each for each in frames if Path(each.filename).is_file() and is_own(Path(each.filename)))
-        raise _error(where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})") from None
+        *_, where = (
+            frames[-1],
+            *(
+                each
+                for each in frames
+                if Path(each.filename).is_file() and is_own(Path(each.filename))
+            ),
+        )
+        raise _error(
+            where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})"
+        ) from None
     finally:
         sys.argv = own_argv
 
@@ -139,6 +148,9 @@ def as_written(text: str, part: Any) -> str:
             text = as_written(text, inner)
     if isinstance(part, Written):
         for value, written in {str(part.value): str(part), **part.variables}.items():
-            for form in {value, repr(value)[1:-1]}:  # a message may show a value as Python writes it
+            for form in {
+                value,
+                repr(value)[1:-1],
+            }:  # a message may show a value as Python writes it
                 text = text.replace(form, written) if len(value) >= _LEAST_CHARACTERS else text
     return text

@@ -33,7 +33,9 @@ from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded, importing
 
 _PICKLE_FILE = "workload.pickle"
-_SMALL_ARRAY_BYTES = 64 * 1024  # a smaller array is pickled: a file of its own would cost more time than it saves
+_SMALL_ARRAY_BYTES = (
+    64 * 1024
+)  # a smaller array is pickled: a file of its own would cost more time than it saves
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
@@ -53,7 +55,9 @@ class Workload:
     backend: Literal["tensorflow", "jax", "torch"] | None = None
     distribution: Literal["data_parallel"] | None = None
 
-    program: Program = Field(default_factory=read_program)  # no argument: what the calling process has set
+    program: Program = Field(
+        default_factory=read_program
+    )  # no argument: what the calling process has set
 
     _explained = EXPLAINED
 
@@ -62,17 +66,27 @@ class Workload:
         if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:
             key = f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
             raise UsageError("pass either validation or validation_split, not both", key=key)
-        given = {f"fit_kwargs.{name}" for name in self.fit_kwargs if name not in fit_options.OF_INFERENCE}
+        given = {
+            f"fit_kwargs.{name}" for name in self.fit_kwargs if name not in fit_options.OF_INFERENCE
+        }
         given |= set() if self.validation is None else {"validation"}
         if given and self.call != fit_options.FIT:
             raise UsageError(f"{self.call} does not take it; remove it", key=min(given))
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
-        build = self.build_model  # a script that reads its arguments when imported must not read those of `autofit`
+        build = (
+            self.build_model
+        )  # a script that reads its arguments when imported must not read those of `autofit`
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
-        kwargs = {name: expanded(getattr(self, name)) for name in ("model_kwargs", "data_kwargs", "validation_kwargs")}
-        with explained_pickling_errors({**vars(self), **kwargs}), open(folder / _PICKLE_FILE, "wb") as file:
+        kwargs = {
+            name: expanded(getattr(self, name))
+            for name in ("model_kwargs", "data_kwargs", "validation_kwargs")
+        }
+        with (
+            explained_pickling_errors({**vars(self), **kwargs}),
+            open(folder / _PICKLE_FILE, "wb") as file,
+        ):
             pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
@@ -126,8 +140,12 @@ def _culprit(value: Any, name: str = "", above: tuple[Any, ...] = ()) -> str:
     elif isinstance(value, functools.partial):
         parts = {**value.keywords, getattr(value.func, "__name__", "func"): value.func}
     of = f" of {name}" if name else ""
-    for key, part in sorted(parts.items(), key=lambda item: callable(item[1])):  # an object before a function that uses it
-        if not any(part is each for each in above) and (found := _culprit(part, f"{key}{of}", (*above, value))):
+    for key, part in sorted(
+        parts.items(), key=lambda item: callable(item[1])
+    ):  # an object before a function that uses it
+        if not any(part is each for each in above) and (
+            found := _culprit(part, f"{key}{of}", (*above, value))
+        ):
             return found
     return f"{name} ({type(value).__name__})" if name else ""
 
@@ -141,11 +159,20 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
 
     def reducer_override(self, obj: Any) -> Any:
         # torch.backends.cudnn and others are instances of subclasses of modules, which cloudpickle does not know
-        if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
+        if (
+            isinstance(obj, ModuleType)
+            and type(obj) is not ModuleType
+            and sys.modules.get(obj.__name__) is obj
+        ):
             return importlib.import_module, (obj.__name__,)
         if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
             return super().reducer_override(obj)
-        if isinstance(obj, np.memmap) and obj.filename and obj.mode != "c" and obj.flags.c_contiguous:
+        if (
+            isinstance(obj, np.memmap)
+            and obj.filename
+            and obj.mode != "c"
+            and obj.flags.c_contiguous
+        ):
             obj.flush()
             begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]  # pages start there
             offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin

@@ -36,13 +36,17 @@ def mapped(batch_size=8, witness=None):
 
 
 def threads(batch_size=8, num_threads=2, prefetch_buffer_size=3, witness=None):
-    return mapped(batch_size, witness).to_iter_dataset(_grain().ReadOptions(num_threads, prefetch_buffer_size))
+    return mapped(batch_size, witness).to_iter_dataset(
+        _grain().ReadOptions(num_threads, prefetch_buffer_size)
+    )
 
 
 def loader(batch_size=8, num_workers=0, per_worker_buffer_size=1, witness=None):
     grain = _grain()
     # many epochs in one: each epoch of `fit` starts the processes again
-    sampler = grain.samplers.IndexSampler(ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=50, seed=1)
+    sampler = grain.samplers.IndexSampler(
+        ROWS, grain.sharding.NoSharding(), shuffle=True, num_epochs=50, seed=1
+    )
     return grain.DataLoader(
         data_source=Pictures(witness),
         sampler=sampler,

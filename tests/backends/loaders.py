@@ -27,7 +27,13 @@ class Pictures:
 
 
 def loader(
-    batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False, case=None, start_method=None, pictures=None
+    batch_size=8,
+    num_workers=0,
+    prefetch_factor=None,
+    persistent_workers=False,
+    case=None,
+    start_method=None,
+    pictures=None,
 ):
     from torch.utils.data import DataLoader
 
@@ -42,7 +48,13 @@ def loader(
 
 
 def rows(batch_size=8, num_workers=0, prefetch_factor=None, persistent_workers=False):
-    return loader(batch_size, num_workers, prefetch_factor, persistent_workers, pictures=Pictures(None, 4000, (4,)))
+    return loader(
+        batch_size,
+        num_workers,
+        prefetch_factor,
+        persistent_workers,
+        pictures=Pictures(None, 4000, (4,)),
+    )
 
 
 def of_one_size(batch_size=8, num_workers=0, prefetch_factor=None):
@@ -58,7 +70,9 @@ def stream(batch_size=8, num_workers=0, prefetch_factor=None):
             pictures = Pictures()
             return (pictures[index % ROWS] for index in range(10 * ROWS))
 
-    return DataLoader(Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor)
+    return DataLoader(
+        Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor
+    )
 
 
 def forgets_its_workers(batch_size=8, num_workers=0, prefetch_factor=None):

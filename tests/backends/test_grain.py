@@ -12,8 +12,16 @@ from tests.installed import needs
 
 BACKEND = "jax"
 THREADS, PROCESSES = FitConfig(16, 2, 3), FitConfig(16, 2, None, True, 2)
-BY_THREADS = {"batch_size": "batch_size", "workers": "num_threads", "max_queue_size": "prefetch_buffer_size"}
-BY_PROCESSES = {"batch_size": "batch_size", "workers": "num_workers", "prefetch_factor": "per_worker_buffer_size"}
+BY_THREADS = {
+    "batch_size": "batch_size",
+    "workers": "num_threads",
+    "max_queue_size": "prefetch_buffer_size",
+}
+BY_PROCESSES = {
+    "batch_size": "batch_size",
+    "workers": "num_workers",
+    "prefetch_factor": "per_worker_buffer_size",
+}
 
 ALONE = {"batch_size": "batch_size", "workers": "num_workers"}
 
@@ -23,8 +31,13 @@ def grain():
     needs("grain")
 
 
-def test_a_dataset_that_grain_reads_with_its_defaults_is_refused_with_the_line_to_write(launched, play):
-    with pytest.raises(UsageError, match=r"to_iter_dataset\(grain\.ReadOptions\(num_threads, prefetch_buffer_size\)\)"):
+def test_a_dataset_that_grain_reads_with_its_defaults_is_refused_with_the_line_to_write(
+    launched, play
+):
+    with pytest.raises(
+        UsageError,
+        match=r"to_iter_dataset\(grain\.ReadOptions\(num_threads, prefetch_buffer_size\)\)",
+    ):
         play(launched(data=grains.mapped), FitConfig(8), role="describe")
 
 
@@ -33,10 +46,17 @@ def test_a_dataset_that_grain_reads_with_its_defaults_is_refused_with_the_line_t
     [
         (grains.threads, "grain", BY_THREADS, THREADS),
         (grains.loader, "grain with processes", BY_PROCESSES, PROCESSES),
-        (functools.partial(grains.loader, per_worker_buffer_size=1), "grain with processes", ALONE, FitConfig(16, 2)),
+        (
+            functools.partial(grains.loader, per_worker_buffer_size=1),
+            "grain with processes",
+            ALONE,
+            FitConfig(16, 2),
+        ),
     ],
 )
-def test_a_grain_dataset_is_described_and_read_as_in_a_plain_fit(launched, play, tmp_path, data, kind, knobs, config):
+def test_a_grain_dataset_is_described_and_read_as_in_a_plain_fit(
+    launched, play, tmp_path, data, kind, knobs, config
+):
     witness = tmp_path / "pids"
     launcher = launched(data=data, data_kwargs={"witness": str(witness)})
     described = play(launcher, FitConfig(8), role="describe")

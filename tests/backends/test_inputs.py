@@ -15,6 +15,8 @@ def test_the_lines_for_a_loader_take_effect_on_their_backend(backend, warm, tmp_
     tuned = Tuned(warm, tmp_path, Workload(build_rows, loaders.rows, backend=backend))
     code = f"{tuned.snippet(config)}\nimport keras\nassert keras.backend.backend() == {backend!r}\n"
     # without Keras, whose backend the lines choose
-    problem = fresh.run(code, "spawn", KERAS_BACKEND="tensorflow", WITNESS=str(tmp_path / "witness"))
+    problem = fresh.run(
+        code, "spawn", KERAS_BACKEND="tensorflow", WITNESS=str(tmp_path / "witness")
+    )
     assert problem == "", f"{code}\n{problem[-2000:]}"
     assert len(set((tmp_path / "witness").read_text().split())) >= config.workers

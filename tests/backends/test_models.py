@@ -46,14 +46,19 @@ def test_a_model_with_a_fit_of_its_own_is_measured_with_the_data_that_it_takes(l
 
 
 def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
-    with pytest.raises(UsageError, match=r"the fit of Loops ran without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"the fit of Loops ran without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)",
+    ):
         play(launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}), FitConfig(16))
 
 
 def build_in_half_precision():
     import keras
 
-    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")])
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")]
+    )
     assert model.layers[0].compute_dtype == "bfloat16"
     model.compile("sgd", "mse")
     return model

@@ -8,24 +8,52 @@ BACKEND = "jax"
 OF_KERAS = [  # what a program sets, the public getter, and the value
     ("keras.config.set_floatx('float64')", "keras.config.floatx()", "float64"),
     ("keras.config.set_epsilon(1e-4)", "keras.config.epsilon()", 1e-4),
-    ("keras.config.set_image_data_format('channels_first')", "keras.config.image_data_format()", "channels_first"),
-    ("keras.config.set_dtype_policy('mixed_bfloat16')", "keras.config.dtype_policy().name", "mixed_bfloat16"),
-    ("keras.saving.get_custom_objects()['d'] = Doubled", "keras.saving.get_registered_object('d').__name__", "Doubled"),
+    (
+        "keras.config.set_image_data_format('channels_first')",
+        "keras.config.image_data_format()",
+        "channels_first",
+    ),
+    (
+        "keras.config.set_dtype_policy('mixed_bfloat16')",
+        "keras.config.dtype_policy().name",
+        "mixed_bfloat16",
+    ),
+    (
+        "keras.saving.get_custom_objects()['d'] = Doubled",
+        "keras.saving.get_registered_object('d').__name__",
+        "Doubled",
+    ),
 ]
 THREADS, TF32 = "backend.config.threading", "backend.config.experimental"
 PRECISION = "backend.config.jax_default_matmul_precision"
 OF_BACKEND = {
     "tensorflow": [
-        (f"{THREADS}.set_intra_op_parallelism_threads(1)", f"{THREADS}.get_intra_op_parallelism_threads()", 1),
-        (f"{THREADS}.set_inter_op_parallelism_threads(2)", f"{THREADS}.get_inter_op_parallelism_threads()", 2),
-        (f"{TF32}.enable_tensor_float_32_execution(False)", f"{TF32}.tensor_float_32_execution_enabled()", False),
+        (
+            f"{THREADS}.set_intra_op_parallelism_threads(1)",
+            f"{THREADS}.get_intra_op_parallelism_threads()",
+            1,
+        ),
+        (
+            f"{THREADS}.set_inter_op_parallelism_threads(2)",
+            f"{THREADS}.get_inter_op_parallelism_threads()",
+            2,
+        ),
+        (
+            f"{TF32}.enable_tensor_float_32_execution(False)",
+            f"{TF32}.tensor_float_32_execution_enabled()",
+            False,
+        ),
     ],
     "jax": [
         ("backend.config.update('jax_enable_x64', True)", "backend.config.jax_enable_x64", True),
         ("backend.config.update('jax_default_matmul_precision', 'highest')", PRECISION, "highest"),
     ],
     "torch": [
-        ("backend.set_float32_matmul_precision('high')", "backend.get_float32_matmul_precision()", "high"),
+        (
+            "backend.set_float32_matmul_precision('high')",
+            "backend.get_float32_matmul_precision()",
+            "high",
+        ),
         ("backend.set_num_threads(1)", "backend.get_num_threads()", 1),
     ],
 }

@@ -32,7 +32,9 @@ def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launc
 
 def test_a_loader_has_ahead_what_its_workers_may_prefetch(launched, play):
     measurement = play(launched(data=loaders.loader), FitConfig(8, 2, None, True, 4))
-    assert 0 < measurement.queued_batches <= 2 * 4  # fewer if a busy machine keeps the workers from making others
+    assert (
+        0 < measurement.queued_batches <= 2 * 4
+    )  # fewer if a busy machine keeps the workers from making others
 
 
 def test_a_stream_is_tried(launched, play):
@@ -45,7 +47,9 @@ def test_a_dead_worker_of_a_loader_is_told_apart_from_the_training(launched, pla
     config = FitConfig(8, workers=2, use_multiprocessing=True, prefetch_factor=2)
     measurement = play(launched(data=loaders.loader, data_kwargs={"case": w.KILLED}), config)
     assert measurement.outcome is Outcome.CRASHED, measurement.evidence
-    assert "a worker process " in measurement.evidence.reason  # … is killed, or died before it had handed over a batch
+    assert (
+        "a worker process " in measurement.evidence.reason
+    )  # … is killed, or died before it had handed over a batch
 
 
 def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
@@ -53,7 +57,9 @@ def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
         play(launched(data=loaders.forgets_its_workers), FitConfig(8, 2, None, True, 2))
 
 
-def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(backend, launched, play):
+def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(
+    backend, launched, play
+):
     assert play(launched(), FitConfig(w.OK), role="describe").takes_turns == (backend == "torch")
 
 

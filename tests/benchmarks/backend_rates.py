@@ -45,8 +45,14 @@ def build_model(job):
         hidden = [layers.Dense(64, activation="relu") for _ in range(3)]
         model = keras.Sequential([keras.Input((64,)), *hidden, layers.Dense(1)])
     else:
-        maps = [layers.Conv2D(16, 3, activation="relu"), layers.MaxPooling2D(), layers.Conv2D(32, 3, activation="relu")]
-        model = keras.Sequential([keras.Input((32, 32, 3)), *maps, layers.Flatten(), layers.Dense(1)])
+        maps = [
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 3, activation="relu"),
+        ]
+        model = keras.Sequential(
+            [keras.Input((32, 32, 3)), *maps, layers.Flatten(), layers.Dense(1)]
+        )
     model.compile("sgd", "mse")
     return model
 
@@ -65,7 +71,9 @@ def make_data(job, batch_size, batches=100_000, **knobs):
             if job == "slow":
                 time.sleep(0.03)
             shape = (64,) if job == "mlp" else (32, 32, 3)
-            return draw.random((batch_size, *shape), "float32"), draw.random((batch_size, 1), "float32")
+            return draw.random((batch_size, *shape), "float32"), draw.random(
+                (batch_size, 1), "float32"
+            )
 
     return Data(**knobs)
 
@@ -105,8 +113,13 @@ def measure(backend, name, rounds):
     from autofit.workload.workload import Workload
 
     job, knobs = JOBS[name]
-    functions = (Reference(f"backend_rates.py:{function}", str(HERE)) for function in ("build_model", "make_data"))
-    workload = Workload(*functions, model_kwargs={"job": job}, data_kwargs={"job": job}, backend=backend)
+    functions = (
+        Reference(f"backend_rates.py:{function}", str(HERE))
+        for function in ("build_model", "make_data")
+    )
+    workload = Workload(
+        *functions, model_kwargs={"job": job}, data_kwargs={"job": job}, backend=backend
+    )
     config = FitConfig(BATCH, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False))
     spec = TrialSpec(Role.MEASURE, config, Limits(None, 2**34), 300.0, MEASURE_SECONDS)
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
@@ -114,7 +127,9 @@ def measure(backend, name, rounds):
     pairs = []
     with (
         ProcessLauncher(workload) as launcher,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment) as plain,
+        subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+        ) as plain,
     ):
         plain.stdout.readline()
         for _ in range(rounds):
@@ -122,7 +137,11 @@ def measure(backend, name, rounds):
             if measured.outcome is not Outcome.OK:
                 raise SystemExit(f"{name} on {backend}: {measured.evidence}")
             rate = measured.samples_per_second
-            print(max(TRACING_STEPS, round(SHORT_SECONDS * rate / BATCH)), file=plain.stdin, flush=True)
+            print(
+                max(TRACING_STEPS, round(SHORT_SECONDS * rate / BATCH)),
+                file=plain.stdin,
+                flush=True,
+            )
             pairs.append([round(rate, 2), round(float(plain.stdout.readline()), 2)])
         plain.stdin.close()
     return pairs
@@ -130,23 +149,34 @@ def measure(backend, name, rounds):
 
 def show(row):
     """Print the line of a job; returns its interval."""
-    from public_tunes import ratio_of  # not in the processes of plain `fit`, because it imports autofit
+    from public_tunes import (
+        ratio_of,
+    )  # not in the processes of plain `fit`, because it imports autofit
 
     rate = statistics.median(plain for _, plain in row["pairs"])
     ratio, low, high = ratio_of(*zip(*row["pairs"], strict=True))
     step = 1000 * BATCH / rate
     print(
-        f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} ({low:.3f} to {high:.3f})", flush=True
+        f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} ({low:.3f} to {high:.3f})",
+        flush=True,
     )
     return ratio, low, high
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--run", action="store_true", help="measure, and freeze the figures")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of each job (default: %(default)s)")
-    parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS, metavar="JOB", help="only these jobs")
-    parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS, help="only these backends")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="pairs of each job (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", nargs="+", default=JOBS, choices=JOBS, metavar="JOB", help="only these jobs"
+    )
+    parser.add_argument(
+        "--backends", nargs="+", default=BACKENDS, choices=BACKENDS, help="only these backends"
+    )
     parser.add_argument("--plain", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plain:
@@ -158,7 +188,11 @@ def main():
             row = {"job": job, "backend": backend, "pairs": measure(backend, job, given.rounds)}
             rows[job, backend] = row
             show(row)
-            ordered = [rows[key] for key in ((job, backend) for job in JOBS for backend in BACKENDS) if key in rows]
+            ordered = [
+                rows[key]
+                for key in ((job, backend) for job in JOBS for backend in BACKENDS)
+                if key in rows
+            ]
             FROZEN.write_text(json.dumps(ordered).replace("}, {", "},\n{") + "\n")
     print(f"{'':24}{'':12}{'step':>9}{'plain fit':>12}   autofit / plain fit")
     intervals = [show(row) for row in rows.values()]

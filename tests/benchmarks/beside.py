@@ -38,7 +38,9 @@ BUDGET, SAMPLES, TRIALS, ROUNDS = 2**30, 4096, 10, 3
 @functools.cache
 def digits():
     """The program's data; limits this process before it makes them."""
-    used = 1024 * int(re.search(r"VmData:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+    used = 1024 * int(
+        re.search(r"VmData:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1]
+    )
     resource.setrlimit(resource.RLIMIT_DATA, (used + BUDGET, resource.RLIM_INFINITY))
     return public_jobs.digits()
 
@@ -70,7 +72,10 @@ class Tools:
         public_tunes.PROGRAMS, public_tunes.FIXED = HERE, {}
         public_tunes.SPACES["digits"] = SIZES, "digits", {}
         result, _ = public_tunes.tune("digits")
-        print("OOM\n" * sum(trial["measurement"]["outcome"].endswith("oom") for trial in result["trials"]))
+        print(
+            "OOM\n"
+            * sum(trial["measurement"]["outcome"].endswith("oom") for trial in result["trials"])
+        )
         return result["fastest"]["config"]["batch_size"]
 
     def lightning(self):
@@ -91,15 +96,21 @@ class Tools:
                 return torch.optim.Adam(self.network.parameters())
 
             def training_step(self, batch, index):
-                return self.network.compute_loss(y=batch[1], y_pred=self.network(batch[0], training=True))
+                return self.network.compute_loss(
+                    y=batch[1], y_pred=self.network(batch[0], training=True)
+                )
 
-        return lightning.pytorch.tuner.Tuner(lightning.Trainer(logger=False)).scale_batch_size(Net())
+        return lightning.pytorch.tuner.Tuner(lightning.Trainer(logger=False)).scale_batch_size(
+            Net()
+        )
 
     def accelerate(self):
         """a batch size that fits | not | 10 % less after each failure, in your process"""
         from accelerate.utils import find_executable_batch_size
 
-        return find_executable_batch_size(lambda batch_size: fit(batch_size) and batch_size, max(SIZES))()
+        return find_executable_batch_size(
+            lambda batch_size: fit(batch_size) and batch_size, max(SIZES)
+        )()
 
     def ultralytics(self):
         """largest batch for a share of the GPU | not | line through some sizes"""
@@ -129,7 +140,9 @@ class Tools:
             def fit(self, hp, model, **kwargs):
                 return {"rate": fit(hp.get("batch_size"))}
 
-        search = keras_tuner.BayesianOptimization(Program(), keras_tuner.Objective("rate", "max"), TRIALS, seed=0)
+        search = keras_tuner.BayesianOptimization(
+            Program(), keras_tuner.Objective("rate", "max"), TRIALS, seed=0
+        )
         search.search()
         return search.get_best_hyperparameters()[0]["batch_size"]
 
@@ -137,8 +150,12 @@ class Tools:
         """best of an objective that you write | if you write it | in your process; a failure ends it without `catch`"""
         import optuna
 
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        study.optimize(lambda trial: fit(trial.suggest_categorical("batch_size", SIZES)), TRIALS, catch=FULL)
+        study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(seed=0)
+        )
+        study.optimize(
+            lambda trial: fit(trial.suggest_categorical("batch_size", SIZES)), TRIALS, catch=FULL
+        )
         return study.best_params["batch_size"]
 
     def grid(self):
@@ -166,7 +183,9 @@ def ask(name):
     return {
         "seconds": time.perf_counter() - started,
         "ooms": len(re.findall(r"^OOM|Batch size \d+ failed", text, re.MULTILINE)),
-        "said": re.findall(r"using default.*|^\w*Error: (?!Exception encountered).*", text, re.MULTILINE)[-1:],
+        "said": re.findall(
+            r"using default.*|^\w*Error: (?!Exception encountered).*", text, re.MULTILINE
+        )[-1:],
         "choice": None if ended.returncode else int(ended.stdout.split()[-1]),
     }
 
@@ -181,7 +200,9 @@ def show(frozen):
         rate = medians.get(str(row["choice"]))
         # not the failures on the way to a choice
         said = [text for text in row["said"] if rate is None or "default" in text]
-        of_best = "; ".join([*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *said])
+        of_best = "; ".join(
+            [*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *said]
+        )
         told = f"{row['seconds']:.0f} | {row['ooms']} | {row['choice'] or 'none'} | {of_best}"
         print(f"| {name.replace('_', '-')} | {getattr(Tools, name).__doc__} | {told} |")
 
@@ -193,11 +214,16 @@ def main():
     if sys.argv[1:] == ["--run"]:
         os.environ["KERAS_BACKEND"], before = "torch", os.getloadavg()[0]
         tools = {name: ask(name) for name in vars(Tools) if not name.startswith("_")}
-        rates = {str(size): [] for size in [SIZES[0], *(row["choice"] for row in tools.values() if row["choice"])]}
+        rates = {
+            str(size): []
+            for size in [SIZES[0], *(row["choice"] for row in tools.values() if row["choice"])]
+        }
         for size in ROUNDS * list(rates):
             rates[size].append(plain(int(size)))
         machine = f"{detect().processor}, {detect().cores} cores; load {before:.1f} before, {os.getloadavg()[0]:.1f} after"
-        FROZEN.write_text(json.dumps({"machine": machine, "tools": tools, "rates": rates}, indent=1) + "\n")
+        FROZEN.write_text(
+            json.dumps({"machine": machine, "tools": tools, "rates": rates}, indent=1) + "\n"
+        )
     show(json.loads(FROZEN.read_text()))
 
 

@@ -35,7 +35,9 @@ BETWEEN = (0.05, 0.1, 0.15)
 CASES = ("normal", "configs x 3", "heavy tails", "wandering")
 CHOSEN, BASELINE = FitConfig(32, 2, 10, False), FitConfig(32, 1, 10, False)
 OWN = tuple(FitConfig(32, workers, 10, False) for workers in (2, 4, 8))
-OTHERS = tuple(FitConfig(batch, workers, 10, False) for batch in (64, 128, 256, 512) for workers in (1, 4))
+OTHERS = tuple(
+    FitConfig(batch, workers, 10, False) for batch in (64, 128, 256, 512) for workers in (1, 4)
+)
 
 
 class Machine:
@@ -59,7 +61,9 @@ class Machine:
 def decide(machine, answers, readings):
     """Run rounds until the answers are decided; returns the number of runs."""
     runs = 0
-    while answers.propose({config: float(np.exp(np.mean(np.log(rates)))) for config, rates in readings.items()}):
+    while answers.propose(
+        {config: float(np.exp(np.mean(np.log(rates)))) for config, rates in readings.items()}
+    ):
         while answers.is_open:
             rates = {config: machine.run(config) for config in answers.next_round()}
             runs += len(rates)
@@ -84,7 +88,10 @@ def cell(task):
     draw = np.random.default_rng(seed)
     done = [compare(Machine(case, noise, ratio, draw)) for _ in range(count)]
     covered = [speedup.low <= ratio <= speedup.high for _, speedup in done]
-    return [float(np.mean(values)) for values in ([won for won, _ in done], [s.pairs for _, s in done], covered)]
+    return [
+        float(np.mean(values))
+        for values in ([won for won, _ in done], [s.pairs for _, s in done], covered)
+    ]
 
 
 def whole(task):
@@ -108,23 +115,37 @@ def simulate(count):
     kinds = [(case, noise, ratio) for case in CASES for noise in NOISES for ratio in RATIOS]
     wholes = [(case, noise, ratio) for case in CASES for noise in BETWEEN for ratio in RATIOS[:2]]
     with ProcessPoolExecutor() as pool:
-        cells = pool.map(cell, [(*kind, count, seed) for seed, kind in enumerate(kinds)], chunksize=4)
+        cells = pool.map(
+            cell, [(*kind, count, seed) for seed, kind in enumerate(kinds)], chunksize=4
+        )
         ones = [[*kind, *values] for kind, values in zip(kinds, cells, strict=True)]
         cells = pool.map(whole, [(*kind, count // 2, seed) for seed, kind in enumerate(wholes)])
-        return {"one": ones, "whole": [[*kind, *values] for kind, values in zip(wholes, cells, strict=True)]}
+        return {
+            "one": ones,
+            "whole": [[*kind, *values] for kind, values in zip(wholes, cells, strict=True)],
+        }
 
 
 def print_table(rows, ratios, form):
     """A line for each case and noise, with the figures of all ratios."""
     for start in range(0, len(rows), len(ratios)):
         case, noise = rows[start][:2]
-        print(f"{case:12} {noise:5.0%}  " + "".join(form(*row[3:]) for row in rows[start : start + len(ratios)]).rstrip())
+        print(
+            f"{case:12} {noise:5.0%}  "
+            + "".join(form(*row[3:]) for row in rows[start : start + len(ratios)]).rstrip()
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true", help="simulate, and freeze the tables in confirmation.json")
-    parser.add_argument("--count", type=int, default=300, help="decisions a cell (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run", action="store_true", help="simulate, and freeze the tables in confirmation.json"
+    )
+    parser.add_argument(
+        "--count", type=int, default=300, help="decisions a cell (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     if arguments.run:
         FROZEN.write_text(json.dumps(simulate(arguments.count)).replace("], [", "],\n[") + "\n")
@@ -134,12 +155,16 @@ def main():
     print("case         noise  " + "  faster rounds covers" * len(RATIOS))
     print_table(rows, RATIOS, "  {:6.1%} {:5.1f} {:6.1%} ".format)
     wrong = max(row[3] for row in rows if row[2] < 1.05)
-    print(f'\nwrong "faster", at most: {wrong:.1%}; intervals that cover: {min(row[5] for row in rows):.1%} or more')
+    print(
+        f'\nwrong "faster", at most: {wrong:.1%}; intervals that cover: {min(row[5] for row in rows):.1%} or more'
+    )
     print("\nwhole decisions     " + "".join(f"{ratio:^24.2f}" for ratio in RATIOS[:2]))
     print("case         noise  " + "  anything  covers  runs " * 2)
     print_table(tables["whole"], RATIOS[:2], "  {:8.1%}  {:6.1%}  {:4.1f} ".format)
     anything = [row[3] for row in tables["whole"]]
-    print(f'\nwrong "faster" of anything, in the mean: {np.mean(anything):.1%}; at most: {max(anything):.1%}')
+    print(
+        f'\nwrong "faster" of anything, in the mean: {np.mean(anything):.1%}; at most: {max(anything):.1%}'
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ CURVES = json.loads((pathlib.Path(__file__).parent / "curves.json").read_text())
 LIMIT = 16 * GIB
 LARGEST_SHARE = 0.95  # of the limit, which the largest measured batch takes
 BEYOND = 2  # times the largest measured size: sizes up to this do not fit
-INPUT_RATIO = 4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
+INPUT_RATIO = (
+    4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
+)
 
 
 class Curve:
@@ -38,7 +40,9 @@ class Curve:
         self.space = SearchSpace(batch_size=tuple(tried))
         logs = np.log([[size, measured[size]] for size in sizes]).T
         within = [size for size in tried if size <= largest]
-        self.rates = dict(zip(within, np.exp(np.interp(np.log(within), *logs)).tolist(), strict=True))
+        self.rates = dict(
+            zip(within, np.exp(np.interp(np.log(within), *logs)).tolist(), strict=True)
+        )
         self.limits = Limits(int(LIMIT), int(64 * GIB))
         draw = np.random.default_rng(zlib.crc32(name.encode()))
         self.constant = LIMIT * draw.uniform(0.05, 0.4)
@@ -53,7 +57,11 @@ class Curve:
     def run(self, config, draw):
         rate, device = self.true_rate(config), self.constant + self.per_sample * config.batch_size
         if not rate:
-            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS)
+            return Measurement(
+                Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS
+            )
 
         made = INPUT_RATIO * max(self.rates.values())
-        return replace(reading(config, rate, rate, made, device, draw), host_peak_bytes=int(3 * GIB))
+        return replace(
+            reading(config, rate, rate, made, device, draw), host_peak_bytes=int(3 * GIB)
+        )

@@ -59,7 +59,11 @@ def pictures(gib):
 def slices(gib, batch_size=BATCH):
     import tensorflow as tf
 
-    return tf.data.Dataset.from_tensor_slices(pictures(gib)).batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    return (
+        tf.data.Dataset.from_tensor_slices(pictures(gib))
+        .batch(batch_size)
+        .prefetch(tf.data.AUTOTUNE)
+    )
 
 
 def batches(gib, batch_size=BATCH, **kwargs):
@@ -72,7 +76,9 @@ def batches(gib, batch_size=BATCH, **kwargs):
             return math.ceil(gib * GIB / SAMPLE_BYTES / batch_size)
 
         def __getitem__(self, index):
-            return np.ones((batch_size, SIDE, SIDE, 1), "float32"), np.ones((batch_size, 1), "float32")
+            return np.ones((batch_size, SIDE, SIDE, 1), "float32"), np.ones(
+                (batch_size, 1), "float32"
+            )
 
     return Batches(**kwargs)
 
@@ -89,7 +95,14 @@ def build_model():
     import keras
 
     layers = keras.layers
-    model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), layers.AveragePooling2D(16), layers.Flatten(), layers.Dense(1)])
+    model = keras.Sequential(
+        [
+            keras.Input((SIDE, SIDE, 1)),
+            layers.AveragePooling2D(16),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+    )
     model.compile("sgd", "mse")
     return model
 
@@ -101,14 +114,23 @@ def plain(kind, gib, validation_gib):
         x, y = pictures(gib)
         model.fit(x, y, batch_size=BATCH, validation_data=held_out, verbose=0)
     else:
-        model.fit(globals()[kind](gib), validation_data=held_out, validation_batch_size=BATCH, verbose=0)
+        model.fit(
+            globals()[kind](gib), validation_data=held_out, validation_batch_size=BATCH, verbose=0
+        )
 
 
 def measure_plain(kind, gib, validation_gib):
     """Run `plain` in a process of its own; returns its peak."""
-    environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {
+        **os.environ,
+        "TF_CPU_ALLOCATOR_USE_BFC": "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     command = [sys.executable, __file__, "--plain", kind, str(gib), str(validation_gib)]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    output = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     return int(output.split()[-1])
 
 
@@ -124,9 +146,13 @@ def measure_trials(kind, gib, validation_gib):
     )
     config = FitConfig(BATCH, 1, 10, False) if kind == "batches" else FitConfig(BATCH)
     with ProcessLauncher(workload) as launcher:
-        described = run_to_end(launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))))
+        described = run_to_end(
+            launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,)))
+        )
         footprint = described.footprints[0]
-        readings = {"estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())}
+        readings = {
+            "estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())
+        }
         for role in (Role.MEASURE, Role.CONFIRM):
             trial = run_to_end(launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0)))
             assert trial.samples_per_second, trial.evidence
@@ -140,13 +166,19 @@ def print_table(frozen):
     for key, case in frozen.items():
         plain_mib = case["plain"] / 2**20
         ratios = [case[name] / case["plain"] - 1 for name in ("measure", "confirm", "estimate")]
-        print(f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}")
+        print(
+            f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}"
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS
+    )
     arguments = parser.parse_args()
     if arguments.plain:
         kind, gib, validation_gib = arguments.plain
@@ -155,7 +187,10 @@ def main():
         print(used.held + used.highest_resident - used.resident)
         return
     frozen = json.loads(FROZEN.read_text())
-    cases = [*((kind, gib, 0.0) for kind, sizes in SIZES.items() for gib in sizes), ("arrays", 0.5, 0.25)]
+    cases = [
+        *((kind, gib, 0.0) for kind, sizes in SIZES.items() for gib in sizes),
+        ("arrays", 0.5, 0.25),
+    ]
     for kind, gib, validation_gib in cases if arguments.measure else ():
         key = f"{kind} {gib:g} GiB" + (f", {validation_gib:g} held out" if validation_gib else "")
         if key in frozen:

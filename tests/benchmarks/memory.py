@@ -61,7 +61,9 @@ def cases(*, onednn=False):
     """(key, model kwargs, batches) of every device case; with oneDNN without XLA, which does not use it."""
     import zoo
 
-    for (name, form), (precision, optimizer, xla) in itertools.product(zoo.MODELS.items(), COMBINATIONS):
+    for (name, form), (precision, optimizer, xla) in itertools.product(
+        zoo.MODELS.items(), COMBINATIONS
+    ):
         if onednn and xla:
             continue
         kwargs = {"name": name, "precision": precision, "optimizer": optimizer, "xla": xla}
@@ -79,11 +81,20 @@ def measure_device(frozen, file, *, onednn):
         workload = Workload(*functions, model_kwargs=kwargs, data_kwargs={"name": kwargs["name"]})
         with ProcessLauncher(workload) as launcher:
             spec = TrialSpec(
-                Role.DESCRIBE, FitConfig(batches[0]), LIMITS, SECONDS, batch_sizes=tuple(batches), compile_all=True
+                Role.DESCRIBE,
+                FitConfig(batches[0]),
+                LIMITS,
+                SECONDS,
+                batch_sizes=tuple(batches),
+                compile_all=True,
             )
-            case["description"] = DESCRIPTIONS.dump_python(run_to_end(launcher.run(spec)), mode="json")
+            case["description"] = DESCRIPTIONS.dump_python(
+                run_to_end(launcher.run(spec)), mode="json"
+            )
             for batch in lacking:
-                trial = run_to_end(launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)))
+                trial = run_to_end(
+                    launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5))
+                )
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["peaks"][str(batch)] = trial.device_peak_bytes
         file.write_text(json.dumps(frozen).replace("}}, ", "}},\n") + "\n")
@@ -98,11 +109,15 @@ def print_estimates(frozen):
         for footprint in DESCRIPTIONS.validate_python(case["description"]).footprints
     ]
     groups = {"without XLA": "/plain$", "with XLA": "/xla$"}
-    groups |= {f"  {name}": f"^{name}/" for name in sorted({key.partition("/")[0] for key, _ in rows})}
+    groups |= {
+        f"  {name}": f"^{name}/" for name in sorted({key.partition("/")[0] for key, _ in rows})
+    }
     for title, pattern in groups.items():
         if errors := sorted(error for key, error in rows if re.search(pattern, key)):
             middle, most = statistics.median(errors), errors[int(0.9 * len(errors))]
-            print(f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {errors[-1]:6.1%}")
+            print(
+                f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {errors[-1]:6.1%}"
+            )
 
 
 def print_limits(frozen, count=100, seed=0):
@@ -119,10 +134,20 @@ def print_limits(frozen, count=100, seed=0):
         fits = [b for b in batches if peaks[b] <= limit]
         tried = [b for b in batches[:2] if peaks[b] <= limit]
         evidence = Evidence("ran to its end")
-        trials = [Trial(FitConfig(b), Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b])) for b in tried]
-        description, limits = DESCRIPTIONS.validate_python(case["description"]), Limits(int(limit), LIMITS.host_bytes)
+        trials = [
+            Trial(FitConfig(b), Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b]))
+            for b in tried
+        ]
+        description, limits = (
+            DESCRIPTIONS.validate_python(case["description"]),
+            Limits(int(limit), LIMITS.host_bytes),
+        )
         surrogate = Memory(SearchContext(description, limits, 1, True), trials)
-        chosen = [b for b in batches if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit]
+        chosen = [
+            b
+            for b in batches
+            if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit
+        ]
         right, best = max(fits), max(chosen, default=0)
         verdict = "right" if best == right else "too small" if best < right else "too large"
         verdicts[verdict] += 1
@@ -130,13 +155,21 @@ def print_limits(frozen, count=100, seed=0):
             short.append(right / max(best, 1))
     print(f"\n2. The largest batch predicted to fit, {count} random limits")
     by = f", by {statistics.median(short):.0f} times (median)" if short else ""
-    print(f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large {verdicts['too large']}")
+    print(
+        f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large {verdicts['too large']}"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--measure", action="store_true", help="first measure what the file lacks")
-    parser.add_argument("--onednn", action="store_true", help="with oneDNN's kernels (default: with TensorFlow's own)")
+    parser.add_argument(
+        "--onednn",
+        action="store_true",
+        help="with oneDNN's kernels (default: with TensorFlow's own)",
+    )
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1" if arguments.onednn else "0"
@@ -144,11 +177,20 @@ def main():
     frozen = json.loads(file.read_text())
     if arguments.measure:
         machine = detect()
-        frozen["machine"] = {"processor": machine.processor, "cores": machine.cores, "python": platform.python_version()}
+        frozen["machine"] = {
+            "processor": machine.processor,
+            "cores": machine.cores,
+            "python": platform.python_version(),
+        }
         measure_device(frozen, file, onednn=arguments.onednn)
     print(", ".join(f"{name} {value}" for name, value in frozen["machine"].items()))
     whole = {key: case for key, case in frozen["device"].items() if "description" in case}
-    print(", ".join(f"{name} {value}" for name, value in next(iter(whole.values()))["description"]["versions"].items()))
+    print(
+        ", ".join(
+            f"{name} {value}"
+            for name, value in next(iter(whole.values()))["description"]["versions"].items()
+        )
+    )
     print(f"\n{len(whole)} of {len(list(cases(onednn=arguments.onednn)))} cases")
     print_estimates(whole)
     print_limits(whole)

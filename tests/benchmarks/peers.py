@@ -37,12 +37,16 @@ class Optuna(Peer):
         self._make = make
 
     def search(self, case, most, draw):
-        study = optuna.create_study(direction="maximize", sampler=self._make(seed=int(draw.integers(2**31))))
+        study = optuna.create_study(
+            direction="maximize", sampler=self._make(seed=int(draw.integers(2**31)))
+        )
         knobs, legal = case.space.knobs(), list(case.space.configs())
         mapped = {}
         for _ in range(most):
             trial = study.ask()
-            drawn = FitConfig(**{knob: v[trial.suggest_int(knob, 0, len(v) - 1)] for knob, v in knobs.items()})
+            drawn = FitConfig(
+                **{knob: v[trial.suggest_int(knob, 0, len(v) - 1)] for knob, v in knobs.items()}
+            )
             if drawn not in mapped:
                 mapped[drawn] = _nearest(case.space.canonical(drawn), legal)
             measurement = case.run(mapped[drawn], draw)
@@ -60,7 +64,9 @@ class Doubling(Peer):
         defaults = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
         low, high, index = None, None, _index_of(sizes, 2)
         for _ in range(most):
-            config = _nearest(case.space.canonical(FitConfig.of({**defaults, "batch_size": sizes[index]})), legal)
+            config = _nearest(
+                case.space.canonical(FitConfig.of({**defaults, "batch_size": sizes[index]})), legal
+            )
             measurement = case.run(config, draw)
             yield config, measurement
             if measurement.outcome is Outcome.OK:
@@ -100,7 +106,9 @@ class Autofit(Peer):
             trial = study.ask(self._last.distributions)
             config = FitConfig.of(trial.params)
             measurement = case.run(config, draw)
-            for name, value in codec.frozen_trial(Trial(config, measurement), case.limits, {}).user_attrs.items():
+            for name, value in codec.frozen_trial(
+                Trial(config, measurement), case.limits, {}
+            ).user_attrs.items():
                 trial.set_user_attr(name, value)
             for name, value in codec.constraints_of(measurement, case.limits).items():
                 trial.set_constraint(name, value)

@@ -36,7 +36,9 @@ def time_fit(model, arguments, config):
     """Samples per second, and seconds from the start to the end of the first call and of all."""
     import keras  # in the process that trains alone
 
-    first = last = None  # when the first step ended; when the last one did, None where its end does not count
+    first = last = (
+        None  # when the first step ended; when the last one did, None where its end does not count
+    )
     steps = ended = 0
     seconds = 0.0
 
@@ -75,10 +77,17 @@ def time_fit(model, arguments, config):
     has_queue = bool(config.get("workers"))
     if has_queue:
         batches = arguments["x"]
-        epoch_samples = (len(batches) - 1) * config["batch_size"] + len(batches[len(batches) - 1][0])
+        epoch_samples = (len(batches) - 1) * config["batch_size"] + len(
+            batches[len(batches) - 1][0]
+        )
     started = time.perf_counter()
     with contextlib.suppress(Enough):
-        model.fit(**arguments, epochs=10_000, verbose=0, callbacks=[WholeEpochs() if has_queue else Ends()])
+        model.fit(
+            **arguments,
+            epochs=10_000,
+            verbose=0,
+            callbacks=[WholeEpochs() if has_queue else Ends()],
+        )
     return {
         "rate": steps * config["batch_size"] / seconds,
         "first_step": first - started,
@@ -103,7 +112,9 @@ def main():
     module, config = importlib.import_module(programs), json.loads(config)
     made = getattr(module, model)()
     made.steps_per_execution = 1
-    print(json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)), flush=True)
+    print(
+        json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)), flush=True
+    )
     os._exit(0)  # the threads of an interrupted `fit` wait for ever
 
 

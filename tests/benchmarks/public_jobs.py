@@ -25,7 +25,11 @@ PICTURE = (400, 300)
 
 def _convnet(shape, widths, *head):
     """A convolution with pooling for each width, flattened, and a head."""
-    maps = [each for width in widths for each in (layers.Conv2D(width, 3, activation="relu"), layers.MaxPooling2D(2))]
+    maps = [
+        each
+        for width in widths
+        for each in (layers.Conv2D(width, 3, activation="relu"), layers.MaxPooling2D(2))
+    ]
     return keras.Sequential([keras.Input(shape), *maps, layers.Flatten(), *head])
 
 
@@ -38,7 +42,9 @@ def digits_model():
 def digits():
     """60,000 pictures (28, 28, 1) float32 and their classes (10,) float64, one-hot."""
     random = np.random.default_rng(0)
-    return random.random((60_000, 28, 28, 1), "float32"), keras.utils.to_categorical(random.integers(0, 10, 60_000), 10)
+    return random.random((60_000, 28, 28, 1), "float32"), keras.utils.to_categorical(
+        random.integers(0, 10, 60_000), 10
+    )
 
 
 class Positions(layers.Layer):
@@ -46,7 +52,10 @@ class Positions(layers.Layer):
 
     def __init__(self, length, vocabulary, width):
         super().__init__()
-        self.tokens, self.places = layers.Embedding(vocabulary, width), layers.Embedding(length, width)
+        self.tokens, self.places = (
+            layers.Embedding(vocabulary, width),
+            layers.Embedding(length, width),
+        )
 
     def call(self, tokens):
         """(batch, length) to (batch, length, width)."""
@@ -89,7 +98,9 @@ def weather(batch_size=256):
 
 def volumes_model():
     maps = [layers.Conv3D(width, 3, strides=2, activation="relu") for width in (8, 16)]
-    network = keras.Sequential([keras.Input((32, 32, 32, 1)), *maps, layers.Flatten(), layers.Dense(6, "softmax")])
+    network = keras.Sequential(
+        [keras.Input((32, 32, 32, 1)), *maps, layers.Flatten(), layers.Dense(6, "softmax")]
+    )
     network.compile("adam", "categorical_crossentropy")
     return network
 
@@ -121,11 +132,17 @@ def cats_model():
 
 def cats(batch_size=16, workers=1, max_queue_size=10, use_multiprocessing=False):
     """2,000 JPEG files in two classes: decoded, sheared, zoomed, mirrored."""
-    from keras.src.legacy.preprocessing.image import ImageDataGenerator  # public as keras.preprocessing.image's in Keras 2
+    from keras.src.legacy.preprocessing.image import (
+        ImageDataGenerator,
+    )  # public as keras.preprocessing.image's in Keras 2
 
-    augmentation = ImageDataGenerator(rescale=1 / 255, shear_range=0.2, zoom_range=0.2, horizontal_flip=True)
+    augmentation = ImageDataGenerator(
+        rescale=1 / 255, shear_range=0.2, zoom_range=0.2, horizontal_flip=True
+    )
     folder = _folder("cats", _write_pictures)
-    batches = augmentation.flow_from_directory(folder, (150, 150), class_mode="binary", batch_size=batch_size)
+    batches = augmentation.flow_from_directory(
+        folder, (150, 150), class_mode="binary", batch_size=batch_size
+    )
     batches.workers, batches.max_queue_size = workers, max_queue_size
     batches.use_multiprocessing = use_multiprocessing
     return batches
@@ -151,12 +168,18 @@ def _write_volumes(folder):
 
 def _write_pictures(folder):
     """1,000 pictures of 400 x 300 pixels for each of two classes, cut from photographs."""
-    random, photographs = np.random.default_rng(0), [Image.open(path).convert("RGB") for path in PHOTOGRAPHS]
+    random, photographs = (
+        np.random.default_rng(0),
+        [Image.open(path).convert("RGB") for path in PHOTOGRAPHS],
+    )
     for name in ("cat", "dog"):
         (folder / name).mkdir()
         for number in range(1000):
             photograph = photographs[number % len(photographs)]
             left, top = (
-                int(random.integers(0, side - size + 1)) for side, size in zip(photograph.size, PICTURE, strict=True)
+                int(random.integers(0, side - size + 1))
+                for side, size in zip(photograph.size, PICTURE, strict=True)
             )
-            photograph.crop((left, top, left + PICTURE[0], top + PICTURE[1])).save(folder / name / f"{number}.jpg")
+            photograph.crop((left, top, left + PICTURE[0], top + PICTURE[1])).save(
+                folder / name / f"{number}.jpg"
+            )

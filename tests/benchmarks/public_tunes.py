@@ -48,7 +48,10 @@ def configs_of(job):
     sizes, _, knobs = SPACES[job]
     if not knobs:
         return [FitConfig(size) for size in sizes]
-    queues = [(1, 10), *((w, q) for w in knobs["workers"] if w > 1 for q in knobs["max_queue_size"])]  # one thread has none
+    queues = [
+        (1, 10),
+        *((w, q) for w in knobs["workers"] if w > 1 for q in knobs["max_queue_size"]),
+    ]  # one thread has none
     return [FitConfig(size, workers, queue, False) for size in sizes for workers, queue in queues]
 
 
@@ -68,13 +71,26 @@ def tune(job):
     }
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))  # which is YAML
-        command = ["tune", "job.yaml", "--output", "result.json", "--storage", "trials.db", "--fresh", "--quiet"]
+        command = [
+            "tune",
+            "job.yaml",
+            "--output",
+            "result.json",
+            "--storage",
+            "trials.db",
+            "--fresh",
+            "--quiet",
+        ]
         started = time.perf_counter()
         executable = pathlib.Path(sys.executable).with_name("autofit")
-        process = subprocess.run([executable, *command], check=False, cwd=folder, capture_output=True, text=True)
+        process = subprocess.run(
+            [executable, *command], check=False, cwd=folder, capture_output=True, text=True
+        )
         if process.returncode:
             raise SystemExit(process.stdout + process.stderr)
-        return json.loads((pathlib.Path(folder) / "result.json").read_text()), time.perf_counter() - started
+        return json.loads(
+            (pathlib.Path(folder) / "result.json").read_text()
+        ), time.perf_counter() - started
 
 
 def time_in_turn(job, finalists):
@@ -104,7 +120,9 @@ def run(job):
         rows.append(
             {
                 "chosen": str(config),
-                "stated": [answer["speedup"][end] for end in ("ratio", "low", "high")] if is_shown else None,
+                "stated": [answer["speedup"][end] for end in ("ratio", "low", "high")]
+                if is_shown
+                else None,
                 "trials": len(result["trials"]),
                 "runs": len(result["runs"]),
                 "ooms": sum(t["measurement"]["outcome"].endswith("oom") for t in result["trials"]),
@@ -132,7 +150,9 @@ def best_in_turn(rates):
     """The rate of the best config in each round; which one is the best, the other rounds say."""
     logs = {config: [math.log(rate) for rate in values] for config, values in rates.items()}
     rounds = range(len(next(iter(logs.values()))))
-    best = (max(logs, key=lambda config: sum(logs[config]) - logs[config][number]) for number in rounds)
+    best = (
+        max(logs, key=lambda config: sum(logs[config]) - logs[config][number]) for number in rounds
+    )
     return [rates[config][number] for number, config in zip(rounds, best, strict=True)]
 
 
@@ -161,8 +181,15 @@ def interval(values):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", nargs="*", metavar="JOB", help="tune and time these jobs (default: all) and freeze them")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run",
+        nargs="*",
+        metavar="JOB",
+        help="tune and time these jobs (default: all) and freeze them",
+    )
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
     for job in arguments.run or (SPACES if arguments.run == [] else ()):

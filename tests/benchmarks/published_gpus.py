@@ -30,7 +30,9 @@ def resnet(activation="relu"):
     model = keras.applications.ResNet50(weights=None, classes=1000)
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
     if activation != "relu":
-        model = keras.models.clone_model(model, clone_function=lambda layer: _activated(layer, activation))
+        model = keras.models.clone_model(
+            model, clone_function=lambda layer: _activated(layer, activation)
+        )
         optimizer = "adamw"
     model.compile(optimizer, "sparse_categorical_crossentropy")
     return model, _pictures()
@@ -56,21 +58,31 @@ def _pictures():
 def bert():
     """BERT-Large that answers questions (SQuAD)."""
     sizes = {"num_layers": 24, "num_heads": 16, "hidden_dim": 1024, "intermediate_dim": 4096}
-    backbone = keras_hub.models.BertBackbone(vocabulary_size=30522, dropout=0.1, max_sequence_length=512, **sizes)
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=30522, dropout=0.1, max_sequence_length=512, **sizes
+    )
     ends = layers.Dense(2, dtype="float32")(backbone.output["sequence_output"])
     outputs = [layers.Lambda(lambda logits, end=end: logits[..., end])(ends) for end in range(2)]
     model = keras.Model(backbone.input, outputs)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(3e-5), loss=[loss, loss])
-    inputs = {name: np.ones((2, WORDS), "int32") for name in ("token_ids", "segment_ids", "padding_mask")}
+    inputs = {
+        name: np.ones((2, WORDS), "int32") for name in ("token_ids", "segment_ids", "padding_mask")
+    }
     return model, (inputs, [np.zeros((2,), "int32"), np.zeros((2,), "int32")], None)
 
 
 def resnet34():
     """ResNet-34 without an optimizer, as in the report."""
     stacks = {"stackwise_num_filters": [64, 128, 256, 512], "stackwise_num_blocks": [3, 4, 6, 3]}
-    stem = {"input_conv_filters": [64], "input_conv_kernel_sizes": [7], "stackwise_num_strides": [1, 2, 2, 2]}
-    backbone = keras_hub.models.ResNetBackbone(**stacks, **stem, block_type="basic_block", image_shape=(224, 224, 3))
+    stem = {
+        "input_conv_filters": [64],
+        "input_conv_kernel_sizes": [7],
+        "stackwise_num_strides": [1, 2, 2, 2],
+    }
+    backbone = keras_hub.models.ResNetBackbone(
+        **stacks, **stem, block_type="basic_block", image_shape=(224, 224, 3)
+    )
     outputs = layers.Dense(1000)(layers.GlobalAveragePooling2D()(backbone.output))
     return keras.Model(backbone.input, outputs), {"images": ((224, 224, 3), "float32")}
 
@@ -78,7 +90,13 @@ def resnet34():
 def bert_base():
     """BERT-Base, texts of 32 tokens."""
     backbone = keras_hub.models.BertBackbone(
-        30522, num_layers=12, num_heads=12, hidden_dim=768, intermediate_dim=3072, dropout=0.0, max_sequence_length=512
+        30522,
+        num_layers=12,
+        num_heads=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        dropout=0.0,
+        max_sequence_length=512,
     )
     model = keras.Model(backbone.input, layers.Dense(2)(backbone.output["pooled_output"]))
     return model, dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ((32,), "int32"))
@@ -87,9 +105,13 @@ def bert_base():
 def vit():
     """ViT-B/16, pictures of 96 pixels."""
     sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
-    backbone = keras_hub.models.ViTBackbone(image_shape=(96, 96, 3), patch_size=16, dropout_rate=0.0, **sizes)
+    backbone = keras_hub.models.ViTBackbone(
+        image_shape=(96, 96, 3), patch_size=16, dropout_rate=0.0, **sizes
+    )
     first = layers.Lambda(lambda tokens: tokens[:, 0])(backbone.output)
-    return keras.Model(backbone.input, layers.Dense(1000)(first)), {"images": ((96, 96, 3), "float32")}
+    return keras.Model(backbone.input, layers.Dense(1000)(first)), {
+        "images": ((96, 96, 3), "float32")
+    }
 
 
 GRADIENTS = [  # what, measured GiB by batch size, without weights, with what CUDA loads
@@ -108,7 +130,9 @@ def gradient_bytes(model, inputs, size, gpu):
 
     def loss(weights, others, x, y):
         logits, _ = model.stateless_call(weights, others, x, training=False)
-        return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+        return keras.ops.mean(
+            keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+        )
 
     weights, others = (
         [spec(variable.shape, variable.dtype) for variable in variables]
@@ -144,14 +168,20 @@ POINTS = [  # what, precision, GPU, batch sizes that trained, and that ran out o
 def main():
     (gpu,) = find(["A100-40GB"])
     keras.config.set_dtype_policy(FLOAT)
-    print("gradients on an A100 of 40 GB, float32, by nvidia-smi: MatDag/bench_hvp, figures/bench_hvp_memory_jax.png")
+    print(
+        "gradients on an A100 of 40 GB, float32, by nvidia-smi: MatDag/bench_hvp, figures/bench_hvp_memory_jax.png"
+    )
     for name, build, measured in GRADIENTS:
         model, inputs = build()
         for size, gib in measured.items():
             expected = gradient_bytes(model, inputs, size, gpu) / GIB
-            print(f"{name:14}  {size:5}  measured {gib:5.2f} GiB  estimated {expected:5.2f} GiB  {expected / gib - 1:+.0%}")
+            print(
+                f"{name:14}  {size:5}  measured {gib:5.2f} GiB  estimated {expected:5.2f} GiB  {expected / gib - 1:+.0%}"
+            )
     print()
-    print("model           precision      GPU        batch  reported  estimated  of the GPU  seconds")
+    print(
+        "model           precision      GPU        batch  reported  estimated  of the GPU  seconds"
+    )
     for name, build, kwargs, precision, gpu_name, trained, failed in POINTS:
         keras.backend.clear_session()
         keras.config.set_dtype_policy(precision)

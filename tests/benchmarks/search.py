@@ -39,9 +39,15 @@ from autofit.machine.host import detect
 
 FROZEN = pathlib.Path(__file__).with_suffix(".json")
 BUDGETS = (8, 30)
-DEVELOPED_ON, HELD_BACK = ("compute", "gil", "pickling", "host"), ("reading", "decoding", "device", "tiny")
+DEVELOPED_ON, HELD_BACK = (
+    ("compute", "gil", "pickling", "host"),
+    ("reading", "decoding", "device", "tiny"),
+)
 FIRST_SURFACE, SURFACES, SEEDS = 1000, 100, 5
-ON_GPU_CURVES, GPU_CURVES = ("autofit", "TPE", "GP", "doubling, bisecting"), "real curves, the usual grid"
+ON_GPU_CURVES, GPU_CURVES = (
+    ("autofit", "TPE", "GP", "doubling, bisecting"),
+    "real curves, the usual grid",
+)
 GPU_CURVE_TRIALS, GPU_CURVE_SEEDS = 8, 3
 CASES = {"table": Table, "grid": Curve, "surface": Surface}
 
@@ -62,7 +68,19 @@ def search(task):
         regret = 1.0 if chosen is None else 1 - case.true_rate(chosen) / best
         ooms = sum(m.outcome.is_oom for m in spent)
         seconds = round(sum(m.seconds for m in spent), 1)
-        rows.append([name, group, case.name, seed, budget, round(max(0.0, regret), 5), ooms, len(spent), seconds])
+        rows.append(
+            [
+                name,
+                group,
+                case.name,
+                seed,
+                budget,
+                round(max(0.0, regret), 5),
+                ooms,
+                len(spent),
+                seconds,
+            ]
+        )
     return rows
 
 
@@ -79,13 +97,19 @@ def tasks():
 
 
 def print_held_back(rows):
-    print(f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
+    print(
+        f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} {'seconds':>7}"
+    )
     for name in PEERS:
         for budget in BUDGETS:
-            searches = np.array([r[5:] for r in rows if r[0] == name and r[1] == "held back" and r[4] == budget])
+            searches = np.array(
+                [r[5:] for r in rows if r[0] == name and r[1] == "held back" and r[4] == budget]
+            )
             median, most = np.percentile(searches[:, 0], (50, 90))
             _, ooms, trials, seconds = searches.mean(axis=0)
-            print(f"{name:25} {budget:5} {median:7.1%} {most:7.1%}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}")
+            print(
+                f"{name:25} {budget:5} {median:7.1%} {most:7.1%}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}"
+            )
 
 
 def print_by_case(rows):
@@ -97,8 +121,12 @@ def print_by_case(rows):
 
 
 def print_real_curves(rows):
-    print(f"\n2. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds of each of {len(CURVES)}")
-    print(f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}")
+    print(
+        f"\n2. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds of each of {len(CURVES)}"
+    )
+    print(
+        f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}"
+    )
     print(f"{GPU_CURVES}:")
     for name in ON_GPU_CURVES:
         searches = [row for row in rows if row[:2] == [name, GPU_CURVES]]
@@ -111,8 +139,12 @@ def print_real_curves(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", action="store_true", help="run everything and freeze it in search.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run", action="store_true", help="run everything and freeze it in search.json"
+    )
     arguments = parser.parse_args()
     frozen = json.loads(FROZEN.read_text())
     if arguments.run:
@@ -120,7 +152,9 @@ def main():
         versions = f"Python {platform.python_version()}, Optuna {optuna.__version__}"
         frozen = {"machine": f"{machine.processor}, {machine.cores} cores, {versions}"}
         with ProcessPoolExecutor() as pool:
-            frozen["rows"] = [*itertools.chain.from_iterable(pool.map(search, tasks(), chunksize=8))]
+            frozen["rows"] = [
+                *itertools.chain.from_iterable(pool.map(search, tasks(), chunksize=8))
+            ]
         FROZEN.write_text(json.dumps(frozen).replace("], [", "],\n[") + "\n")
     print(frozen["machine"])
     cases = len({(r[2], r[3]) for r in frozen["rows"] if r[1] == "held back"})

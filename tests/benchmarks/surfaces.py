@@ -45,11 +45,18 @@ class Surface:
         self.cores = int(draw.choice([4, 8, 12, 16, 32]))
         self.sample_seconds = 1 / between(60, 20_000)
         self.step_seconds = self.sample_seconds * between(1, 256)
-        self.tiles = draw.uniform(0, [0.02, 0.04, 0.08])  # for batches that are no multiple of 64, of 32, of 16
+        self.tiles = draw.uniform(
+            0, [0.02, 0.04, 0.08]
+        )  # for batches that are no multiple of 64, of 32, of 16
         self.decline, self.decline_from = draw.uniform(0, 0.03), between(64, 2048)
-        self.making_seconds, self.batch_seconds = self.sample_seconds * between(0.05, 30), between(1e-4, 2e-3)
+        self.making_seconds, self.batch_seconds = (
+            self.sample_seconds * between(0.05, 30),
+            between(1e-4, 2e-3),
+        )
         locked = draw.random() < 0.5
-        self.thread_capacity = draw.uniform(1, 2) if locked else draw.uniform(0.6, 0.95) * self.cores
+        self.thread_capacity = (
+            draw.uniform(1, 2) if locked else draw.uniform(0.6, 0.95) * self.cores
+        )
         self.lock_penalty = draw.uniform(0, 0.15 if locked else 0.03)
         self.sample_bytes = between(5e3, 4e6)
         self.pickle_rate, self.receive_rate = draw.uniform(0.8e9, 2e9), draw.uniform(0.8e9, 2.5e9)
@@ -71,7 +78,9 @@ class Surface:
     def step(self, at):
         """Seconds a step."""
         tile = np.select(
-            [at.batch % 64 == 0, at.batch % 32 == 0, at.batch % 16 == 0], [0.0, *self.tiles[:2]], self.tiles[2]
+            [at.batch % 64 == 0, at.batch % 32 == 0, at.batch % 16 == 0],
+            [0.0, *self.tiles[:2]],
+            self.tiles[2],
         )
         declined = self.decline * np.maximum(0, np.log2(at.batch / self.decline_from))
         return self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
@@ -83,7 +92,8 @@ class Surface:
         batch_bytes = at.batch * self.sample_bytes
         crowded = 1 - 0.01 * np.maximum(0, at.workers - self.cores)
         processes = at.batch * np.minimum(
-            busy * crowded / (one + batch_bytes / self.pickle_rate), 1 / (batch_bytes / self.receive_rate + 3e-4)
+            busy * crowded / (one + batch_bytes / self.pickle_rate),
+            1 / (batch_bytes / self.receive_rate + 3e-4),
         )
         threads = at.batch * np.where(at.queued, np.minimum(busy, self.thread_capacity), 1.0) / one
         return np.where(at.processes, processes, threads)
@@ -98,15 +108,29 @@ class Surface:
 
     def device_bytes(self, at):
         rough = np.array([zlib.crc32(f"{self.seed} {b:.0f}".encode()) / 2**32 for b in at.batch])
-        jumps = sum((by * (at.batch >= b) for b, by in zip(self.jump_at, self.jump_by, strict=True)), np.zeros(len(at)))
-        return np.ceil((self.held + self.held_per_sample * at.batch * (1 + 0.015 * rough) + jumps) / 2**21) * 2**21
+        jumps = sum(
+            (by * (at.batch >= b) for b, by in zip(self.jump_at, self.jump_by, strict=True)),
+            np.zeros(len(at)),
+        )
+        return (
+            np.ceil(
+                (self.held + self.held_per_sample * at.batch * (1 + 0.015 * rough) + jumps) / 2**21
+            )
+            * 2**21
+        )
 
     def host_bytes(self, at):
         held = np.where(at.queued, at.queue + 2 * at.workers, 1)
-        return self.process + held * at.batch * self.sample_bytes + at.workers * at.processes * self.worker
+        return (
+            self.process
+            + held * at.batch * self.sample_bytes
+            + at.workers * at.processes * self.worker
+        )
 
     def fits(self, at):
-        return (self.device_bytes(at) <= self.usable_device) & (self.host_bytes(at) <= 0.97 * self.host)
+        return (self.device_bytes(at) <= self.usable_device) & (
+            self.host_bytes(at) <= 0.97 * self.host
+        )
 
     def true_rate(self, config):
         """Samples per second, without noise; 0 where it does not run."""
@@ -118,10 +142,20 @@ class Surface:
         device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
         if device > self.usable_device:
             evidence = Evidence("device full")
-            return Measurement(Outcome.DEVICE_OOM, evidence, START_SECONDS + OOM_SECONDS, host_peak_bytes=int(self.process))
+            return Measurement(
+                Outcome.DEVICE_OOM,
+                evidence,
+                START_SECONDS + OOM_SECONDS,
+                host_peak_bytes=int(self.process),
+            )
         if host > 0.97 * self.host:
             evidence = Evidence("host full", last_host_bytes=int(0.97 * self.host))
-            return Measurement(Outcome.HOST_OOM, evidence, START_SECONDS + RATE_SECONDS, host_peak_bytes=int(self.host))
+            return Measurement(
+                Outcome.HOST_OOM,
+                evidence,
+                START_SECONDS + RATE_SECONDS,
+                host_peak_bytes=int(self.host),
+            )
 
         at_once, made = at.batch[0] / self.step(at)[0], self.input_rate(at)[0]
         measured = reading(config, float(self.rate(at)[0]), at_once, made, device, draw)

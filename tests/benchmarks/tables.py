@@ -61,13 +61,21 @@ class Table:
     def __init__(self, job):
         frozen = json.loads((FOLDER / f"{job}.json").read_text())
         self.name, self.cores = f"table {job}", frozen["cores"]
-        self._description, self._readings = TypeAdapter(Description).validate_python(frozen["description"]), {}
+        self._description, self._readings = (
+            TypeAdapter(Description).validate_python(frozen["description"]),
+            {},
+        )
         for row in frozen["readings"]:
             fields = dict(zip(frozen["columns"], row, strict=True))
             config = FitConfig(**{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields})
-            self._readings.setdefault(config, []).append(Measurement(Outcome.OK, Evidence("ran to its end"), **fields))
+            self._readings.setdefault(config, []).append(
+                Measurement(Outcome.OK, Evidence("ran to its end"), **fields)
+            )
         device_mib, host_mib = JOBS[job]
-        self.limits = Limits(device_mib and device_mib * 2**20, host_mib * 2**20 if host_mib else frozen["memory_bytes"])
+        self.limits = Limits(
+            device_mib and device_mib * 2**20,
+            host_mib * 2**20 if host_mib else frozen["memory_bytes"],
+        )
         knobs = next(iter(self._readings)).values()
         values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in knobs}
         self.space = TableSpace(**values, legal=tuple(self._readings))
@@ -79,17 +87,30 @@ class Table:
         readings = self._readings[config]
         device = statistics.mean(m.device_peak_bytes or 0 for m in readings)
         host = statistics.mean(m.host_peak_bytes for m in readings)
-        return (self.limits.device_bytes is None or device <= self.limits.device_bytes) and host <= self.limits.host_bytes
+        return (
+            self.limits.device_bytes is None or device <= self.limits.device_bytes
+        ) and host <= self.limits.host_bytes
 
     def true_rate(self, config):
         """Samples per second; 0 where it does not fit."""
-        return statistics.median(m.samples_per_second for m in self._readings[config]) if self.fits(config) else 0.0
+        return (
+            statistics.median(m.samples_per_second for m in self._readings[config])
+            if self.fits(config)
+            else 0.0
+        )
 
     def run(self, config, draw):
         reading = self._readings[config][int(draw.integers(len(self._readings[config])))]
         if self.fits(config):
             return reading
-        if self.limits.device_bytes is not None and (reading.device_peak_bytes or 0) > self.limits.device_bytes:
-            return Measurement(Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes)
+        if (
+            self.limits.device_bytes is not None
+            and (reading.device_peak_bytes or 0) > self.limits.device_bytes
+        ):
+            return Measurement(
+                Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes
+            )
         evidence = replace(FULL, last_host_bytes=self.limits.host_bytes)
-        return Measurement(Outcome.HOST_OOM, evidence, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes)
+        return Measurement(
+            Outcome.HOST_OOM, evidence, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes
+        )

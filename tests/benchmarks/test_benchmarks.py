@@ -11,11 +11,24 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.mark.parametrize(
-    "name", ["backend_rates", "beside", "confirmation", "inputs", "memory", "memory-onednn", "public_tunes", "search"]
+    "name",
+    [
+        "backend_rates",
+        "beside",
+        "confirmation",
+        "inputs",
+        "memory",
+        "memory-onednn",
+        "public_tunes",
+        "search",
+    ],
 )
 def test_the_output_is_the_frozen_one(name):
     program, _, option = name.partition("-")
-    assert python(HERE / f"{program}.py", *([f"--{option}"] if option else [])) == (HERE / f"{name}.txt").read_text()
+    assert (
+        python(HERE / f"{program}.py", *([f"--{option}"] if option else []))
+        == (HERE / f"{name}.txt").read_text()
+    )
 
 
 def test_each_figure_on_the_page_stands_in_the_output_that_its_part_names():
@@ -25,7 +38,11 @@ def test_each_figure_on_the_page_stands_in_the_output_that_its_part_names():
         output = (HERE / re.search(r"\]\(([\w-]+\.txt)\)", part)[1]).read_text()
         figures = re.findall(r"\d+(?:[.,]\d+)+|\d+(?= %)", said)
         assert figures, title
-        unknown = [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d|[.,]\d)", output)]
+        unknown = [
+            figure
+            for figure in figures
+            if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d|[.,]\d)", output)
+        ]
         assert unknown == [], title
 
 

@@ -23,7 +23,9 @@ def cnn(x):
 
 def _residual(x, width, stride):
     def normed(y, width, kernel, stride=1):
-        return layers.BatchNormalization()(layers.Conv2D(width, kernel, stride, padding="same", use_bias=False)(y))
+        return layers.BatchNormalization()(
+            layers.Conv2D(width, kernel, stride, padding="same", use_bias=False)(y)
+        )
 
     short = x if stride == 1 and x.shape[-1] == width else normed(x, width, 1, stride)
     y = layers.Activation("relu")(normed(x, width, 3, stride))
@@ -44,8 +46,12 @@ def lstm(x):
 def transformer(x):
     x = layers.Embedding(1000, 64)(x)
     for _ in range(2):
-        x = layers.LayerNormalization()(layers.Add()([x, layers.MultiHeadAttention(4, 16, dropout=0.1)(x, x)]))
-        x = layers.LayerNormalization()(layers.Add()([x, layers.Dense(64)(layers.Dense(256, activation="gelu")(x))]))
+        x = layers.LayerNormalization()(
+            layers.Add()([x, layers.MultiHeadAttention(4, 16, dropout=0.1)(x, x)])
+        )
+        x = layers.LayerNormalization()(
+            layers.Add()([x, layers.Dense(64)(layers.Dense(256, activation="gelu")(x))])
+        )
     return layers.GlobalAveragePooling1D()(x)
 
 
@@ -84,8 +90,14 @@ MODELS = {
     "mlp": Form(mlp, (256,), 64),
     "cnn": Form(cnn, (32, 32, 3), 16),
     "resnet": Form(resnet, (32, 32, 3), 16),
-    "mobilenetv2": Form(lambda x: keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4),
-    "efficientnetb0": Form(lambda x: keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4),
+    "mobilenetv2": Form(
+        lambda x: keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4
+    ),
+    "efficientnetb0": Form(
+        lambda x: keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output,
+        (64, 64, 3),
+        4,
+    ),
     "lstm": Form(lstm, (64, 32), 16),
     "transformer": Form(transformer, (64,), 8, "int32"),
     "unet": Form(unet, (64, 64, 3), 4, label=(64, 64)),

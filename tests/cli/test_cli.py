@@ -37,7 +37,12 @@ def test_estimate_prints_json(autofit, tmp_path):
     done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json")
     assert done.returncode == 0, done.stderr
     small, large = json.loads(done.stdout)["rows"]
-    assert (small["batch_size"], small["fits"], large["batch_size"], large["fits"]) == (8, True, 4096, False)
+    assert (small["batch_size"], small["fits"], large["batch_size"], large["fits"]) == (
+        8,
+        True,
+        4096,
+        False,
+    )
 
 
 def start(folder, number):
@@ -63,8 +68,13 @@ def test_a_tune_that_is_ended_leaves_no_process_and_no_file(tmp_path):
     process.send_signal(signal.SIGTERM)
     wait_for(lambda: are_gone(below))
     _, message = process.communicate(timeout=100)
-    assert (process.returncode, "Finished trials are kept" in message) == (128 + signal.SIGTERM, True)
-    wait_for(lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"])
+    assert (process.returncode, "Finished trials are kept" in message) == (
+        128 + signal.SIGTERM,
+        True,
+    )
+    wait_for(
+        lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"]
+    )
 
 
 def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_path):
@@ -74,7 +84,9 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_pa
         refused = autofit("tune", "tune.yaml", "--no-wait")
         assert refused.returncode == 1
         assert re.search(rf"pid {os.getpid()}\b.*their_model.*their_data", refused.stderr)
-        waiting = subprocess.Popen([AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        waiting = subprocess.Popen(
+            [AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
         try:
             assert f"pid {os.getpid()}" in waiting.stdout.readline()
             theirs.close()
@@ -87,7 +99,9 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_pa
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_the_command_loads_is_no_crash(tmp_path, number):
     process = start(tmp_path, number)
-    wait_for(lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text())  # it loads libraries
+    wait_for(
+        lambda: "site-packages" in Path(f"/proc/{process.pid}/maps").read_text()
+    )  # it loads libraries
     process.send_signal(number)
     _, message = process.communicate(timeout=100)
     assert process.returncode == 128 + number

@@ -14,9 +14,13 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
 def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert all([cell.outputs for cell in notebook.cells if cell.cell_type == "code"][1:]), "save it with its outputs"
+    assert all([cell.outputs for cell in notebook.cells if cell.cell_type == "code"][1:]), (
+        "save it with its outputs"
+    )
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=800, kernel_name="python3", resources=resources
+    ).execute()
     outputs = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
     printed = "".join(out.text for out in outputs if out.output_type == "stream")
     for text in ("baseline: batch 32", "autofit: epoch 3: "):

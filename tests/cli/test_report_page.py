@@ -11,7 +11,10 @@ from tests.fakes import MIB, FakeLauncher, collect, make_request
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-LOG = ("loading pictures", "a line that is far longer than any phone is wide: " + 40 * "0123456789 ")
+LOG = (
+    "loading pictures",
+    "a line that is far longer than any phone is wide: " + 40 * "0123456789 ",
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -32,26 +35,40 @@ def browser():
 def saved(tmp_path_factory):
     """The page of a tune with a trial whose log has a line that is wider than any phone."""
     folder = tmp_path_factory.mktemp("tune")
-    record = collect(tune, make_request(folder, device_bytes=150 * MIB, max_trials=10), FakeLauncher(cliff=64))[1]
+    record = collect(
+        tune, make_request(folder, device_bytes=150 * MIB, max_trials=10), FakeLauncher(cliff=64)
+    )[1]
     first = record.trials[0]
-    measurement = replace(first.measurement, evidence=replace(first.measurement.evidence, log_tail=LOG))
-    html.save(replace(record, trials=(replace(first, measurement=measurement), *record.trials[1:])), folder / "page.html")
+    measurement = replace(
+        first.measurement, evidence=replace(first.measurement.evidence, log_tail=LOG)
+    )
+    html.save(
+        replace(record, trials=(replace(first, measurement=measurement), *record.trials[1:])),
+        folder / "page.html",
+    )
     return folder / "page.html"
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_trial(browser, saved, width):
+def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_trial(
+    browser, saved, width
+):
     problems, requests = [], []
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: request.url.startswith(("data:", "blob:")) or requests.append(request.url))
+    page.on(
+        "request",
+        lambda request: request.url.startswith(("data:", "blob:")) or requests.append(request.url),
+    )
     page.goto(saved.as_uri())
     page.wait_for_selector("html[data-drawn=yes]", timeout=200_000)
     plots = page.query_selector_all("[data-plot]")
     assert len(plots) == 2
     for plot in plots:
-        assert plot.query_selector_all(".main-svg .trace, .main-svg .points path"), plot.get_attribute("data-plot")
+        assert plot.query_selector_all(".main-svg .trace, .main-svg .points path"), (
+            plot.get_attribute("data-plot")
+        )
         assert plot.bounding_box()["width"] <= width
     detail = page.locator("tr.detail").first
     assert not detail.is_visible()

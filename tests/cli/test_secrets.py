@@ -40,13 +40,26 @@ def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     variables = {"TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
     printed = ""
     results = ("report result.json", "report sweep.json", "show result.json")
-    for command in ("tune tune.yaml --output result.json", "sweep sweep.yaml", *results, "check sweep.yaml"):
+    for command in (
+        "tune tune.yaml --output result.json",
+        "sweep sweep.yaml",
+        *results,
+        "check sweep.yaml",
+    ):
         done = run(AUTOFIT, *command.split(), folder=tmp_path, **variables)
         assert done.returncode == 0, done.stderr
         printed += done.stdout + done.stderr
-    for text in ("build(urls=['https://me:${TOKEN}@host/data', 'plain'])", "token='${TOKEN}'", "pin='${PIN}'"):
+    for text in (
+        "build(urls=['https://me:${TOKEN}@host/data', 'plain'])",
+        "token='${TOKEN}'",
+        "pin='${PIN}'",
+    ):
         assert text in printed
-    made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    made = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
     for text in (printed, *(path.read_bytes().decode("latin-1") for path in made)):
         assert TOKEN not in text
         assert PIN not in text

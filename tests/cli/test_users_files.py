@@ -51,7 +51,11 @@ def run(folder, *arguments):
 
 
 def hashes(folder):
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir() if file.is_file()}
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.iterdir()
+        if file.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,9 @@ def trained(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("how", "text"), [("tune", "trials left out SaveBest, CSVLogger"), ("fails", "UserCodeError")])
+@pytest.mark.parametrize(
+    ("how", "text"), [("tune", "trials left out SaveBest, CSVLogger"), ("fails", "UserCodeError")]
+)
 def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
     before = hashes(trained)
     output, status = run(trained, sys.executable, "train.py", how)
@@ -77,9 +83,14 @@ def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
 def test_a_tune_that_is_killed_leaves_them(trained, monkeypatch):
     before = hashes(trained)
     monkeypatch.setenv("XDG_DATA_HOME", str(trained.parent / "data"))
-    command, ends = [sys.executable, "train.py", "tune"], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    command, ends = (
+        [sys.executable, "train.py", "tune"],
+        {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
+    )
     with subprocess.Popen(command, cwd=trained, text=True, **ends) as process:
-        assert any("tuning batch_size" in line for line in process.stdout), "it was killed before a trial began"
+        assert any("tuning batch_size" in line for line in process.stdout), (
+            "it was killed before a trial began"
+        )
         process.kill()
     assert hashes(trained) == before
 
@@ -97,7 +108,10 @@ def test_a_cache_that_is_missing_is_not_filled(tmp_path):
     [
         ('os.environ["KERAS_BACKEND"] = "jax"', "set backend to jax"),
         ('os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"', "export TF_ENABLE_ONEDNN_OPTS=0"),
-        ('from absl import flags; flags.DEFINE_bool("fast", True, ""); flags.FLAGS.fast', "flags.FLAGS([''])"),
+        (
+            'from absl import flags; flags.DEFINE_bool("fast", True, ""); flags.FLAGS.fast',
+            "flags.FLAGS([''])",
+        ),
         ('open("pictures/labels.csv")', "Relative paths start from the working folder, "),
     ],
 )
@@ -105,7 +119,9 @@ def test_what_a_module_sets_or_opens_when_it_is_imported_is_said(setting, told, 
     (tmp_path / "train.py").write_text(
         f"import os\n{setting}\ndef build_model():\n    pass\ndef data(batch_size):\n    pass\n"
     )
-    (tmp_path / "tune.yaml").write_text("build_model: train.py:build_model\ndata: train.py:data\nbackend: tensorflow\n")
+    (tmp_path / "tune.yaml").write_text(
+        "build_model: train.py:build_model\ndata: train.py:data\nbackend: tensorflow\n"
+    )
     output, status = run(tmp_path, commands.AUTOFIT, "tune", "tune.yaml", "--quiet")
     assert status in (1, 2)
     assert told in output

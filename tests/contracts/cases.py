@@ -68,13 +68,20 @@ class Contract:
         assert measured.samples_per_second <= measured.compute_samples_per_second
 
     def test_a_workload_is_described(self, run):
-        _, described = run(FitConfig(BATCH, *PLAIN), "describe", spec={"batch_sizes": (BATCH, 8 * BATCH)})
+        _, described = run(
+            FitConfig(BATCH, *PLAIN), "describe", spec={"batch_sizes": (BATCH, 8 * BATCH)}
+        )
         weights = (rows.WIDTH + 1) * 8 + 9
         assert described.versions["backend"] == self.backend
         assert (described.input_kind, set(described.knobs)) == ("PyDataset", OF_PYDATASET)
-        assert (described.sample_count, described.sample_bytes) == (rows.BATCHES * BATCH, 4 * (rows.WIDTH + 1))
+        assert (described.sample_count, described.sample_bytes) == (
+            rows.BATCHES * BATCH,
+            4 * (rows.WIDTH + 1),
+        )
         assert (described.parameter_count, described.parameter_bytes) == (weights, 4 * weights)
-        assert 8 * weights <= described.optimizer_bytes <= 8 * weights + 64  # two slots of Adam, and numbers
+        assert (
+            8 * weights <= described.optimizer_bytes <= 8 * weights + 64
+        )  # two slots of Adam, and numbers
         small, large = described.footprints
         assert (small.batch_size, large.batch_size) == (BATCH, 8 * BATCH)
         assert 12 * weights < small.device_bytes < large.device_bytes
@@ -89,14 +96,26 @@ class Contract:
     @pytest.mark.parametrize("given", ["sample_weight", "class_weight"])
     def test_weights_reach_the_step(self, run, tmp_path, given):
         witness = tmp_path / "witness"
-        parts = {"data_kwargs": {"parts": 3}} if given == "sample_weight" else {"fit_kwargs": {given: {1: 5.0}}}
+        parts = (
+            {"data_kwargs": {"parts": 3}}
+            if given == "sample_weight"
+            else {"fit_kwargs": {given: {1: 5.0}}}
+        )
         parts |= {"data": rows.arrays, "model_kwargs": {"witness": str(witness)}}
         check_rates(run(FitConfig(BATCH), **parts)[1])
         assert set(rows.read(witness)) == {"weighted"}
 
-    @pytest.mark.parametrize(("case", "start_seconds"), [("threads", 0.0), ("DataLoader", rows.START_SECONDS)])
-    def test_a_confirming_run_validates_and_reads_what_an_epoch_takes(self, run, case, start_seconds):
-        known = {"compute_samples_per_second": 1e4, "input_samples_per_second": 1e3, "longest_epoch_seconds": 60.0}
+    @pytest.mark.parametrize(
+        ("case", "start_seconds"), [("threads", 0.0), ("DataLoader", rows.START_SECONDS)]
+    )
+    def test_a_confirming_run_validates_and_reads_what_an_epoch_takes(
+        self, run, case, start_seconds
+    ):
+        known = {
+            "compute_samples_per_second": 1e4,
+            "input_samples_per_second": 1e3,
+            "longest_epoch_seconds": 60.0,
+        }
         data, config = INPUTS[case]
         validation = {"validation": rows.arrays, "validation_kwargs": {"count": 300}}
         phases, measured = run(config, "confirm", spec=known, data=data, **validation)
@@ -104,7 +123,9 @@ class Contract:
         assert {Phase.VALIDATION, Phase.EPOCHS} <= set(phases)
         assert measured.validation_seconds > 0
         assert (measured.epoch_samples, measured.epoch_gap_unread) == (rows.BATCHES * BATCH, "")
-        assert measured.epoch_seconds >= start_seconds + rows.BATCHES * rows.SECONDS / (2 * config.workers)
+        assert measured.epoch_seconds >= start_seconds + rows.BATCHES * rows.SECONDS / (
+            2 * config.workers
+        )
 
     def test_several_steps_in_a_call_count_with_all_their_samples(self, run):
         _, measured = run(FitConfig(BATCH, *THREADS, steps_per_execution=4))
@@ -112,7 +133,9 @@ class Contract:
 
     @pytest.mark.parametrize("call", ["predict", "evaluate"])
     def test_inference_is_timed_without_training(self, run, call):
-        phases, measured = run(FitConfig(BATCH, *PLAIN), call=call, model_kwargs={"compiled": call == "evaluate"})
+        phases, measured = run(
+            FitConfig(BATCH, *PLAIN), call=call, model_kwargs={"compiled": call == "evaluate"}
+        )
         check_rates(measured)
         assert Phase.INFERENCE in phases
         assert not {Phase.TRAINING, Phase.VALIDATION} & {*phases}
@@ -126,10 +149,14 @@ class Contract:
 
     def test_a_crash_is_told_by_its_signal(self, run):
         _, measured = run(FitConfig(rows.SEGFAULTS, *THREADS))
-        assert (measured.outcome, measured.evidence.signal) == (Outcome.CRASHED, "SIGSEGV"), measured.evidence
+        assert (measured.outcome, measured.evidence.signal) == (Outcome.CRASHED, "SIGSEGV"), (
+            measured.evidence
+        )
 
     def test_a_trial_that_hangs_is_ended(self, run):
-        check_rates(run(FitConfig(BATCH, *PLAIN))[1])  # from which the pauses of a sound trial are known
+        check_rates(
+            run(FitConfig(BATCH, *PLAIN))[1]
+        )  # from which the pauses of a sound trial are known
         _, measured = run(FitConfig(rows.HANGS, *PLAIN), seconds=45)
         assert measured.outcome is Outcome.TIMEOUT, measured.evidence
         assert measured.evidence.hung
@@ -139,11 +166,15 @@ class Contract:
         assert measured.outcome is Outcome.HOST_OOM, measured.evidence
         assert measured.host_peak_bytes >= measured.evidence.last_host_bytes > 3 * GIB // 2
 
-    @pytest.mark.parametrize(("device_bytes", "outcome"), [(GIB, Outcome.DEVICE_OOM), (None, Outcome.HOST_OOM)])
+    @pytest.mark.parametrize(
+        ("device_bytes", "outcome"), [(GIB, Outcome.DEVICE_OOM), (None, Outcome.HOST_OOM)]
+    )
     def test_an_error_of_exhausted_memory_in_a_step_is_the_devices_or_without_its_limit_the_hosts(
         self, run, device_bytes, outcome
     ):
-        _, measured = run(FitConfig(BATCH, *PLAIN), device_bytes=device_bytes, model_kwargs={"exhausts": True})
+        _, measured = run(
+            FitConfig(BATCH, *PLAIN), device_bytes=device_bytes, model_kwargs={"exhausts": True}
+        )
         assert measured.outcome is outcome, measured.evidence
 
     def test_what_no_machine_can_allocate_is_out_of_memory(self, run):
@@ -154,13 +185,23 @@ class Contract:
     def test_a_larger_batch_needs_more_memory(self, run):
         units, batch = 4096, 4096
         small, large = (
-            run(FitConfig(size, *PLAIN), device_bytes=self.device_bytes, model_kwargs={"units": units})[1]
+            run(
+                FitConfig(size, *PLAIN),
+                device_bytes=self.device_bytes,
+                model_kwargs={"units": units},
+            )[1]
             for size in (BATCH, batch)
         )
         assert (small.outcome, large.outcome) == (Outcome.OK, Outcome.OK), (small, large)
         assert 0 < small.host_peak_bytes < large.host_peak_bytes
         if self.device_bytes:
-            assert 0 < small.device_peak_bytes < 4 * batch * units <= large.device_peak_bytes <= self.device_bytes
+            assert (
+                0
+                < small.device_peak_bytes
+                < 4 * batch * units
+                <= large.device_peak_bytes
+                <= self.device_bytes
+            )
 
     @pytest.mark.parametrize("role", ["measure", "confirm"])
     def test_the_longest_batch_is_found_and_trained_on(self, run, role):

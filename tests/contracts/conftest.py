@@ -25,10 +25,21 @@ def run(launcher, request):
     """Run trials on the warm launcher; each returns its phases, and its measurement or description."""
     present = []
 
-    def run(config, role="measure", *, device_bytes=None, host_bytes=8 * 2**30, seconds=120, spec=None, **parts):
+    def run(
+        config,
+        role="measure",
+        *,
+        device_bytes=None,
+        host_bytes=8 * 2**30,
+        seconds=120,
+        spec=None,
+        **parts,
+    ):
         if parts.get("data") is rows.loader:
             needs("torch")
-        if present != [parts]:  # what the launcher learns from a trial is lost when the workload changes
+        if present != [
+            parts
+        ]:  # what the launcher learns from a trial is lost when the workload changes
             present[:] = [parts]
             launcher.change(Workload(**PARTS | parts, backend=request.cls.backend))
         limits, spec = Limits(device_bytes, host_bytes), {"measure_seconds": 0.5, **(spec or {})}

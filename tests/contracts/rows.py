@@ -56,7 +56,11 @@ def _misbehave(batch_size):
 
 
 def pydataset(batch_size=8, workers=1, max_queue_size=10, use_multiprocessing=False, witness=None):
-    knobs = {"workers": workers, "max_queue_size": max_queue_size, "use_multiprocessing": use_multiprocessing}
+    knobs = {
+        "workers": workers,
+        "max_queue_size": max_queue_size,
+        "use_multiprocessing": use_multiprocessing,
+    }
     return _pydataset(lambda index: make(batch_size, index, witness), BATCHES, **knobs)
 
 
@@ -88,10 +92,16 @@ def tfdata(batch_size=8, num_parallel_calls=1, prefetch=2, witness=None):
 
     def load(number):
         types = (tf.float32, tf.float32)
-        x, y = tf.numpy_function(lambda index: make(batch_size, int(index), witness), [number], types)
+        x, y = tf.numpy_function(
+            lambda index: make(batch_size, int(index), witness), [number], types
+        )
         return tf.ensure_shape(x, (None, WIDTH)), tf.ensure_shape(y, (None, 1))
 
-    return tf.data.Dataset.range(BATCHES).map(load, num_parallel_calls=num_parallel_calls).prefetch(prefetch)
+    return (
+        tf.data.Dataset.range(BATCHES)
+        .map(load, num_parallel_calls=num_parallel_calls)
+        .prefetch(prefetch)
+    )
 
 
 def loader(batch_size=8, num_workers=0, prefetch_factor=None, witness=None):
@@ -102,7 +112,9 @@ def loader(batch_size=8, num_workers=0, prefetch_factor=None, witness=None):
 
     knobs = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
     knobs |= {"worker_init_fn": lambda number: time.sleep(START_SECONDS)}
-    return torch.utils.data.DataLoader(range(BATCHES * batch_size), batch_size, collate_fn=collate, **knobs)
+    return torch.utils.data.DataLoader(
+        range(BATCHES * batch_size), batch_size, collate_fn=collate, **knobs
+    )
 
 
 def generator(batch_size=8, witness=None):
@@ -112,7 +124,11 @@ def generator(batch_size=8, witness=None):
 
 def arrays(count=ARRAY_ROWS, parts=2):
     """Arrays x, y and sample weights, as many as there are to be parts."""
-    return (np.ones((count, WIDTH), "float32"), np.ones((count, 1), "float32"), np.ones(count, "float32"))[:parts]
+    return (
+        np.ones((count, WIDTH), "float32"),
+        np.ones((count, 1), "float32"),
+        np.ones(count, "float32"),
+    )[:parts]
 
 
 def build_model(units=8, compiled=True, **watched):
@@ -130,7 +146,9 @@ def build_for_sequences():
     import keras
 
     layers = [keras.Input((None, WIDTH)), keras.layers.Dense(UNITS, activation="relu")]
-    model = keras.Sequential([*layers, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [*layers, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)]
+    )
     model.compile("adam", "mse")
     return model
 
@@ -153,11 +171,15 @@ def _exhaustion(backend):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[65536,65536]")
+        return tf.errors.ResourceExhaustedError(
+            None, None, "OOM when allocating tensor with shape[65536,65536]"
+        )
     if backend == "jax":
         import jax
 
-        return jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.")
+        return jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."
+        )
     import torch
 
     return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 16.00 GiB.")

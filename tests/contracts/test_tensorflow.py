@@ -10,7 +10,11 @@ class TestTensorFlow(Contract):
 
     def test_a_dataset_of_tf_data_is_described(self, run):
         _, described = run(FitConfig(BATCH), "describe", data=rows.tfdata)
-        names = {"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+        names = {
+            "batch_size": "batch_size",
+            "workers": "num_parallel_calls",
+            "max_queue_size": "prefetch",
+        }
         assert (described.input_kind, described.knobs) == ("tf.data", names)
         assert described.sample_count == rows.BATCHES * BATCH
 

@@ -26,7 +26,9 @@ class Table(keras.utils.PyDataset):
 
 
 def build():
-    model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)]
+    )
     model.compile("adam", "mse")
     return model
 
@@ -39,9 +41,13 @@ def build_mirrored():
 
 
 def build_by_model():
-    devices = keras.distribution.DeviceMesh((1, 2), ("batch", "model"), keras.distribution.list_devices())
+    devices = keras.distribution.DeviceMesh(
+        (1, 2), ("batch", "model"), keras.distribution.list_devices()
+    )
     layout = keras.distribution.LayoutMap(devices)
-    keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch"))
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+    )
     return build()
 
 

@@ -21,7 +21,9 @@ def backend(request):
 @pytest.fixture(scope="module")
 def on_two(backend):
     """Warm servers on two devices, which get another workload for each test."""
-    with ProcessLauncher(Workload(jobs.build, jobs.Table, backend=backend), Placement(count=2)) as launcher:
+    with ProcessLauncher(
+        Workload(jobs.build, jobs.Table, backend=backend), Placement(count=2)
+    ) as launcher:
 
         def on_two(build_model, **kwargs):
             launcher.change(Workload(build_model, jobs.Table, backend=backend, **kwargs))
@@ -41,9 +43,13 @@ def test_both_devices_train_with_batches_that_are_global(backend, on_two, play):
     assert limit is None or 0 < measured.device_peak_bytes < limit
 
 
-def test_a_model_that_does_not_train_on_both_devices_is_refused_with_a_remedy(backend, on_two, play):
+def test_a_model_that_does_not_train_on_both_devices_is_refused_with_a_remedy(
+    backend, on_two, play
+):
     build_model, remedy = (
-        (jobs.build, "MirroredStrategy") if backend == "tensorflow" else (jobs.build_by_model, "DataParallel")
+        (jobs.build, "MirroredStrategy")
+        if backend == "tensorflow"
+        else (jobs.build_by_model, "DataParallel")
     )
     with pytest.raises(UsageError, match=remedy) as caught:
         play(on_two(build_model), FitConfig(), role="describe")

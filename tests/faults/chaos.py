@@ -38,8 +38,18 @@ from autofit.records.states import Outcome  # noqa: E402  # the repository is no
 from autofit.storage import connection  # noqa: E402  # the repository is not installed everywhere
 
 AUTOFIT, MARK = str(Path(sys.executable).parent / "autofit"), "AUTOFIT_CHAOS_RUN"
-MOST_SECONDS, LEFT_SECONDS = 300, 20  # of a run, and until all that it left has ended: many times what they take
-KILLS = {"driver-kill": 9, "driver-term": 15, "driver-hup": 1, "driver-int": 2, "server-kill": 9, "both-kill": 9}
+MOST_SECONDS, LEFT_SECONDS = (
+    300,
+    20,
+)  # of a run, and until all that it left has ended: many times what they take
+KILLS = {
+    "driver-kill": 9,
+    "driver-term": 15,
+    "driver-hup": 1,
+    "driver-int": 2,
+    "server-kill": 9,
+    "both-kill": 9,
+}
 OTHERS = {
     "trial-kill": Outcome.CRASHED,
     "worker-kill": Outcome.CRASHED,
@@ -68,16 +78,24 @@ def left_of(mark, folder):
     while True:
         every = psutil.process_iter(["environ", "status", "cmdline"])
         processes = [
-            one for one in every if (one.info["environ"] or {}).get(MARK) == mark and one.info["status"] != "zombie"
+            one
+            for one in every
+            if (one.info["environ"] or {}).get(MARK) == mark and one.info["status"] != "zombie"
         ]
-        files = [path.name for path in folder.iterdir() if not path.name.startswith(("filler", "autofit-cpu"))]
+        files = [
+            path.name
+            for path in folder.iterdir()
+            if not path.name.startswith(("filler", "autofit-cpu"))
+        ]
         if not (processes or files) or time.monotonic() > end:
             break
         time.sleep(0.05)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    return [f"2: left: {one}" for one in (*(process.info["cmdline"] for process in processes), *files)]
+    return [
+        f"2: left: {one}" for one in (*(process.info["cmdline"] for process in processes), *files)
+    ]
 
 
 class Tune:
@@ -88,29 +106,49 @@ class Tune:
         self.mark, self.folder = f"{os.getpid()}-{seed}", Path(tempfile.mkdtemp(prefix="chaos-"))
         self.temporary, self.stored = self.folder / "tmp", self.folder / "stored"
         # only SQLite locks; a journal file that a full disk has torn cannot be read again, which autofit says
-        self.kind = "sqlite" if fault.endswith("storage") else self.draw.choice(("sqlite", "journal"))
-        self.storage = str(self.stored / "t.db") if self.kind == "sqlite" else f"journal:{self.stored / 't.log'}"
+        self.kind = (
+            "sqlite" if fault.endswith("storage") else self.draw.choice(("sqlite", "journal"))
+        )
+        self.storage = (
+            str(self.stored / "t.db")
+            if self.kind == "sqlite"
+            else f"journal:{self.stored / 't.log'}"
+        )
         self.problems, self.is_hit, self.statuses, self.outcomes = [], False, [], {}
         self.processes = fault == "worker-kill" or self.draw.random() < 0.5
 
     def play(self):
         """Run twice, the first time under the fault."""
-        job = JOB.format(program=ROOT / "tests/contracts/rows.py", storage=self.storage, processes=self.processes)
+        job = JOB.format(
+            program=ROOT / "tests/contracts/rows.py", storage=self.storage, processes=self.processes
+        )
         (self.folder / "job.yaml").write_text(job)
-        mounted = {"full-temporary": (self.temporary, "160m"), "full-storage": (self.stored, "8m")}.get(self.fault)
+        mounted = {
+            "full-temporary": (self.temporary, "160m"),
+            "full-storage": (self.stored, "8m"),
+        }.get(self.fault)
         for folder in (self.temporary, self.stored):
             folder.mkdir()
         if mounted:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mounted[1]}", "tmpfs", mounted[0]], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={mounted[1]}", "tmpfs", mounted[0]],
+                check=True,
+            )
         try:
             self.run(self.inject if self.fault else None)
             first = self.trials()
             explained = {Outcome.OK, OTHERS.get(self.fault, Outcome.CRASHED)}
-            self.check_outcomes(first, set(Outcome) - {Outcome.DEVICE_OOM} if mounted else explained)
+            self.check_outcomes(
+                first, set(Outcome) - {Outcome.DEVICE_OOM} if mounted else explained
+            )
             self.run(None)
             second = self.trials()
-            self.problems += [f"3: {one} is lost or changed" for one in first if first[one] != second.get(one)]
-            self.check_outcomes({one: second[one] for one in set(second) - set(first)}, {Outcome.OK})
+            self.problems += [
+                f"3: {one} is lost or changed" for one in first if first[one] != second.get(one)
+            ]
+            self.check_outcomes(
+                {one: second[one] for one in set(second) - set(first)}, {Outcome.OK}
+            )
             self.outcomes = Counter(outcome_of(trial) for trial in second.values())
             if self.statuses[-1]:
                 self.problems.append(f"1: the same command ended with {self.statuses[-1]}")
@@ -123,9 +161,17 @@ class Tune:
     def run(self, inject):
         """Run the command, with a fault at its moment, and check what it printed and left."""
         output = self.folder / f"output-{len(self.statuses)}"
-        environment = {**os.environ, "TMPDIR": str(self.temporary), MARK: self.mark, "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "TMPDIR": str(self.temporary),
+            MARK: self.mark,
+            "OMP_NUM_THREADS": "1",
+        }
         with output.open("wb") as file:
-            command, ends = [AUTOFIT, "tune", "job.yaml"], {"stdout": file, "stderr": file, "start_new_session": True}
+            command, ends = (
+                [AUTOFIT, "tune", "job.yaml"],
+                {"stdout": file, "stderr": file, "start_new_session": True},
+            )
             process = psutil.Popen(command, cwd=self.folder, env=environment, **ends)
         if inject is not None:
             with contextlib.suppress(psutil.TimeoutExpired):
@@ -138,25 +184,38 @@ class Tune:
             process.kill()
         self.statuses.append(process.wait())
         self.problems += left_of(self.mark, self.temporary)
-        for filler in [file for folder in (self.temporary, self.stored) for file in folder.glob("filler*")]:
+        for filler in [
+            file for folder in (self.temporary, self.stored) for file in folder.glob("filler*")
+        ]:
             filler.unlink()
         self.check_output(output.read_text(errors="replace"))
 
     def inject(self, driver):
         """Make the fault happen, once there is what it hits."""
         role, _, kind = self.fault.partition("-")
-        number = {"segfault": signal.SIGSEGV, "hang": signal.SIGSTOP}.get(role, KILLS.get(self.fault, signal.SIGKILL))
+        number = {"segfault": signal.SIGSEGV, "hang": signal.SIGSTOP}.get(
+            role, KILLS.get(self.fault, signal.SIGKILL)
+        )
         if role == "full":
             self.fill(self.temporary if kind == "temporary" else self.stored)
         elif role == "locked":
             self.lock()
         while role not in ("full", "locked") and driver.poll() is None and not self.is_hit:
             with contextlib.suppress(psutil.Error):
-                servers = [one for one in driver.children() if "autofit.trial.server" in " ".join(one.cmdline())]
+                servers = [
+                    one
+                    for one in driver.children()
+                    if "autofit.trial.server" in " ".join(one.cmdline())
+                ]
                 trials = [trial for server in servers for trial in server.children()]
                 workers = [worker for trial in trials for worker in trial.children(recursive=True)]
                 both = servers and [*servers, driver]
-                hit = {"driver": [driver], "server": servers, "both": both, "worker": workers[:1]}.get(role, trials)
+                hit = {
+                    "driver": [driver],
+                    "server": servers,
+                    "both": both,
+                    "worker": workers[:1],
+                }.get(role, trials)
                 for one in hit:
                     one.send_signal(number)
                     self.is_hit = True
@@ -164,14 +223,20 @@ class Tune:
 
     def fill(self, folder):
         for size in (2**20, 4096):
-            with contextlib.suppress(OSError), (folder / f"filler{size}").open("wb", buffering=0) as file:
+            with (
+                contextlib.suppress(OSError),
+                (folder / f"filler{size}").open("wb", buffering=0) as file,
+            ):
                 while file.write(b"\1" * size):
                     self.is_hit = True
 
     def lock(self):
         file = self.stored / "t.db"
         if file.exists():
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(file)) as connected:
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(file)) as connected,
+            ):
                 connected.execute("BEGIN EXCLUSIVE")
                 self.is_hit = True
                 time.sleep(self.draw.uniform(1, 8))
@@ -182,17 +247,32 @@ class Tune:
         if file is not None and not file.exists():
             return {}
         with connection.opened(self.storage) as backend:
-            stored = {study.study_name: backend.get_all_trials(study._study_id) for study in backend.get_all_studies()}
+            stored = {
+                study.study_name: backend.get_all_trials(study._study_id)
+                for study in backend.get_all_studies()
+            }
         every = [(name, trial) for name, trials in stored.items() for trial in trials]
-        return {(name, trial.number): trial.user_attrs["trial"] for name, trial in every if "trial" in trial.user_attrs}
+        return {
+            (name, trial.number): trial.user_attrs["trial"]
+            for name, trial in every
+            if "trial" in trial.user_attrs
+        }
 
     def check_outcomes(self, trials, explained):
-        self.problems += [f"4: stored {one}" for one in set(map(outcome_of, trials.values())) - explained]
+        self.problems += [
+            f"4: stored {one}" for one in set(map(outcome_of, trials.values())) - explained
+        ]
 
     def check_output(self, output):
         """Laws 3 and 5."""
-        printed = len(re.findall(r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", output, re.MULTILINE))
-        if "the trials cannot be stored: " not in output and printed > (known := len(self.trials())):
+        printed = len(
+            re.findall(
+                r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", output, re.MULTILINE
+            )
+        )
+        if "the trials cannot be stored: " not in output and printed > (
+            known := len(self.trials())
+        ):
             self.problems.append(f"3: {printed} trials were printed, {known} are stored")
         if f'File "{ROOT}/autofit/' in output:
             self.problems.append("5: a traceback of autofit's")
@@ -214,32 +294,64 @@ def play_tune(seed, fault, after):
         tune.play()
     except Exception as error:  # a law that could not be checked is not kept
         tune.problems.append(f"the run could not be checked: {error!r}")
-    line = {"seed": seed, "fault": fault, "after": round(after, 1), "hit": tune.is_hit, "statuses": tune.statuses}
+    line = {
+        "seed": seed,
+        "fault": fault,
+        "after": round(after, 1),
+        "hit": tune.is_hit,
+        "statuses": tune.statuses,
+    }
     line |= {"outcomes": tune.outcomes, "storage": tune.kind}
-    print(json.dumps(line | ({"problems": tune.problems, "folder": str(tune.folder)} if tune.problems else {})), flush=True)
+    print(
+        json.dumps(
+            line
+            | ({"problems": tune.problems, "folder": str(tune.folder)} if tune.problems else {})
+        ),
+        flush=True,
+    )
     return tune
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tunes", type=int, default=40, help="tunes to kill (default: %(default)s)")
-    parser.add_argument("--others", type=int, default=2, help="tunes for each other fault (default: %(default)s)")
-    parser.add_argument("--faults", default=",".join(OTHERS), help="the other faults (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tunes", type=int, default=40, help="tunes to kill (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--others", type=int, default=2, help="tunes for each other fault (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--faults", default=",".join(OTHERS), help="the other faults (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--parallel", type=int, default=2, help="tunes at once (default: %(default)s)")
+    parser.add_argument(
+        "--parallel", type=int, default=2, help="tunes at once (default: %(default)s)"
+    )
     given = parser.parse_args()
     # a background job of a shell ignores Ctrl-C, with its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
     shared, draw = {*Path("/dev/shm").iterdir()}, random.Random(given.seed)
-    others = [name for name in given.faults.split(",") if os.geteuid() == 0 or not name.startswith("full")]
-    faults = [[*KILLS][number % len(KILLS)] for number in range(given.tunes)] + given.others * others
+    others = [
+        name for name in given.faults.split(",") if os.geteuid() == 0 or not name.startswith("full")
+    ]
+    faults = [
+        [*KILLS][number % len(KILLS)] for number in range(given.tunes)
+    ] + given.others * others
     began = time.monotonic()
     undisturbed = play_tune(f"{given.seed}-none", "", 0.0)
     usual = time.monotonic() - began  # the second run prints the result of the first
     with ThreadPoolExecutor(given.parallel) as pool:
         seeds = [f"{given.seed}-{number}" for number in range(len(faults))]
-        done = [undisturbed, *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, 0.85 * usual) for _ in faults])]
-    failures, hits = sum(bool(tune.problems) for tune in done), Counter(tune.fault for tune in done if tune.is_hit)
+        done = [
+            undisturbed,
+            *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, 0.85 * usual) for _ in faults]),
+        ]
+    failures, hits = (
+        sum(bool(tune.problems) for tune in done),
+        Counter(tune.fault for tune in done if tune.is_hit),
+    )
     if left := {*Path("/dev/shm").iterdir()} - shared:
         failures += 1
         print(f"2: left in /dev/shm: {', '.join(map(str, left))}")

@@ -16,8 +16,18 @@ PACKAGE = Path(autofit.__file__).parent
 @pytest.mark.parametrize(
     ("module", "right", "wrong", "found"),
     [
-        ("machine/host.py", 'held=rollup["Pss_Anon"] + dirty_mapped', 'held=rollup["Rss"]', "host memory"),
-        ("trial/watcher.py", "if self.last_bytes > self._limit:\n", "if self.last_bytes < 0:\n", "host OOM"),
+        (
+            "machine/host.py",
+            'held=rollup["Pss_Anon"] + dirty_mapped',
+            'held=rollup["Rss"]',
+            "host memory",
+        ),
+        (
+            "trial/watcher.py",
+            "if self.last_bytes > self._limit:\n",
+            "if self.last_bytes < 0:\n",
+            "host OOM",
+        ),
         ("trial/worker/main.py", "if exhausted is not None:", "if False:", "device memory"),
     ],
     ids=["shared memory", "host OOM", "device memory"],
@@ -28,8 +38,13 @@ def test_a_defect_is_found(tmp_path, module, right, wrong, found):
     text = source.read_text()
     assert right in text
     source.write_text(text.replace(right, wrong))
-    variables = {"XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}  # trials find this one, too
+    variables = {
+        "XDG_DATA_HOME": str(tmp_path),
+        "PYTHONPATH": str(tmp_path),
+    }  # trials find this one, too
     ran = run(sys.executable, "-m", "autofit", "verify", "--json", folder=tmp_path, **variables)
-    wrong_figures = [one["subject"] for one in json.loads(ran.stdout)["findings"] if one["status"] == "problem"]
+    wrong_figures = [
+        one["subject"] for one in json.loads(ran.stdout)["findings"] if one["status"] == "problem"
+    ]
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert found in wrong_figures

@@ -22,9 +22,13 @@ def residual():
         for stride in (2, 1):
             activated = layers.ReLU()(layers.BatchNormalization()(x))
             y = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(activated)
-            y = layers.Conv2D(filters, 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
+            y = layers.Conv2D(filters, 3, padding="same")(
+                layers.ReLU()(layers.BatchNormalization()(y))
+            )
             x = layers.Add()([y, layers.Conv2D(filters, 1, stride)(activated)])
-    model = keras.Model(inputs, layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x)))
+    model = keras.Model(
+        inputs, layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x))
+    )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
@@ -42,10 +46,14 @@ class Photos(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         numbers = range(index * self.batch_size, (index + 1) * self.batch_size)
-        return np.stack([self.augmented(number) for number in numbers]), np.asarray(numbers) % CLASSES
+        return np.stack([self.augmented(number) for number in numbers]), np.asarray(
+            numbers
+        ) % CLASSES
 
     def augmented(self, number):
-        crop = self.images[number % 256, number % BORDER :, number // 7 % BORDER :][:PIXELS, :PIXELS]
+        crop = self.images[number % 256, number % BORDER :, number // 7 % BORDER :][
+            :PIXELS, :PIXELS
+        ]
         return (crop[:, ::-1] if number % 2 else crop).astype("float32") / 255
 
 

@@ -8,7 +8,10 @@ import time
 import pynvml
 
 BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
-DATA_KNOBS, MODEL_KNOBS = ("workers", "max_queue_size", "use_multiprocessing"), ("steps_per_execution", "jit_compile")
+DATA_KNOBS, MODEL_KNOBS = (
+    ("workers", "max_queue_size", "use_multiprocessing"),
+    ("steps_per_execution", "jit_compile"),
+)
 FEW_STEPS, MOST_GROWTH = 4, 8
 READING_SECONDS = 0.2 if SMALL else 1.2  # by which the longer of two trainings is longer
 
@@ -23,8 +26,13 @@ def limit_memory(limit_bytes):
     elif BACKEND == "torch":
         library.cuda.set_per_process_memory_fraction(share)
     else:
-        gpu, limit = library.config.list_physical_devices("GPU")[0], library.config.LogicalDeviceConfiguration
-        library.config.set_logical_device_configuration(gpu, [limit(memory_limit=limit_bytes / 2**20)])
+        gpu, limit = (
+            library.config.list_physical_devices("GPU")[0],
+            library.config.LogicalDeviceConfiguration,
+        )
+        library.config.set_logical_device_configuration(
+            gpu, [limit(memory_limit=limit_bytes / 2**20)]
+        )
 
 
 def peaks_of(train):
@@ -39,7 +47,9 @@ def peaks_of(train):
         return memory.get_memory_info(name)["peak"], None
     if SMALL or BACKEND == "jax":
         train()
-        return None if SMALL else library.local_devices()[0].memory_stats()["peak_bytes_in_use"], None
+        return None if SMALL else library.local_devices()[0].memory_stats()[
+            "peak_bytes_in_use"
+        ], None
     library.cuda.empty_cache()
     library.cuda.reset_peak_memory_stats()
     train()

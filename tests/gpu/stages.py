@@ -25,7 +25,9 @@ BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
 DEVICE = "cpu" if SMALL else "gpu"
 MIB = 2**20
 TIGHT_LIMIT, LIMIT = (96 * MIB, 1024 * MIB) if SMALL else (2048 * MIB, 12288 * MIB)
-IS_LIMITED = BACKEND == "tensorflow" or not SMALL  # the other backends do not limit the memory of a CPU
+IS_LIMITED = (
+    BACKEND == "tensorflow" or not SMALL
+)  # the other backends do not limit the memory of a CPU
 SPARE_SECONDS = 15  # of a stage: to start, and to end what has begun
 
 
@@ -37,10 +39,26 @@ def write(**fields):
 def figure(name, value, low=None, high=None, *, on_cpu=True):
     """Report a figure, or the ends of a list, that is right from `low` to `high` or, without `high`, if it is `low`."""
     # other work spoils rates and seconds of a CPU
-    ends, high = [min(value), max(value)] if isinstance(value, list) else [value], low if high is None else high
-    text = " to ".join(f"{end:.3g}" if isinstance(end, float) else str(end) for end in dict.fromkeys(ends))
-    is_right = all(low <= end <= high for end in ends) if low is not None and (on_cpu or not SMALL) else None
-    write(figure=[name, text, "" if low is None else str(low) if low == high else f"{low} to {high}", is_right])
+    ends, high = (
+        [min(value), max(value)] if isinstance(value, list) else [value],
+        low if high is None else high,
+    )
+    text = " to ".join(
+        f"{end:.3g}" if isinstance(end, float) else str(end) for end in dict.fromkeys(ends)
+    )
+    is_right = (
+        all(low <= end <= high for end in ends)
+        if low is not None and (on_cpu or not SMALL)
+        else None
+    )
+    write(
+        figure=[
+            name,
+            text,
+            "" if low is None else str(low) if low == high else f"{low} to {high}",
+            is_right,
+        ]
+    )
 
 
 def gpu_used_mib():
@@ -53,13 +71,26 @@ def gpu_used_mib():
 
 def where(limit_bytes):
     """The arguments of autofit for this device."""
-    return {"device": DEVICE, "progress": False} | ({"device_memory": limit_bytes} if IS_LIMITED else {})
+    return {"device": DEVICE, "progress": False} | (
+        {"device_memory": limit_bytes} if IS_LIMITED else {}
+    )
 
 
 def brief(trial):
     m = trial.measurement
-    names = ("seconds", "samples_per_second", "device_peak_bytes", "driver_peak_bytes", "host_peak_bytes", "phase_seconds")
-    fields = {"config": trial.config.values(), "outcome": m.outcome.value, "reason": m.evidence.reason[:300]}
+    names = (
+        "seconds",
+        "samples_per_second",
+        "device_peak_bytes",
+        "driver_peak_bytes",
+        "host_peak_bytes",
+        "phase_seconds",
+    )
+    fields = {
+        "config": trial.config.values(),
+        "outcome": m.outcome.value,
+        "reason": m.evidence.reason[:300],
+    }
     return fields | {"log": m.evidence.log_tail[-3:]} | {name: getattr(m, name) for name in names}
 
 
@@ -73,10 +104,16 @@ def fork(seconds):
     os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     import keras  # noqa: F401  # what a fork of this process needs
 
-    opened = [file for file in Path("/proc/self/fd").iterdir() if "nvidia" in os.path.realpath(file)]
+    opened = [
+        file for file in Path("/proc/self/fd").iterdir() if "nvidia" in os.path.realpath(file)
+    ]
     figure("driver's files open before", len(opened), 0)
     forks = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
-    figure("a product in the fork", forks.submit(product).result(seconds - SPARE_SECONDS), f"64 on {DEVICE}")
+    figure(
+        "a product in the fork",
+        forks.submit(product).result(seconds - SPARE_SECONDS),
+        f"64 on {DEVICE}",
+    )
 
 
 def product():
@@ -96,7 +133,10 @@ def limit(seconds):
     import jobs
 
     configs = [autofit.FitConfig(size) for size in sizes]
-    trials = [brief(trial) for trial in autofit.measure(jobs.residual, jobs.Photos, configs, **where(TIGHT_LIMIT))]
+    trials = [
+        brief(trial)
+        for trial in autofit.measure(jobs.residual, jobs.Photos, configs, **where(TIGHT_LIMIT))
+    ]
     write(details={"trials": trials})
     first, second, *oom, again = trials
     ran = sum(trial["outcome"] == "ok" for trial in (first, second, again))
@@ -111,7 +151,12 @@ def limit(seconds):
     figure("peak over the limit", peak / TIGHT_LIMIT, 0, 1)
     figure("peak of the same trial again", ratio, 0.98, 1.02, on_cpu=False)
     if driver_peak:  # all backends but torch take the whole limit at once
-        figure("MiB beside, by the driver", (driver_peak - (peak if BACKEND == "torch" else TIGHT_LIMIT)) // MIB, 200, 2500)
+        figure(
+            "MiB beside, by the driver",
+            (driver_peak - (peak if BACKEND == "torch" else TIGHT_LIMIT)) // MIB,
+            200,
+            2500,
+        )
 
 
 HANGING = """
@@ -125,7 +170,9 @@ def kill(seconds):
     """A tune that is killed while its trial hangs leaves nothing behind."""
     mark, before, below, held = FOLDER / "hanging", gpu_used_mib(), {}, 0
     mark.unlink(missing_ok=True)
-    tune = psutil.Popen([sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE], cwd=HERE)
+    tune = psutil.Popen(
+        [sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE], cwd=HERE
+    )
     while tune.poll() is None:
         below.update({process.pid: process for process in tune.children(recursive=True)})
         held = max(held, gpu_used_mib() - before)
@@ -158,8 +205,20 @@ def tune(seconds):
     result.save(f"{file}.json")
     gain, trials = result.speedup, [brief(trial) for trial in (*result.trials, *result.runs)]
     footprints = [[each.batch_size, each.device_bytes] for each in result.description.footprints]
-    write(details={"chosen": result.config.values(), "baseline": gain.baseline.values(), "trials": trials})
-    write(details={"rate": result.samples_per_second, "gain": [gain.low, gain.high], "footprints": footprints})
+    write(
+        details={
+            "chosen": result.config.values(),
+            "baseline": gain.baseline.values(),
+            "trials": trials,
+        }
+    )
+    write(
+        details={
+            "rate": result.samples_per_second,
+            "gain": [gain.low, gain.high],
+            "footprints": footprints,
+        }
+    )
     outcomes = [trial["outcome"] for trial in trials]
     ran, ooms = outcomes.count("ok"), outcomes.count("device_oom")
     figure("trials that ran", ran, 1, 99)
@@ -203,7 +262,13 @@ def rates(seconds):
     figure("autofit's rate over plain", tuned["rate"] / chosen, 0.95, 1.05, on_cpu=False)
     low, high = tuned["gain"]
     if low and baseline:
-        figure("gain, by plain fits", chosen / baseline, round(0.97 * low, 2), round(1.03 * high, 2), on_cpu=False)
+        figure(
+            "gain, by plain fits",
+            chosen / baseline,
+            round(0.97 * low, 2),
+            round(1.03 * high, 2),
+            on_cpu=False,
+        )
 
 
 def peaks(seconds):
@@ -215,24 +280,42 @@ def peaks(seconds):
     peak_of, rows = {}, []
     for trial in tuned["trials"]:
         if trial["outcome"] == "ok":
-            config = {knob: value for knob, value in trial["config"].items() if knob not in DATA_KNOBS}
+            config = {
+                knob: value for knob, value in trial["config"].items() if knob not in DATA_KNOBS
+            }
             peak_of[json.dumps(config)] = trial["device_peak_bytes"] or 0
     for text, peak in sorted(peak_of.items(), key=lambda each: each[1]):
         if not rows or time.monotonic() < until:
             config = json.loads(text)
             in_call = config.get("steps_per_execution", 1)
-            rows.append((config["batch_size"], in_call, peak, *peaks_of(partial(trainer.train, config, 3 * in_call))))
+            rows.append(
+                (
+                    config["batch_size"],
+                    in_call,
+                    peak,
+                    *peaks_of(partial(trainer.train, config, 3 * in_call)),
+                )
+            )
     write(details={"peaks": rows})
     figure("plain fits", len(rows), 1, 99)
     if rows[0][3] is None:
         return
-    held = [peak / (reserved or allocated) for _, _, peak, allocated, reserved in rows]  # torch's limit is of the latter
+    held = [
+        peak / (reserved or allocated) for _, _, peak, allocated, reserved in rows
+    ]  # torch's limit is of the latter
     figure("autofit's peak over plain", held, 0.98, 1.05, on_cpu=False)
     if rows[0][4]:
-        figure("reserved over allocated", [reserved / allocated for *_, allocated, reserved in rows], 1, 1.1)
+        figure(
+            "reserved over allocated",
+            [reserved / allocated for *_, allocated, reserved in rows],
+            1,
+            1.1,
+        )
     true = [(size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1]
     if len(true) > 1 and len(tuned["footprints"]) > 1:
-        slopes = [np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (tuned["footprints"], true)]
+        slopes = [
+            np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (tuned["footprints"], true)
+        ]
         figure("a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
 
 

@@ -16,10 +16,17 @@ STAGES = ("fork", "limit", "tune", "rates", "peaks", "kill")
 def visit(folder, *arguments):
     """Run a visit; returns its lines, those of its table, and its exit code."""
     done = subprocess.run(
-        [sys.executable, VISIT, "--folder", folder, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, VISIT, "--folder", folder, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     rows = done.stdout.splitlines()
-    return [json.loads(row) for row in rows if row[0] == "{"], [row for row in rows if row[0] != "{"], done.returncode
+    return (
+        [json.loads(row) for row in rows if row[0] == "{"],
+        [row for row in rows if row[0] != "{"],
+        done.returncode,
+    )
 
 
 @pytest.mark.timeout(3600)
@@ -31,7 +38,9 @@ def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
     begun, _, _ = visit(tmp_path, *rehearsal, first)
     resumed, table, status = visit(tmp_path, *rehearsal, ",".join([first, *others]))
     assert [[line["stage"] for line in lines] for lines in (begun, resumed)] == [[first], others]
-    assert {line["stage"]: line["reason"] for line in (*begun, *resumed) if line["verdict"] != "right"} == {}
+    assert {
+        line["stage"]: line["reason"] for line in (*begun, *resumed) if line["verdict"] != "right"
+    } == {}
     assert (status, max(map(len, table))) == (0, 80)
 
 
@@ -41,4 +50,7 @@ def test_a_wrong_figure_is_seen_in_the_table_and_in_the_exit_code(tmp_path):
     (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
     lines, table, status = visit(tmp_path, "--only", "limit-jax,kill-jax", "--minutes", "0")
     assert (lines, status) == ([], 1)
-    assert (table[1].split()[-1], table[-1].split(maxsplit=1)) == ("NO", ["kill-jax", "no time yet, 0 s"])
+    assert (table[1].split()[-1], table[-1].split(maxsplit=1)) == (
+        "NO",
+        ["kill-jax", "no time yet, 0 s"],
+    )

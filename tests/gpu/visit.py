@@ -24,11 +24,23 @@ ROUNDS = (  # by their value: stages, with the seconds that each may take
     {"kill": 45},
 )
 # TensorFlow counts the memory of this allocator only; threads of torch that wait for others take their time
-SMALL = {"VISIT_SMALL": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPU_ALLOCATOR_USE_BFC": "1", "OMP_NUM_THREADS": "1"}
+SMALL = {
+    "VISIT_SMALL": "1",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPU_ALLOCATOR_USE_BFC": "1",
+    "OMP_NUM_THREADS": "1",
+}
 LEAST_SHARE = 0.6  # of its seconds, without which a stage does not begin
-FOLDERS = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "caches", "JAX_COMPILATION_CACHE_DIR": "compiled"}
+FOLDERS = {
+    "XDG_DATA_HOME": "data",
+    "XDG_CACHE_HOME": "caches",
+    "JAX_COMPILATION_CACHE_DIR": "compiled",
+}
 # trials and plain fits share what JAX compiles, however small
-CACHE = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+CACHE = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 
 
 def read(folder):
@@ -40,7 +52,12 @@ def read(folder):
 def run(folder, stage, seconds, variables):
     """Run a stage; returns its line."""
     began, (name, _, backend) = time.monotonic(), stage.rpartition("-")
-    environment = {**os.environ, **variables, **CACHE, **{key: str(folder / value) for key, value in FOLDERS.items()}}
+    environment = {
+        **os.environ,
+        **variables,
+        **CACHE,
+        **{key: str(folder / value) for key, value in FOLDERS.items()},
+    }
     environment |= {"KERAS_BACKEND": backend, "VISIT_FOLDER": str(folder)}
     log, found = folder / "logs" / f"{stage}.log", folder / "logs" / f"{stage}.jsonl"
     found.write_text("")
@@ -63,7 +80,13 @@ def run(folder, stage, seconds, variables):
         reasons = [str(status), *log.read_text(errors="replace").splitlines()[-3:]]
     return {
         "stage": stage,
-        "verdict": "error" if status else "not here" if not judged else "right" if all(judged) else "wrong",
+        "verdict": "error"
+        if status
+        else "not here"
+        if not judged
+        else "right"
+        if all(judged)
+        else "wrong",
         "reason": " / ".join(reasons)[-600:],
         "seconds": round(time.monotonic() - began, 1),
         "figures": figures,
@@ -76,26 +99,46 @@ def table(lines, stages):
     row = "{:<20.20} {:<29.29} {:>13.13} {:>12.12} {:>2.2}".format
     yield row("stage", "figure", "value", "expected", "")
     for stage in stages:
-        line = lines.get(stage, {"figures": [], "verdict": "no time yet", "seconds": 0, "reason": ""})
+        line = lines.get(
+            stage, {"figures": [], "verdict": "no time yet", "seconds": 0, "reason": ""}
+        )
         for name, value, expected, is_right in line["figures"]:
             yield row(stage, name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
-        yield f"{stage:<20.20} {line['verdict']}, {line['seconds']:.0f} s: {line['reason']}"[:80].rstrip(" :")
+        yield f"{stage:<20.20} {line['verdict']}, {line['seconds']:.0f} s: {line['reason']}"[
+            :80
+        ].rstrip(" :")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=60.0, help="for all stages; the rest waits for another call")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir(), "autofit-visit"), help="for the results")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="for all stages; the rest waits for another call",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir(), "autofit-visit"),
+        help="for the results",
+    )
     parser.add_argument("--backends", default="torch,jax", help="in their order")
     parser.add_argument("--only", default="", help="stages, such as limit-jax,kill-torch")
-    parser.add_argument("--small", action="store_true", help="rehearse on the CPU with small models")
-    parser.add_argument("--slower", type=float, default=1.0, help="multiplies the seconds of each stage")
+    parser.add_argument(
+        "--small", action="store_true", help="rehearse on the CPU with small models"
+    )
+    parser.add_argument(
+        "--slower", type=float, default=1.0, help="multiplies the seconds of each stage"
+    )
     given = parser.parse_args()
     folder, until = given.folder.resolve(), time.monotonic() + 60 * given.minutes
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").touch()
     planned = {
-        f"{stage}-{backend}": given.slower * (0.75 if backend == "torch" else 1) * most  # on torch, nothing is compiled
+        f"{stage}-{backend}": given.slower
+        * (0.75 if backend == "torch" else 1)
+        * most  # on torch, nothing is compiled
         for stages in ROUNDS
         for backend in given.backends.split(",")
         for stage, most in stages.items()

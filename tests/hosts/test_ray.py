@@ -73,7 +73,9 @@ def tune(cell):
     kwargs = cell.workload.model_kwargs
     folder, name = Path(kwargs["folder"]), kwargs["name"]
     storage = url_of(cell.settings.storage)
-    request = make_request(folder / "unused", workload_fingerprint=name, storage=storage, max_trials=4)
+    request = make_request(
+        folder / "unused", workload_fingerprint=name, storage=storage, max_trials=4
+    )
     record = reuse(request, print) or engine.tune(request, SlowLauncher(), lambda event: None)
     label = ray.get_runtime_context().get_node_labels()["class"] if ray.is_initialized() else "here"
     with open(folder / "notes", "a") as file:
@@ -85,24 +87,36 @@ def cells(folder, labels):
     settings = TuneSettings(device="cpu", storage=f"journal:{folder}/trials.log")
     kwargs = [{"folder": str(folder), "name": f"cell{n}"} for n in range(len(labels))]
     return [
-        CellRequest(each, Workload(len, len, model_kwargs=each), settings, host_labels={"class": label} if label else {})
+        CellRequest(
+            each,
+            Workload(len, len, model_kwargs=each),
+            settings,
+            host_labels={"class": label} if label else {},
+        )
         for each, label in zip(kwargs, labels, strict=True)
     ]
 
 
-def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_machine(nodes, tmp_path):
+def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_machine(
+    nodes, tmp_path
+):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     labels = ["small", "big", "small", "big", ""]
     here = [tuned(tune, request) for request in cells(tmp_path / "here", labels)]
     there = dict(tune_on_ray(cells(tmp_path / "there", labels), tune, "ray", None, print))
-    noted = [line.split() for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())]
+    noted = [
+        line.split() for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())
+    ]
     assert [name for name, *_ in noted] == [f"cell{n}" for n in range(5)]
     assert [label for _, label, _ in noted[:4]] == labels[:4]
     assert {threads for *_, threads in noted} == {"None"}  # of the host, not those that Ray sets
-    table = [(cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched)) for cell in here]
+    table = [
+        (cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched)) for cell in here
+    ]
     assert table == [
-        (there[n].tune.config, there[n].tune.samples_per_second, len(there[n].tune.searched)) for n in range(5)
+        (there[n].tune.config, there[n].tune.samples_per_second, len(there[n].tune.searched))
+        for n in range(5)
     ]
 
 
@@ -113,11 +127,17 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
     def start(*arguments):
         options = ["--on", "ray", "--storage", str(tmp_path / "trials.db")]
         command = [AUTOFIT, "sweep", "sweep.yaml", *options, *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
 
     def servers():
         found = psutil.process_iter(["cmdline", "cwd"])
-        return [one for one in found if one.info["cwd"] == str(tmp_path) and "autofit.trial" in str(one.info["cmdline"])]
+        return [
+            one
+            for one in found
+            if one.info["cwd"] == str(tmp_path) and "autofit.trial" in str(one.info["cmdline"])
+        ]
 
     ended = start()
     wait_for(servers)
@@ -129,7 +149,10 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
     output = whole.communicate(timeout=800)[0]
     assert whole.returncode == 0, output
     rows = list(csv.DictReader((tmp_path / "sweep.csv").open()))
-    assert [(row["outcome"], row["host"]) for row in rows] == [("ok", platform.node()), ("failed", platform.node())]
+    assert [(row["outcome"], row["host"]) for row in rows] == [
+        ("ok", platform.node()),
+        ("failed", platform.node()),
+    ]
     assert "_ray_pkg_" in rows[1]["problem"]  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
 

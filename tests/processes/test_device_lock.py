@@ -27,8 +27,15 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_holder_is_named_and_its_death_releases_the_lock(folder):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {**os.environ, "TMPDIR": str(folder)}}
-    with subprocess.Popen([sys.executable, "-c", HOLD], **pipes) as other, DeviceLock(ON_CPU, "mine") as lock:
+    pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "env": {**os.environ, "TMPDIR": str(folder)},
+    }
+    with (
+        subprocess.Popen([sys.executable, "-c", HOLD], **pipes) as other,
+        DeviceLock(ON_CPU, "mine") as lock,
+    ):
         assert other.stdout.readline() == b"held\n"
         assert not lock.acquire()
         assert lock.holder().startswith(f"pid {other.pid}, build with data, since ")

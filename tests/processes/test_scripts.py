@@ -47,7 +47,9 @@ def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
     before = run_script(tmp_path / "script.py", SCRIPT, "1")
     assert len(set(before)) == 4
     assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
-    changed = run_script(tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1")
+    changed = run_script(
+        tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1"
+    )
     assert not set(changed) & set(before)
 
 
@@ -57,8 +59,14 @@ HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "plotly")
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [
-        ("import autofit; dir(autofit); autofit.FitConfig; autofit.UsageError", (*HEAVY, "rich", "jinja2")),
-        ("import autofit.api, autofit.cli", (*HEAVY, "sqlalchemy", "scipy")),  # a stored result waits for none of them
+        (
+            "import autofit; dir(autofit); autofit.FitConfig; autofit.UsageError",
+            (*HEAVY, "rich", "jinja2"),
+        ),
+        (
+            "import autofit.api, autofit.cli",
+            (*HEAVY, "sqlalchemy", "scipy"),
+        ),  # a stored result waits for none of them
     ],
 )
 def test_an_import_loads_nothing_heavy(statement, heavy):

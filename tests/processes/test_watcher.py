@@ -64,7 +64,9 @@ def python():
         process.communicate()
 
 
-def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and_for_the_limit(python):
+def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and_for_the_limit(
+    python,
+):
     process = python(SPIKES.format(held=20 * MIB, spike=200 * MIB))
     watcher = Watcher(process.pid, 150 * MIB, 60.0)
     assert watcher.poll() is None
@@ -111,7 +113,9 @@ def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
         (Phase.TRAINING, 17.0, 60.0, StopReason.HANG),
     ],
 )
-def test_a_pause_is_a_hang_where_nothing_is_retried(monkeypatch, phase, pause, seconds_left, reason):
+def test_a_pause_is_a_hang_where_nothing_is_retried(
+    monkeypatch, phase, pause, seconds_left, reason
+):
     watcher = Watcher(os.getpid(), 2**40, seconds_left, most_idle_seconds=6.0)
     monkeypatch.setattr(watcher.pauses, "read", lambda tree, now: pause)
     watcher.enter(phase)

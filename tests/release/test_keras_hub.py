@@ -10,7 +10,9 @@ import pytest
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed"
+)
 BACKEND = "jax"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lora.py"
 

@@ -21,7 +21,11 @@ data: model.py:make_arrays
 """
 SWEEP = f"{TUNE}space: {{batch_size: [64], steps_per_execution: [1]}}\nmatrix: {{model_kwargs.width: [8, 16]}}\n"
 NAMES = [name for name in autofit.__all__ if name != "__version__"]
-SHOWN_ELSEWHERE = ("Estimate", "Progress", "SweepResult")  # in the examples of estimate, tune and sweep
+SHOWN_ELSEWHERE = (
+    "Estimate",
+    "Progress",
+    "SweepResult",
+)  # in the examples of estimate, tune and sweep
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +48,22 @@ def names(folder, monkeypatch):
     import optuna
 
     monkeypatch.setattr(optuna.logging.get_logger("optuna"), "disabled", True)
-    return {"autofit": autofit, "build_model": model.build_model, "arrays": model.arrays, "optuna": optuna}
+    return {
+        "autofit": autofit,
+        "build_model": model.build_model,
+        "arrays": model.arrays,
+        "optuna": optuna,
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_runs(name, names):
-    is_error = isinstance(getattr(autofit, name), type) and issubclass(getattr(autofit, name), Exception)
-    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(autofit, name), name, module=False, globs=names)
+    is_error = isinstance(getattr(autofit, name), type) and issubclass(
+        getattr(autofit, name), Exception
+    )
+    (example,) = doctest.DocTestFinder(recurse=False).find(
+        getattr(autofit, name), name, module=False, globs=names
+    )
     assert example.examples or is_error or name in SHOWN_ELSEWHERE, f"{name} has no example"
     printed = []
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -24,9 +24,7 @@ def build_model():
 def arrays():
     return np.ones((512, 8), "float32"), np.ones((512, 1), "float32")
 """
-FILE = (
-    "{build_model: parts.py:build_model, data: parts.py:arrays, device: cpu, space: {batch_size: [16]}, storage: trials.db}"
-)
+FILE = "{build_model: parts.py:build_model, data: parts.py:arrays, device: cpu, space: {batch_size: [16]}, storage: trials.db}"
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +46,20 @@ def autofit(interpreter, tmp_path):
     (tmp_path / "parts.py").write_text(PARTS)
 
     def autofit(*arguments, backend):
-        variables = {"PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
-        return run(interpreter, "-m", "autofit", *arguments, folder=tmp_path, KERAS_BACKEND=backend, **variables)
+        variables = {
+            "PYTHONPATH": str(ROOT),
+            "KERAS_HOME": str(tmp_path),
+            "CUDA_VISIBLE_DEVICES": "-1",
+        }
+        return run(
+            interpreter,
+            "-m",
+            "autofit",
+            *arguments,
+            folder=tmp_path,
+            KERAS_BACKEND=backend,
+            **variables,
+        )
 
     return autofit
 

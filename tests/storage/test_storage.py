@@ -19,7 +19,11 @@ from tests.fakes import FakeLauncher, collect, make_request, searched, tune
 
 @pytest.mark.parametrize(
     ("where", "kind"),
-    [("{}/t.db", RDBStorage), ("sqlite:///{}/new/folder/t.db", RDBStorage), ("journal:{}/t.log", JournalStorage)],
+    [
+        ("{}/t.db", RDBStorage),
+        ("sqlite:///{}/new/folder/t.db", RDBStorage),
+        ("journal:{}/t.log", JournalStorage),
+    ],
 )
 def test_any_storage_returns_the_result_of_a_tune(tmp_path, where, kind):
     storage = where.format(tmp_path)
@@ -61,13 +65,21 @@ def test_a_storage_that_cannot_be_opened_raises(storage, reason, tmp_path, monke
 
 def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     where = f"sqlite:///{tmp_path}/t.db"
-    _, record = collect(tune, make_request(tmp_path, storage=where, device_bytes=2**28), FakeLauncher())
+    _, record = collect(
+        tune, make_request(tmp_path, storage=where, device_bytes=2**28), FakeLauncher()
+    )
     with connection.opened(where) as backend:
         (study,) = backend.get_all_studies()
         trial = backend.get_all_trials(study._study_id)[0]
     first = record.trials[0]
-    assert (trial.params, trial.value) == (first.config.values(), first.measurement.samples_per_second)
-    assert trial.system_attrs["constraints"] == [trial.constraints["device_memory"], trial.constraints["host_memory"]]
+    assert (trial.params, trial.value) == (
+        first.config.values(),
+        first.measurement.samples_per_second,
+    )
+    assert trial.system_attrs["constraints"] == [
+        trial.constraints["device_memory"],
+        trial.constraints["host_memory"],
+    ]
     assert study.user_attrs["fastest"].startswith(f"{record.config}: ")
 
 
@@ -134,7 +146,10 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, ki
             return [trial.state for trial in trials]
 
     command = [sys.executable, "-c", program, tmp_path, request.settings.storage]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
+        == -signal.SIGKILL
+    )
     assert states() == [TrialState.COMPLETE, TrialState.COMPLETE]
     events, record = collect(tune, request, FakeLauncher())
     assert (len(record.trials), len(searched(events))) == (8, 6)

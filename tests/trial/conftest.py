@@ -26,10 +26,23 @@ def turn(shared):
     return turn
 
 
-def run(launcher, config=None, *, role="measure", device_bytes=None, host_bytes=8 * 2**30, seconds=600, **spec):
+def run(
+    launcher,
+    config=None,
+    *,
+    role="measure",
+    device_bytes=None,
+    host_bytes=8 * 2**30,
+    seconds=600,
+    **spec,
+):
     """Run one trial to its end; returns its phases, and its measurement or description."""
     config, limits = config or FitConfig(8, 1, 10, False), Limits(device_bytes, host_bytes)
-    return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **{"measure_seconds": 0.5, **spec})))
+    return drain(
+        launcher.run(
+            TrialSpec(Role(role), config, limits, seconds, **{"measure_seconds": 0.5, **spec})
+        )
+    )
 
 
 @pytest.fixture(scope="session")

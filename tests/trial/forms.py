@@ -14,7 +14,11 @@ FIXED = "of fixed size "
 def structure(data):
     """The structure of a batch: dtypes and ranks of the leaves in their nest; the number of samples left out."""
     if isinstance(data, dict):
-        return "{" + ", ".join(f"{key}: {structure(value)}" for key, value in sorted(data.items())) + "}"
+        return (
+            "{"
+            + ", ".join(f"{key}: {structure(value)}" for key, value in sorted(data.items()))
+            + "}"
+        )
     if isinstance(data, tuple | list):
         return f"{type(data).__name__}({', '.join(structure(part) for part in data)})"
     if data is None:
@@ -38,7 +42,9 @@ class Witness(keras.Model):
         with tf.GradientTape() as tape:
             loss = self.test_step(data)["loss"]
         variables = self.dense.trainable_variables
-        self.own_optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.own_optimizer.apply_gradients(
+            zip(tape.gradient(loss, variables), variables, strict=True)
+        )
         return {"loss": loss}
 
     def test_step(self, data):
@@ -46,7 +52,11 @@ class Witness(keras.Model):
         if isinstance(x, tf.RaggedTensor):
             x = x.to_tensor(shape=(None, WIDTH))
         x = tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x
-        return {"loss": keras.ops.mean(self.dense(keras.ops.reshape(keras.ops.cast(x, "float32"), (-1, WIDTH))))}
+        return {
+            "loss": keras.ops.mean(
+                self.dense(keras.ops.reshape(keras.ops.cast(x, "float32"), (-1, WIDTH)))
+            )
+        }
 
 
 def build_witness(path):
@@ -74,7 +84,10 @@ ARRAYS = {
 SLICES = {
     "tf.data of fixed size": ARRAYS["labels"],
     "tf.data of dicts": lambda: {"a": x_of(), "b": (x_of(), y_of())},
-    "tf.data, ragged": lambda: (tf.ragged.constant([[1.0] * (1 + i % WIDTH) for i in range(SAMPLES)]), y_of()),
+    "tf.data, ragged": lambda: (
+        tf.ragged.constant([[1.0] * (1 + i % WIDTH) for i in range(SAMPLES)]),
+        y_of(),
+    ),
     "tf.data, sparse": lambda: (tf.sparse.from_dense(x_of()), y_of()),
 }
 OPTIONS = {"inputs": {"validation_split": 0.25}, "labels": {"class_weight": {0: 1.0, 1: 5.0}}}

@@ -16,7 +16,11 @@ def make_data(batch_size=24, num_parallel_calls=AUTOTUNE, prefetch=AUTOTUNE):
     import tensorflow as tf
 
     dataset = tf.data.Dataset.from_tensor_slices(ARRAYS)
-    return dataset.map(lambda x, y: (x + 1.0, y), num_parallel_calls).batch(batch_size).prefetch(prefetch)
+    return (
+        dataset.map(lambda x, y: (x + 1.0, y), num_parallel_calls)
+        .batch(batch_size)
+        .prefetch(prefetch)
+    )
 
 
 class WithWorkers(w.Cases):

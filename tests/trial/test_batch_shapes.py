@@ -17,9 +17,14 @@ def batch(length, samples=4):
 
 def test_the_longest_and_the_shortest_of_all_batches_are_found_saved_and_resized(tmp_path):
     assert batch_shapes.load(tmp_path) is None
-    batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30])).save(tmp_path)
+    batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30])).save(
+        tmp_path
+    )
     shapes = batch_shapes.load(tmp_path)
-    assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [(4, 70), (2, 5)]
+    assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [
+        (4, 70),
+        (2, 5),
+    ]
     longest = shapes.resized(9)[0]
     assert (longest[0]["tokens"].shape, longest[1].shape) == ((9, 70), (9, 1))
     assert batch_shapes.sample_bytes(longest) == 70 * 4 + 4
@@ -42,10 +47,14 @@ def test_full_batches_of_several_sizes_are_not_taken_for_partial_ones():
 
 def buckets(batch_size=8):
     """Texts, of four of which one is short; the long ones are in larger batches."""
-    texts = [(np.ones(16 if number % 4 else 8, "int32"), np.ones(1, "float32")) for number in range(1000)]
+    texts = [
+        (np.ones(16 if number % 4 else 8, "int32"), np.ones(1, "float32")) for number in range(1000)
+    ]
     signature = tf.TensorSpec((None,), "int32"), tf.TensorSpec((1,), "float32")
     data = tf.data.Dataset.from_generator(lambda: texts, output_signature=signature)
-    return data.bucket_by_sequence_length(lambda x, y: tf.shape(x)[0], [12], [batch_size, 4 * batch_size])
+    return data.bucket_by_sequence_length(
+        lambda x, y: tf.shape(x)[0], [12], [batch_size, 4 * batch_size]
+    )
 
 
 def of_buckets(batch_size=8):

@@ -34,7 +34,8 @@ def test_what_forked_workers_would_do_is_found(make, problem):
 
 
 @pytest.mark.parametrize(
-    ("data", "problem", "hang"), [(w.TensorFlowInside, FAILS, True), (w.SameNumbers, SAME_NUMBERS, False)]
+    ("data", "problem", "hang"),
+    [(w.TensorFlowInside, FAILS, True), (w.SameNumbers, SAME_NUMBERS, False)],
 )
 def test_the_describing_trial_says_what_processes_would_do(turn, play, data, problem, hang):
     described = play(turn(data=data), role="describe")

@@ -26,11 +26,17 @@ class Step:
 @pytest.fixture
 def estimate(monkeypatch):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: 32 * GIB)
-    return lambda step, sizes=(), multiple_of=1, most=None: estimates.on_gpu(step, A100, sizes, multiple_of, most)
+    return lambda step, sizes=(), multiple_of=1, most=None: estimates.on_gpu(
+        step, A100, sizes, multiple_of, most
+    )
 
 
-@pytest.mark.parametrize(("level", "sample", "error"), [(1, 0.05, 0.0), (0.2, 0.001, 0.1), (20, 0.5, 0.1), (3, 1.5, 0.0)])
-def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(estimate, level, sample, error):
+@pytest.mark.parametrize(
+    ("level", "sample", "error"), [(1, 0.05, 0.0), (0.2, 0.001, 0.1), (20, 0.5, 0.1), (3, 1.5, 0.0)]
+)
+def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(
+    estimate, level, sample, error
+):
     step = Step(lambda size: level + sample * size, error)
     found, true = estimate(step), (32 / (1 + error) - level) / sample
     assert 0.9 * true <= found.largest_batch_size <= true
@@ -40,10 +46,18 @@ def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(estima
 
 # the GiB of a step by batch size, what else is known, and the bounds of the largest batch
 LARGEST = {
-    "small steps below the line": (lambda size: 1 + 0.05 * size if size < 40 else 0.9 + 0.045 * size, {}, (600, 691)),
+    "small steps below the line": (
+        lambda size: 1 + 0.05 * size if size < 40 else 0.9 + 0.045 * size,
+        {},
+        (600, 691),
+    ),
     "falling": (lambda size: 2 - 0.001 * size if size < 100 else 0.01 * size, {}, (2801, 3200)),
     "one sample fits": (lambda size: 20 + 8 * size, {}, (1, 1)),
-    "multiples of 12, few data": (lambda size: 1 + 0.01 * size, {"multiple_of": 12, "most": 500}, (401, 500)),
+    "multiples of 12, few data": (
+        lambda size: 1 + 0.01 * size,
+        {"multiple_of": 12, "most": 500},
+        (401, 500),
+    ),
     "one size": (lambda size: 1, {"sizes": (24,), "multiple_of": None}, (24, 24)),
 }
 
@@ -66,9 +80,16 @@ def test_there_is_no_largest_batch_where_nothing_fits_or_the_compiler_fails(esti
     assert (found.problem, found.footprints) == ("NotImplementedError: no kernel", ())
 
 
-def test_gpus_are_found_by_the_names_that_people_and_nvidia_smi_write_and_described_to_the_compiler(monkeypatch):
+def test_gpus_are_found_by_the_names_that_people_and_nvidia_smi_write_and_described_to_the_compiler(
+    monkeypatch,
+):
     monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: None)
-    names = {"NVIDIA A100-SXM4-40GB": "A100-40GB", "Tesla T4": "T4", "RTX3060": "RTX 3060", "A6000": "RTX A6000"}
+    names = {
+        "NVIDIA A100-SXM4-40GB": "A100-40GB",
+        "Tesla T4": "T4",
+        "RTX3060": "RTX 3060",
+        "A6000": "RTX A6000",
+    }
     assert [gpu.name for gpu in find([*names])] == [*names.values()]
     gpus = find(["T4", "all"])
     assert len({gpu.name for gpu in gpus}) == len(gpus) > 10

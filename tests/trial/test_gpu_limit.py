@@ -70,7 +70,9 @@ CASES = {
 def ends():
     """What each case leads to, in a process of its own."""
     cases = json.dumps({case: code for case, (code, _) in CASES.items()})
-    return dict(map(json.loads, python("-c", PROGRAM, cases, CUDA_VISIBLE_DEVICES="-1").splitlines()))
+    return dict(
+        map(json.loads, python("-c", PROGRAM, cases, CUDA_VISIBLE_DEVICES="-1").splitlines())
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -77,18 +77,32 @@ def wait_for(condition, seconds=120):
 
 def are_gone(processes):
     with contextlib.suppress(psutil.NoSuchProcess):
-        return all(not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes)
+        return all(
+            not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes
+        )
     return False  # one has ended just now: look again
 
 
 @pytest.mark.parametrize(
     ("launch", "at"),
-    [("fork", "trial"), ("plain", "trial"), ("fork", "import"), ("fork", "orphan"), ("fork", "without a guard")],
+    [
+        ("fork", "trial"),
+        ("plain", "trial"),
+        ("fork", "import"),
+        ("fork", "orphan"),
+        ("fork", "without a guard"),
+    ],
 )
 def test_when_the_driver_is_killed_everything_is_gone(launch, at):
-    with subprocess.Popen([sys.executable, "-c", DRIVER, launch], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        server = wait_for(lambda: next(filter(is_server, psutil.Process(process.pid).children()), None))
-        folder = Path(next(argument for argument in server.cmdline() if "autofit-tune-" in argument))
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, launch], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        server = wait_for(
+            lambda: next(filter(is_server, psutil.Process(process.pid).children()), None)
+        )
+        folder = Path(
+            next(argument for argument in server.cmdline() if "autofit-tune-" in argument)
+        )
         below = [server]
         if at != "import":
             assert any(line.strip() == "input_alone" for line in process.stdout)
@@ -105,8 +119,14 @@ def test_when_the_driver_is_killed_everything_is_gone(launch, at):
         shutil.rmtree(folder, ignore_errors=True)  # the next launcher would
 
 
-def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ended(usual, play, tmp_path):
-    usual.change(Workload(w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}))
+def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ended(
+    usual, play, tmp_path
+):
+    usual.change(
+        Workload(
+            w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}
+        )
+    )
     running = begun(usual, FitConfig(w.HANGS, 1, 10, False))
     below = children(psutil.Process(usual._server.pid))
     assert "sleep" in [one.name() for one in below]  # in a session of its own
@@ -151,7 +171,13 @@ def test_a_server_that_is_killed_as_it_starts_and_a_folder_that_is_removed_are_n
 
 def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, monkeypatch, play):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("queue", "types", "random", "inspect", "socket"):  # files that must not run in the server
+    for name in (
+        "queue",
+        "types",
+        "random",
+        "inspect",
+        "socket",
+    ):  # files that must not run in the server
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
     monkeypatch.chdir(tmp_path)
     before = {*tmp_path.iterdir()}
@@ -164,8 +190,13 @@ def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, mon
 
 def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):
     (tmp_path / "keras.py").write_text("raise ImportError('libsomething.so: cannot open')")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    with ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher, pytest.raises(TrialProcessError) as caught:
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
+    with (
+        ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher,
+        pytest.raises(TrialProcessError) as caught,
+    ):
         launcher.warm()
     assert "ImportError: libsomething.so: cannot open" in str(caught.value)
     assert PACKAGE not in str(caught.value)

@@ -41,14 +41,18 @@ def test_arrays_may_be_fewer_than_a_batch(turn, trial):
     assert trial(launcher, FitConfig(512))[1].outcome is Outcome.OK
 
 
-def test_a_confirming_run_sees_a_bug_in_the_validation_which_may_have_batches_of_its_own_size(turn, play):
+def test_a_confirming_run_sees_a_bug_in_the_validation_which_may_have_batches_of_its_own_size(
+    turn, play
+):
     launcher = turn(validation=w.Cases, fit_kwargs={"validation_batch_size": w.RAISES})
     broken = play(launcher, FitConfig(32, 1, 10, False), role="confirm")
     assert (broken.outcome, broken.evidence.phase) == (Outcome.ERROR, "validation")
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 5])
-def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, trial, steps_per_execution):
+def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(
+    turn, trial, steps_per_execution
+):
     data = functools.partial(w.Cases, workers=2, max_queue_size=4, seconds=0.05, length=60)
     launcher = turn(data=data, model_kwargs={"steps_per_execution": steps_per_execution})
     assert tuple(trial(launcher, role="describe")[1].knobs) == ("batch_size", "use_multiprocessing")
@@ -61,10 +65,14 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(turn, tri
 def test_a_last_call_of_a_validation_counts_the_batches_that_it_has(monkeypatch, known, timed):
     monkeypatch.setattr(bench.time, "perf_counter", iter([5.0, 6.0]).__next__)
     method, context = bench.CALLS["fit"], SimpleNamespace(enter=lambda phase: None)
-    own = SimpleNamespace(context=context, method=method, callbacks=SimpleNamespace(run=()), validation_batches=known)
+    own = SimpleNamespace(
+        context=context, method=method, callbacks=SimpleNamespace(run=()), validation_batches=known
+    )
     own.has_own_method = False
     model = SimpleNamespace(steps_per_execution=8)
-    driver = bench.Bench._driver(own, model, [SimpleNamespace()], has_first=False, ends_by_itself=True)
+    driver = bench.Bench._driver(
+        own, model, [SimpleNamespace()], has_first=False, ends_by_itself=True
+    )
     driver.on_test_begin()
     for first in (0, 8):
         driver.on_test_batch_begin(first)

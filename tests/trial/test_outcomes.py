@@ -29,29 +29,40 @@ INLINE, THREADS, PROCESSES = (1, 10, False), (2, 2, False), (2, 2, True)
 )
 def test_the_outcome_is_what_happened(turn, play, case, knobs, outcome, reason):
     measurement = play(turn(), FitConfig(case, *knobs))
-    assert (measurement.outcome, measurement.evidence.signal) == (outcome, None), measurement.evidence
+    assert (measurement.outcome, measurement.evidence.signal) == (outcome, None), (
+        measurement.evidence
+    )
     assert reason in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
 
 
 @pytest.mark.parametrize(("case", "is_hang"), [(w.LEAVES, False), (w.HANGS, True)])
-def test_a_hang_is_noticed_once_pauses_are_known_and_a_thread_that_ended_is_none(turn, play, case, is_hang):
+def test_a_hang_is_noticed_once_pauses_are_known_and_a_thread_that_ended_is_none(
+    turn, play, case, is_hang
+):
     launcher = turn()
     if is_hang:  # while no pause is known, only the deadline ends it
         assert not play(launcher, FitConfig(case, *THREADS), seconds=10).evidence.hung
     assert play(launcher, FitConfig(w.OK, *INLINE)).outcome is Outcome.OK
     for knobs in (THREADS, PROCESSES):
         measurement = play(launcher, FitConfig(case, *knobs))
-        assert (measurement.outcome is Outcome.TIMEOUT, measurement.evidence.hung) == (is_hang, is_hang)
+        assert (measurement.outcome is Outcome.TIMEOUT, measurement.evidence.hung) == (
+            is_hang,
+            is_hang,
+        )
 
 
 def test_a_device_oom_is_one_whether_it_raises_or_dies_by_a_signal(play, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # a user who silences TensorFlow must not silence the evidence
+    monkeypatch.setenv(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # a user who silences TensorFlow must not silence the evidence
     with ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher:
         measurement = play(launcher, FitConfig(w.BIG, *INLINE), device_bytes=w.DEVICE_BYTES)
     assert measurement.outcome is Outcome.DEVICE_OOM
-    assert (measurement.evidence.signal or "ResourceExhausted") in measurement.evidence.reason  # a race in TensorFlow
+    assert (
+        measurement.evidence.signal or "ResourceExhausted"
+    ) in measurement.evidence.reason  # a race in TensorFlow
 
 
 def returns_a_list(batch_size):
@@ -106,13 +117,17 @@ class DiesOfSharedMemory(w.Cases):
 
 def test_shared_memory_is_read_once_more_when_a_trial_has_ended(turn, play, tmp_path, monkeypatch):
     marker = tmp_path / "marker"
-    monkeypatch.setattr(host, "shared_memory", lambda: (64 * 2**20, 0 if marker.exists() else 64 * 2**20))
+    monkeypatch.setattr(
+        host, "shared_memory", lambda: (64 * 2**20, 0 if marker.exists() else 64 * 2**20)
+    )
     measurement = play(turn(data=DiesOfSharedMemory, data_kwargs={"marker": str(marker)}))
     assert measurement.outcome is Outcome.HOST_OOM
     assert "/dev/shm full" in measurement.evidence.reason
 
 
-def test_code_that_closes_all_files_and_opens_its_own_is_tried_and_they_stay_its_own(play, tmp_path):
+def test_code_that_closes_all_files_and_opens_its_own_is_tried_and_they_stay_its_own(
+    play, tmp_path
+):
     file = tmp_path / "theirs.txt"
     closes = Workload(w.build_after_closing, w.Cases, model_kwargs={"file": str(file)})
     with ProcessLauncher(closes, launch="plain") as plain:

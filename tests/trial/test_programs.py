@@ -14,7 +14,19 @@ from autofit.errors import UsageError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload, load
-from tests.trial.forms import BATCH, FIXED, FORMS, OPTIONS, SAMPLES, WIDTH, OfX, build_witness, plain_fit, x_of, y_of
+from tests.trial.forms import (
+    BATCH,
+    FIXED,
+    FORMS,
+    OPTIONS,
+    SAMPLES,
+    WIDTH,
+    OfX,
+    build_witness,
+    plain_fit,
+    x_of,
+    y_of,
+)
 
 
 @pytest.mark.filterwarnings("ignore")  # of a plain `fit`, which says what it does not shuffle
@@ -27,13 +39,19 @@ def test_a_train_step_gets_what_plain_fit_hands_it_in_every_phase(form, turn, pl
     ended = {}
     plain_fit(form, paths["plain"], options)
     for role in Role:
-        launcher = turn(build_witness, FORMS[form], model_kwargs={"path": str(paths[role])}, **parts)
-        ended[role] = play(launcher, FitConfig(BATCH), role=role, batch_sizes=(4,), measure_seconds=0.05)
+        launcher = turn(
+            build_witness, FORMS[form], model_kwargs={"path": str(paths[role])}, **parts
+        )
+        ended[role] = play(
+            launcher, FitConfig(BATCH), role=role, batch_sizes=(4,), measure_seconds=0.05
+        )
     assert ended["measure"].outcome is ended["confirm"].outcome is Outcome.OK, ended
     assert not splits or ended["describe"].sample_count == SAMPLES * 3 // 4
     found = {name: {*path.read_text().splitlines()} for name, path in paths.items()}
     assert found["measure"] == found["confirm"] == found["plain"]
-    described, plain = ({line.replace(FIXED, "") for line in found[role]} for role in ("describe", "plain"))
+    described, plain = (
+        {line.replace(FIXED, "") for line in found[role]} for role in ("describe", "plain")
+    )
     assert described == plain  # the step is traced for a size of its own
 
 
@@ -65,7 +83,9 @@ def build_dense(size=None):
 
     class OneSize(keras.Sequential):
         def train_step(self, data):
-            return super().train_step(keras.tree.map_structure(lambda leaf: keras.ops.reshape(leaf, (size, -1)), data))
+            return super().train_step(
+                keras.tree.map_structure(lambda leaf: keras.ops.reshape(leaf, (size, -1)), data)
+            )
 
     model = (OneSize if size else keras.Sequential)([keras.Input((WIDTH,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
@@ -73,19 +93,27 @@ def build_dense(size=None):
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_callbacks_that_a_function_makes_run_in_trials_and_those_of_a_list_do_not(turn, play, tmp_path, is_made):
+def test_callbacks_that_a_function_makes_run_in_trials_and_those_of_a_list_do_not(
+    turn, play, tmp_path, is_made
+):
     diary, folder = tmp_path / "diary", tmp_path / "folder"
     made = functools.partial(make_callbacks, str(diary))
-    launcher = turn(build_dense, FORMS["labels"], fit_kwargs={"callbacks": made if is_made else made(folder)})
+    launcher = turn(
+        build_dense, FORMS["labels"], fit_kwargs={"callbacks": made if is_made else made(folder)}
+    )
     described = play(launcher, FitConfig(BATCH), role="describe")
     assert described.batch_callbacks == ("Diary",)
     assert described.left_out_callbacks == (() if is_made else ("Diary", "ModelCheckpoint"))
     assert play(launcher, FitConfig(BATCH), role="confirm").outcome is Outcome.OK
-    assert list(tmp_path.iterdir()) == ([diary] if is_made else [])  # the checkpoint is in the folder of the trial
+    assert list(tmp_path.iterdir()) == (
+        [diary] if is_made else []
+    )  # the checkpoint is in the folder of the trial
 
 
 def test_the_optimizers_that_a_step_uses_count_and_no_other(turn, play, tmp_path):
-    launcher = turn(build_witness, FORMS["doubles"], model_kwargs={"path": str(tmp_path / "structures")})
+    launcher = turn(
+        build_witness, FORMS["doubles"], model_kwargs={"path": str(tmp_path / "structures")}
+    )
     described = play(launcher, FitConfig(BATCH), role="describe", batch_sizes=(8, 32))
     slots = 2 * 4 * (WIDTH + 1)  # of Adam; compile made an RMSprop that the step does not use
     assert slots <= described.optimizer_bytes <= slots + 16
@@ -120,7 +148,9 @@ def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, aske
     assert (described.fixed_batch_size, described.samples_in_words) == (fixed, samples)
     assert ("batch_size" in described.untuned) == (fixed is not None)
     assert described.estimate_problem is None
-    assert [footprint.batch_size for footprint in described.footprints] == ([8, 32] if fixed is None else [fixed])
+    assert [footprint.batch_size for footprint in described.footprints] == (
+        [8, 32] if fixed is None else [fixed]
+    )
 
 
 class OldLength(OfX):
@@ -140,7 +170,10 @@ def test_a_length_that_does_not_follow_the_batch_size_fixes_it_and_fails_in_one_
     assert described.fixed_batch_size == BATCH
     assert "its length does not follow" in described.untuned["batch_size"]
     measured = play(launcher, FitConfig(2 * BATCH, 1, 10, False), longest_epoch_seconds=500.0)
-    assert (measured.outcome, "at least one sample" in measured.evidence.reason) == (Outcome.ERROR, True)
+    assert (measured.outcome, "at least one sample" in measured.evidence.reason) == (
+        Outcome.ERROR,
+        True,
+    )
 
 
 def build_for_batches(batch_size=BATCH):
@@ -157,8 +190,13 @@ def test_a_model_that_is_given_the_batch_size_is_built_for_each(turn, play):
 
 def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path):
     pictures, labels = np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3)), np.arange(16)
-    Workload(len, ImageDataGenerator().flow(pictures, labels, batch_size=4, shuffle=False)).save(tmp_path)
+    Workload(len, ImageDataGenerator().flow(pictures, labels, batch_size=4, shuffle=False)).save(
+        tmp_path
+    )
     sent = copy.copy(load(tmp_path).data)  # as a config is applied
     sent.batch_size = 8
-    assert [list(sent[number][1]) for number in range(len(sent))] == [list(range(8)), list(range(8, 16))]
+    assert [list(sent[number][1]) for number in range(len(sent))] == [
+        list(range(8)),
+        list(range(8, 16)),
+    ]
     assert next(sent)[0].shape == (8, 4, 4, 3)

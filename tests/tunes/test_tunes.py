@@ -27,7 +27,9 @@ def commanded(*arguments):
 def kill_after_a_trial(folder):
     """Kill the tune in a folder once a trial has ended, and wait for all that it has started to end."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen([AUTOFIT, "tune", "tune.yaml"], cwd=folder, start_new_session=True, **streams) as killed:
+    with subprocess.Popen(
+        [AUTOFIT, "tune", "tune.yaml"], cwd=folder, start_new_session=True, **streams
+    ) as killed:
         assert any(": ok, " in line for line in killed.stdout)  # more trials and runs follow
         below = psutil.Process(killed.pid).children(recursive=True)
         killed.kill()
@@ -63,14 +65,21 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
     again = run(AUTOFIT, "tune", "tune.yaml", "--quiet", folder=tmp_path)  # answered at once
     assert (again.returncode, again.stdout.strip()) == (0, summary.strip())
     assert " ".join(summary.split()) in " ".join(commanded("show", file).split())
-    assert json.loads(commanded("kwargs", file, "--format", "json"))["fit_kwargs"] == fastest["fit_kwargs"]
+    assert (
+        json.loads(commanded("kwargs", file, "--format", "json"))["fit_kwargs"]
+        == fastest["fit_kwargs"]
+    )
     for options, answer in (([], "fastest"), (["--same-batch"], "same_batch")):
         batch_size = result[answer]["config"]["batch_size"]
-        assert commanded("kwargs", file, *options).startswith(f"data_kwargs = {{'batch_size': {batch_size}")
+        assert commanded("kwargs", file, *options).startswith(
+            f"data_kwargs = {{'batch_size': {batch_size}"
+        )
     commanded("report", file)
     assert "</html>" in (tmp_path / "result.html").read_text()
 
-    assert "val_accuracy" in python("-c", "import sys" + summary.rpartition("import sys")[2], folder=tmp_path)
+    assert "val_accuracy" in python(
+        "-c", "import sys" + summary.rpartition("import sys")[2], folder=tmp_path
+    )
 
 
 def test_when_nothing_fits_it_says_what_is_needed(tmp_path):

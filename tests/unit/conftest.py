@@ -24,9 +24,14 @@ class Model(Trainer):
 @pytest.fixture(autouse=True)
 def keras(monkeypatch):
     """As much of Keras as the code under test reads, which takes seconds to import: on TensorFlow, in single precision."""
-    backend, config = SimpleNamespace(backend=lambda: "tensorflow"), SimpleNamespace(floatx=lambda: "float32")
+    backend, config = (
+        SimpleNamespace(backend=lambda: "tensorflow"),
+        SimpleNamespace(floatx=lambda: "float32"),
+    )
     methods = dict.fromkeys(("evaluate", "predict", "save_weights", "export"))
     model = type("Model", (Model,), methods)
-    stand_in = SimpleNamespace(Model=model, backend=backend, config=config, saving=SimpleNamespace(get_custom_objects=dict))
+    stand_in = SimpleNamespace(
+        Model=model, backend=backend, config=config, saving=SimpleNamespace(get_custom_objects=dict)
+    )
     monkeypatch.setitem(sys.modules, "keras", stand_in)
     return stand_in

@@ -17,7 +17,9 @@ from tests.fakes import DESCRIPTION, make_request
 PINNED = Path(__file__).parents[1] / "data" / "pinned"
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="code is hashed as this version of Python compiles it")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="code is hashed as this version of Python compiles it"
+)
 def test_the_fingerprint_of_a_workload():
     build, data = (Reference(f"model.py:{name}", str(PINNED)) for name in ("build", "Photos"))
     workload = Workload(build, data, model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"})
@@ -33,7 +35,9 @@ def test_the_names_under_which_a_tune_is_stored(tmp_path):
 
 def test_the_extras_take_the_newest_jax_that_has_run_and_all_that_cuda_13_needs():
     extras = (PINNED.parents[2] / "pyproject.toml").read_text()
-    assert all("0.12.0.1" in Requirement(jax).specifier for jax in re.findall(r'"(jax.*?\d)[";]', extras))
+    assert all(
+        "0.12.0.1" in Requirement(jax).specifier for jax in re.findall(r'"(jax.*?\d)[";]', extras)
+    )
     assert '"nvidia-nvvm' in extras
 
 
@@ -42,4 +46,6 @@ def test_a_saved_file_is_read_and_written_as_before(tmp_path, name):
     record = result_files.load(PINNED / name)
     result_files.save(record, tmp_path / name)
     assert result_files.load(tmp_path / name) == record
-    assert set(json.loads((PINNED / name).read_text())) <= set(json.loads((tmp_path / name).read_text()))
+    assert set(json.loads((PINNED / name).read_text())) <= set(
+        json.loads((tmp_path / name).read_text())
+    )

@@ -22,7 +22,9 @@ def test_every_public_name_is_there_and_says_what_it_is():
 def test_every_error_is_an_autofit_error_with_an_exit_code():
     errors = [getattr(autofit, name) for name in autofit.__all__ if name.endswith("Error")]
     assert len(errors) == 10
-    assert all(issubclass(error, autofit.AutofitError) and error.exit_code in (1, 2) for error in errors)
+    assert all(
+        issubclass(error, autofit.AutofitError) and error.exit_code in (1, 2) for error in errors
+    )
 
 
 def test_a_usage_error_carries_the_key_that_is_wrong():
@@ -41,7 +43,12 @@ def test_no_install_command_names_the_other_project_called_autofit():
         *(root / "autofit").rglob("*.py"),
         *(root / "examples").glob("*.py"),
     ]
-    wrong = [f"{file}: {line}" for file in files for line in file.read_text().splitlines() if FOREIGN_INSTALL.search(line)]
+    wrong = [
+        f"{file}: {line}"
+        for file in files
+        for line in file.read_text().splitlines()
+        if FOREIGN_INSTALL.search(line)
+    ]
     assert len(files) > 100
     assert wrong == []
     assert FOREIGN_INSTALL.search("run pip install 'autofit[gpu]'")

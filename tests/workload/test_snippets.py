@@ -28,17 +28,28 @@ class Tuned:
 
     def __init__(self, launcher, folder, workload, effective=None):
         self.folder = folder
-        asked = {"call_source": call_source_of(workload), "host_bytes": 8192 * MIB, "effective_batch_size": effective}
+        asked = {
+            "call_source": call_source_of(workload),
+            "host_bytes": 8192 * MIB,
+            "effective_batch_size": effective,
+        }
         self._request = make_request(folder, **asked)
         launcher.change(workload)
         config = FitConfig(16, 1, 10, False)
         self.description = run(launcher, config, role="describe", effective_batch_size=effective)[1]
         assert not hasattr(self.description, "outcome"), self.description
-        self.knobs = {*build_space({}, self.description.knobs, cores=2, sample_count=self.description.sample_count).knobs()}
+        self.knobs = {
+            *build_space(
+                {}, self.description.knobs, cores=2, sample_count=self.description.sample_count
+            ).knobs()
+        }
 
     def snippet(self, config):
         """The lines to paste for a config."""
-        request, chosen = self._request, Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
+        request, chosen = (
+            self._request,
+            Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK)),
+        )
         log = TuneLog(
             limits=request.limits,
             machine=request.machine,
@@ -49,7 +60,9 @@ class Tuned:
             call_source=request.call_source,
         )
         return snippet.render(
-            record_of(Problem(request, self.description, SearchSpace(), config), log, (chosen, chosen), "")
+            record_of(
+                Problem(request, self.description, SearchSpace(), config), log, (chosen, chosen), ""
+            )
         )
 
     def run(self, config, before="", elided="..."):
@@ -64,7 +77,10 @@ class Tuned:
             "processes": len({process for _, process, _ in made}),
             "at_once": max((at_once for _, _, at_once in made), default=0),
             "made": len(made),
-            **{name: int(count) for name, count in (line.split() for line in rows.read(path) if line[0].isalpha())},
+            **{
+                name: int(count)
+                for name, count in (line.split() for line in rows.read(path) if line[0].isalpha())
+            },
         }
 
 
@@ -87,15 +103,42 @@ def tuned(launcher, tmp_path):
 
 IMPORT = "from tests.workload import witness"
 KNOBS = {"batch_size", "workers", "max_queue_size", "use_multiprocessing"}
-OF_15_STEPS = {"fit_kwargs": {"steps_per_epoch": 15}}  # of the default batch size 32: 20 steps of 24
+OF_15_STEPS = {
+    "fit_kwargs": {"steps_per_epoch": 15}
+}  # of the default batch size 32: 20 steps of 24
 CASES = {
-    "threads": (w.Dataset, FitConfig(24, 3, 4, False), KNOBS, {"samples": {24}, "processes": 1, "at_once": 3, "ahead": 7}),
+    "threads": (
+        w.Dataset,
+        FitConfig(24, 3, 4, False),
+        KNOBS,
+        {"samples": {24}, "processes": 1, "at_once": 3, "ahead": 7},
+    ),
     # two workers, and the first batch is made where `fit` runs
     "processes": (w.Dataset, FitConfig(24, 2, 4, True), KNOBS, {"samples": {24}, "processes": 3}),
-    "an object": (w.Dataset(16), FitConfig(24, 3, 4, False), KNOBS, {"samples": {24}, "at_once": 3, "ahead": 7}),
-    "tf.data": (w.make_tfdata, FitConfig(24, 2, 4), KNOBS - {"use_multiprocessing"}, {"samples": {24}, "at_once": 2}),
-    "generator": (w.make_batches, FitConfig(24), {"batch_size"}, {"samples": {24}, "at_once": 1, "made": w.BATCHES}),
-    "endless generator": (w.make_endless, FitConfig(24), {"batch_size"}, {"samples": {24}, "updates": 20}),
+    "an object": (
+        w.Dataset(16),
+        FitConfig(24, 3, 4, False),
+        KNOBS,
+        {"samples": {24}, "at_once": 3, "ahead": 7},
+    ),
+    "tf.data": (
+        w.make_tfdata,
+        FitConfig(24, 2, 4),
+        KNOBS - {"use_multiprocessing"},
+        {"samples": {24}, "at_once": 2},
+    ),
+    "generator": (
+        w.make_batches,
+        FitConfig(24),
+        {"batch_size"},
+        {"samples": {24}, "at_once": 1, "made": w.BATCHES},
+    ),
+    "endless generator": (
+        w.make_endless,
+        FitConfig(24),
+        {"batch_size"},
+        {"samples": {24}, "updates": 20},
+    ),
     "arrays": (w.make_arrays(), FitConfig(64), {"batch_size"}, {"updates": 8}),
     "factory of arrays": (w.make_arrays, FitConfig(64), {"batch_size"}, {"updates": 8}),
 }

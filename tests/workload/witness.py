@@ -39,7 +39,9 @@ class StandsStill(keras.callbacks.Callback):
         if batch + 1 != STILL_AFTER or not witness():
             return
         count, looks = -1, 0
-        while looks < QUIET_LOOKS:  # looks, not seconds: what makes batches stops when all of a busy machine does
+        while (
+            looks < QUIET_LOOKS
+        ):  # looks, not seconds: what makes batches stops when all of a busy machine does
             time.sleep(0.05)
             found = len(made(witness()))
             count, looks = found, looks + 1 if found == count else 0
@@ -63,7 +65,9 @@ def build_model(optimizer="sgd"):
 
 
 def build_accumulating(gradient_accumulation_steps=None):
-    return build_model(keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps))
+    return build_model(
+        keras.optimizers.SGD(gradient_accumulation_steps=gradient_accumulation_steps)
+    )
 
 
 class Dataset(keras.utils.PyDataset):

@@ -59,15 +59,21 @@ class Document(yaml.SafeLoader):
             places = [self._placed(one) for one in (error, *error.others)]
             found |= {str(place): place for place in places if place.line not in lines}
         if found:
-            first, *others = sorted(found.values(), key=lambda error: (error.line or 0, error.column or 0))
-            raise ConfigError(first.file, first.line, first.column, first.key, first.problem, others)
+            first, *others = sorted(
+                found.values(), key=lambda error: (error.line or 0, error.column or 0)
+            )
+            raise ConfigError(
+                first.file, first.line, first.column, first.key, first.problem, others
+            )
 
     def _placed(self, error: UsageError) -> ConfigError:
         """Place an error at the deepest part of its key that the file has."""
         node, place, rest = self.root, self.root, error.key or ""
         while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
-            pair = next((pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")), None)
+            pair = next(
+                (pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")), None
+            )
             if pair is None:
                 break
             (place, node), rest = pair, rest[len(pair[0].value) + 1 :]
@@ -75,7 +81,9 @@ class Document(yaml.SafeLoader):
         return self._error(place, as_written(error.problem, self.value), error.key)
 
     def _error(self, node: Any, problem: str, key: str | None = None) -> ConfigError:
-        return ConfigError(self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem)
+        return ConfigError(
+            self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem
+        )
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -97,14 +105,22 @@ class Document(yaml.SafeLoader):
             # only a plain text, without quotes, may stand for a number
             tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
             written = Written(node.value)
-            written.variables = {_value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]}
-            written.value = super().construct_object(yaml.ScalarNode(tag, text, node.start_mark), deep)
+            written.variables = {
+                _value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]
+            }
+            written.value = super().construct_object(
+                yaml.ScalarNode(tag, text, node.start_mark), deep
+            )
             return written
         except (ValueError, LookupError, AttributeError) as error:
             # a variable's value may be a secret, which Python's message would show
             is_shown = isinstance(error, ValueError) and text == node.value
-            reason = str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-            self.errors.append(self._error(node, f"{node.value or repr('')} is not allowed: {reason}"))
+            reason = (
+                str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
+            )
+            self.errors.append(
+                self._error(node, f"{node.value or repr('')} is not allowed: {reason}")
+            )
             return None
 
 
@@ -121,7 +137,10 @@ def read(path: str | os.PathLike[str]) -> Document:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:
         # an error of the encoding has no mark, and says where it is in its second line
-        text, remedies = str(getattr(error, "problem", error)).partition("\n")[0], {**_REMEDIES, **_INCOMPLETE}
+        text, remedies = (
+            str(getattr(error, "problem", error)).partition("\n")[0],
+            {**_REMEDIES, **_INCOMPLETE},
+        )
         part = next((part for part in remedies if part in text), "")
         mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
         problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")
@@ -137,5 +156,7 @@ def _value_of_variable(match: re.Match[str]) -> str:
         raise ValueError("write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
     value = os.environ.get(name, default)
     if value is None:
-        raise ValueError(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+        raise ValueError(
+            f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+        )
     return value or default or ""

@@ -32,10 +32,16 @@ from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import ARGUMENTS
 
 MATRIX, HOST_LABELS, USER_KEY_PREFIX = "matrix", "host_labels", "x-"
-_FUNCTIONS: dict[str, Any] = {"build_model": (str, ...), "data": (str, ...), "validation": (str | None, None)}
+_FUNCTIONS: dict[str, Any] = {
+    "build_model": (str, ...),
+    "data": (str, ...),
+    "validation": (str | None, None),
+}
 # shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
-Cells = list[tuple[dict[str, Any], dict[str, Any]]]  # the values of each by axis, and its arguments of `tune`
+Cells = list[
+    tuple[dict[str, Any], dict[str, Any]]
+]  # the values of each by axis, and its arguments of `tune`
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -54,7 +60,9 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dic
     return load_cells(path, overrides, sweep=False)[0][1]
 
 
-def load_cells(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, *, sweep: bool | None = None) -> Cells:
+def load_cells(
+    path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, *, sweep: bool | None = None
+) -> Cells:
     """Read the cells of a file with a `matrix`, or any other file as one cell without values.
 
     `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
@@ -62,24 +70,40 @@ def load_cells(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, 
     document, errors, cells = read(path), list[UsageError](), Cells()
     with document.placing():
         if not isinstance(document.value, dict):
-            raise UsageError("must be a mapping of keys to values, starting with build_model: and data:")
-        raw = {str(key): value for key, value in document.value.items() if not str(key).startswith(USER_KEY_PREFIX)}
+            raise UsageError(
+                "must be a mapping of keys to values, starting with build_model: and data:"
+            )
+        raw = {
+            str(key): value
+            for key, value in document.value.items()
+            if not str(key).startswith(USER_KEY_PREFIX)
+        }
         if "call_source" in raw:
-            raise UsageError("is a saved result, not a tuning file; read it with autofit.Result.load or autofit report")
+            raise UsageError(
+                "is a saved result, not a tuning file; read it with autofit.Result.load or autofit report"
+            )
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
-            raise UsageError(f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX)
+            raise UsageError(
+                f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX
+            )
         if sweep and not has_matrix:
-            raise UsageError("has no `matrix:` with the values to vary; for a single tune, run autofit tune")
+            raise UsageError(
+                "has no `matrix:` with the values to vary; for a single tune, run autofit tune"
+            )
         if HOST_LABELS in raw and not has_matrix:
-            raise UsageError("is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS)
+            raise UsageError(
+                "is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS
+            )
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
             found: list[UsageError] = []
             with collecting(found):
                 arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent))
                 options = {**(arguments.get("options") or {}), **overrides.get("options", {})}
                 cells.append((values, {**arguments, **overrides, "options": options}))
-            errors += [UsageError(error.problem, key=_axis_of(error.key, values)) for error in found]
+            errors += [
+                UsageError(error.problem, key=_axis_of(error.key, values)) for error in found
+            ]
         raise_joined(errors)
     return cells
 
@@ -88,7 +112,11 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Replace the names of functions by references; raise one UsageError with all that is wrong."""
     arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     errors, options = list[UsageError](), arguments.get("fit_kwargs")
-    named = [(key, arguments, key) for key in _FUNCTIONS if key in arguments and (arguments[key] or key != "validation")]
+    named = [
+        (key, arguments, key)
+        for key in _FUNCTIONS
+        if key in arguments and (arguments[key] or key != "validation")
+    ]
     if isinstance(options, dict) and isinstance(options.get(CALLBACKS), str):
         named.append((f"fit_kwargs.{CALLBACKS}", options, CALLBACKS))
     for key, part, name in named:
@@ -106,9 +134,18 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
 def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
     """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
     labels = arguments.get(HOST_LABELS) or {}
-    if not isinstance(labels, Mapping) or not all(isinstance(part, str) for pair in labels.items() for part in pair):
-        raise UsageError(f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}", key=HOST_LABELS)
-    return CellRequest(values, *parse({name: value for name, value in arguments.items() if name != HOST_LABELS}), labels)
+    if not isinstance(labels, Mapping) or not all(
+        isinstance(part, str) for pair in labels.items() for part in pair
+    ):
+        raise UsageError(
+            f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}",
+            key=HOST_LABELS,
+        )
+    return CellRequest(
+        values,
+        *parse({name: value for name, value in arguments.items() if name != HOST_LABELS}),
+        labels,
+    )
 
 
 def _paths(axis: str) -> tuple[str, ...]:
@@ -119,7 +156,9 @@ def _paths(axis: str) -> tuple[str, ...]:
 def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
     """Return the key of the axis that gives an argument or a part of it; or else the key of the argument."""
     for axis in cell:
-        if any(f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in _paths(axis)):
+        if any(
+            f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in _paths(axis)
+        ):
             return f"{MATRIX}.{axis}"
     return key
 
@@ -127,7 +166,10 @@ def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
 def unfold(matrix: Any) -> list[dict[str, Any]]:
     """Return the cells of a matrix in order, each as its values by axis: the last axis varies fastest."""
     if not isinstance(matrix, Mapping) or not matrix:
-        raise UsageError("must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]", key=MATRIX)
+        raise UsageError(
+            "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]",
+            key=MATRIX,
+        )
     for axis, values in matrix.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             problem = f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]"
@@ -145,7 +187,9 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
             for name, below in itertools.pairwise(names):
                 part = inner.get(name) or {}
                 if not isinstance(part, Mapping):
-                    problem = f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping"
+                    problem = (
+                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping"
+                    )
                     raise UsageError(problem, key=f"{MATRIX}.{axis}")
                 inner[name] = dict(part)
                 inner = inner[name]
@@ -169,21 +213,36 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 def texts() -> dict[str, str]:
     """Return the text of each argument of `tune`, and of each option, from its docstring; {} under `python -OO`."""
     docstring = inspect.getdoc(tune) or ""
-    sections = re.findall(r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE)
+    sections = re.findall(
+        r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
+    )
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
     return {name: text[0].upper() + " ".join(text[1:].split()) for name, text in entries}
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()} | _FUNCTIONS
-    fields[HOST_LABELS] = dict[str, str], Field({}, description="Labels that a host must have in a sweep on a Ray cluster.")
+    fields: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in ARGUMENTS.items()
+    } | _FUNCTIONS
+    fields[HOST_LABELS] = (
+        dict[str, str],
+        Field({}, description="Labels that a host must have in a sweep on a Ray cluster."),
+    )
     matrix = "Values to combine in a sweep: a list for each dotted argument."
-    fields[MATRIX] = dict[str, Annotated[list[Any], Field(min_length=1)]], Field(default_factory=dict, description=matrix)
-    schema, described = create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(), texts()
+    fields[MATRIX] = (
+        dict[str, Annotated[list[Any], Field(min_length=1)]],
+        Field(default_factory=dict, description=matrix),
+    )
+    schema, described = (
+        create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(),
+        texts(),
+    )
     for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
-    own = {f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}}
+    own = {
+        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
+    }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {**head, **schema, "patternProperties": own, "title": "autofit tuning file"}

@@ -19,11 +19,19 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
-_FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"  # JAX rejects both at once
+_FRACTION, _OLD_FRACTION = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+)  # JAX rejects both at once
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
-_MOST_OVER_LIMIT = 1.01  # the share is written with six digits, and XLA rounds it to whole pages (assumed)
+_MOST_OVER_LIMIT = (
+    1.01  # the share is written with six digits, and XLA rounds it to whole pages (assumed)
+)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-_CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+_CACHE_ALL = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 _STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
 BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
@@ -60,13 +68,18 @@ class Jax(Backend):
             if placement.count > 1:
                 variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
                 variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
-        return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
+        return (
+            variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
+        )
 
     def preload(self) -> None:
         super().preload()
         # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user would take the GPU's
         # memory
-        if os.environ.get("CUDA_VISIBLE_DEVICES") != "-1" and importlib.util.find_spec("tensorflow") is not None:
+        if (
+            os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
+            and importlib.util.find_spec("tensorflow") is not None
+        ):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
@@ -79,8 +92,13 @@ class Jax(Backend):
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
             # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is the limit
-            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
-        if self._library.default_backend() == "cpu" or self._library.local_device_count() < placement.count:
+            os.environ[_FRACTION] = (
+                f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
+            )
+        if (
+            self._library.default_backend() == "cpu"
+            or self._library.local_device_count() < placement.count
+        ):
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
         # what is set elsewhere may overrule the share without a word
         pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
@@ -94,7 +112,9 @@ class Jax(Backend):
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         import keras  # heavy: must stay out of the parent
 
-        keras.distribution.set_distribution(keras.distribution.DataParallel())  # stays set after the block
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel()
+        )  # stays set after the block
         return contextlib.nullcontext()
 
     def pool_bytes(self, device: Device | None) -> int | None:
@@ -123,16 +143,29 @@ class Jax(Backend):
         # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
         # What a program replaces is the state of training; its other arguments are the batch. A program that replaces
         # nothing, as in inference, is taken to have all that lives now as its state.
-        peak, in_use = (max(int(memory[key]) for memory in counts) for key in ("peak_bytes_in_use", "bytes_in_use"))
+        peak, in_use = (
+            max(int(memory[key]) for memory in counts)
+            for key in ("peak_bytes_in_use", "bytes_in_use")
+        )
         needed = (in_use + beyond for beyond in self._beyond_state(devices[0].client, in_use))
         return min(peak, max(needed, default=peak))
 
     def _beyond_state(self, client: Any, in_use: int) -> list[int]:
         programs: list[Any] = []
-        with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):  # a plugin may not report them
-            programs = [program.get_compiled_memory_stats() for program in client.live_executables()]
-        sizes = [(*absent_gpu.compiled_bytes(program), program.alias_size_in_bytes or in_use) for program in programs]
-        return [BATCHES_ON_GPU * max(0, arguments - state) + temporaries for arguments, temporaries, state in sizes]
+        with contextlib.suppress(
+            AttributeError, self._library.errors.JaxRuntimeError
+        ):  # a plugin may not report them
+            programs = [
+                program.get_compiled_memory_stats() for program in client.live_executables()
+            ]
+        sizes = [
+            (*absent_gpu.compiled_bytes(program), program.alias_size_in_bytes or in_use)
+            for program in programs
+        ]
+        return [
+            BATCHES_ON_GPU * max(0, arguments - state) + temporaries
+            for arguments, temporaries, state in sizes
+        ]
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         return functools.partial(self._library.block_until_ready, outputs)
@@ -148,7 +181,11 @@ class Jax(Backend):
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
-            is_exhausted = "RESOURCE_EXHAUSTED" in message and not exhaustion.ON_CHIP.search(message)
+            is_exhausted = "RESOURCE_EXHAUSTED" in message and not exhaustion.ON_CHIP.search(
+                message
+            )
             if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
-        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None  # of a `tf.data` pipeline
+        return (
+            FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
+        )  # of a `tf.data` pipeline

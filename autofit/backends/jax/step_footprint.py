@@ -32,9 +32,14 @@ class StepFootprint:
 
     def __init__(self, step: TrainStep) -> None:
         self._step, self._model, self._multiple_of = step, step.model, step.multiple_of
-        self._own_size = max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)
+        self._own_size = max(
+            (int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)),
+            default=1,
+        )
         self._model._symbolic_build(data_batch=step.batch)
-        self._lowered(self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE)
+        self._lowered(
+            self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE
+        )
         self.optimizer_bytes = bytes_of_optimizers(self._model)
         self.uses_model_optimizer = True  # Keras passes no other optimizer's state to the step
 
@@ -43,12 +48,18 @@ class StepFootprint:
             sizes = [self._own_size]
         else:
             wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
-            sizes = sorted({self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted})
+            sizes = sorted(
+                {self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted}
+            )
         error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, BATCHES_ON_GPU)
         for size in sizes:
-            yield self._footprint(size, self._lowered(size).compile(), batches, (XLA, error, _ABSOLUTE_ERROR_BYTES))
+            yield self._footprint(
+                size, self._lowered(size).compile(), batches, (XLA, error, _ABSOLUTE_ERROR_BYTES)
+            )
 
-    def _footprint(self, size: int, program: Any, batches: int, method: tuple[str, float, int]) -> Footprint:
+    def _footprint(
+        self, size: int, program: Any, batches: int, method: tuple[str, float, int]
+    ) -> Footprint:
         arguments, temporaries = absent_gpu.compiled_bytes(program.memory_analysis())
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
         parts = {
@@ -72,9 +83,14 @@ class StepFootprint:
     def _state(self, sharding: Any = None) -> Any:
         # the shapes of the step's arguments other than the batch
         state = self._model._get_jax_state(
-            trainable_variables=True, non_trainable_variables=True, optimizer_variables=True, metrics_variables=True
+            trainable_variables=True,
+            non_trainable_variables=True,
+            optimizer_variables=True,
+            metrics_variables=True,
         )
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state
+        )
 
 
 def _resized(leaf: Any, size: int, sharding: Any) -> Any:

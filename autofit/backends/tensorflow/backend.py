@@ -31,7 +31,9 @@ _CACHE_FLAGS = {
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
-_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)  # not out of memory
+_NETWORK = re.compile(
+    r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE
+)  # not out of memory
 
 
 class TensorFlow(Backend):
@@ -39,11 +41,16 @@ class TensorFlow(Backend):
 
     name = TENSORFLOW
     switch_prefixes = ("TF_", "XLA_FLAGS")
-    no_switches = frozenset({"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"})  # of logs
+    no_switches = frozenset(
+        {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"}
+    )  # of logs
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
-    unlimited = ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"), ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$")
+    unlimited = (
+        ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"),
+        ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
+    )
     limit_code = (
         'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
@@ -54,19 +61,31 @@ class TensorFlow(Backend):
         variables = super().environment(placement, cache)
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
-        return {**variables, **cache_variables(os.environ, cache, importlib.metadata.version("tensorflow"))}
+        return {
+            **variables,
+            **cache_variables(os.environ, cache, importlib.metadata.version("tensorflow")),
+        }
 
     def end_of(self, outputs: Any) -> Callable[[], None] | None:
         # unlike `fit`, `predict` does not wait for its steps on a GPU: fetching an output does
-        first = next((tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")), None)
-        return None if first is None else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
+        first = next(
+            (tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")),
+            None,
+        )
+        return (
+            None
+            if first is None
+            else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
+        )
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         tf = self._library
         if not placement.gpus:
             if placement.count > 1:
                 logical = [tf.config.LogicalDeviceConfiguration()] * placement.count
-                tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
+                tf.config.set_logical_device_configuration(
+                    tf.config.list_physical_devices("CPU")[0], logical
+                )
             # The BFC allocator counts memory and can be capped, with and without oneDNN (measured with 2.18 and 2.21).
             # Without a limit, TensorFlow keeps its default allocator, which is slightly faster or slower.
             if limit_bytes is not None:
@@ -83,7 +102,9 @@ class TensorFlow(Backend):
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
-        if limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes:  # other backends copy only batches
+        if (
+            limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes
+        ):  # other backends copy only batches
             yield (
                 f"Keras copies the arrays to the GPU ({format_bytes(array_bytes)} of {format_bytes(limit_bytes)}), which "
                 "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
@@ -98,7 +119,9 @@ class TensorFlow(Backend):
         if device is None or device.compute_capability is None:
             return None
         free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]
-        by_generation = next(mib for generation, mib in _RESERVES_MIB.items() if major >= generation)
+        by_generation = next(
+            mib for generation, mib in _RESERVES_MIB.items() if major >= generation
+        )
         return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
 
     def peak_bytes(self, placement: Placement) -> int | None:
@@ -182,7 +205,9 @@ def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
     set_visible = context.set_visible_devices
 
     def set_memory_growth(dev: Any, enable: bool) -> None:
-        if dev != gpu:  # ignored for the limited GPU: growth changes when memory is taken, not how much
+        if (
+            dev != gpu
+        ):  # ignored for the limited GPU: growth changes when memory is taken, not how much
             set_growth(dev, enable)
 
     def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:

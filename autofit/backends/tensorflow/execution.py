@@ -11,10 +11,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-_CACHE_BYTES = 30 * 2**20  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
+_CACHE_BYTES = (
+    30 * 2**20
+)  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
 _LEVEL3_CACHE_SIZE = 194  # of sysconf in the GNU C library; Python has no name for it
-_MOST_OVERHEAD = 25  # 3-D patches are not gathered if they exceed this multiple of the operation's tensors
-_INDEX_BYTES = 8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
+_MOST_OVERHEAD = (
+    25  # 3-D patches are not gathered if they exceed this multiple of the operation's tensors
+)
+_INDEX_BYTES = (
+    8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
+)
 _SINGLE_BYTES = 4
 
 # of the convolutions, poolings and products that oneDNN computes; half precision needs an AVX-512 FP16 processor
@@ -37,11 +43,18 @@ VIEWS = frozenset(
 )
 
 # kernels whose result depends only on the shapes of their inputs
-OF_SHAPES = frozenset({"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"})
+OF_SHAPES = frozenset(
+    {"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+)
 
 
 def workspace_bytes(
-    kind: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], item_bytes: int, *, onednn: bool = False
+    kind: str,
+    inputs: Sequence[Sequence[int]],
+    outputs: Sequence[Sequence[int]],
+    item_bytes: int,
+    *,
+    onednn: bool = False,
 ) -> list[int]:
     """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees while it runs on a CPU."""
     # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
@@ -55,7 +68,9 @@ def workspace_bytes(
         case _ if onednn:
             pass
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
-            sizes = [_patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes)]
+            sizes = [
+                _patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes)
+            ]
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
             kernel = outputs[0] if "Filter" in kind else inputs[1]
             patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
@@ -64,12 +79,16 @@ def workspace_bytes(
             sizes = [inputs[2][0] * tensors[-1]]
         case "MaxPoolGrad":
             sizes = [tensors[1], math.prod(inputs[1]) * _INDEX_BYTES]
-        case "MatMul" | "BatchMatMulV2" if item_bytes < _SINGLE_BYTES:  # single-precision copies of factors and product
+        case "MatMul" | "BatchMatMulV2" if (
+            item_bytes < _SINGLE_BYTES
+        ):  # single-precision copies of factors and product
             sizes = [size * _SINGLE_BYTES // item_bytes for size in tensors]
     return sizes
 
 
-def _patch_bytes(gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES) -> int:
+def _patch_bytes(
+    gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES
+) -> int:
     # the patch matrix (im2col) for as many images as fill the cache
     image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
     one = image * taps + image * depth + taps * depth
@@ -100,7 +119,9 @@ class Operation:
     """
 
     reads: Sequence[Buffer]
-    makes: Sequence[Buffer]  # a buffer that no operation reads is a workspace: it is freed when this one ends
+    makes: Sequence[
+        Buffer
+    ]  # a buffer that no operation reads is a workspace: it is freed when this one ends
     after: Collection[int]
     overwrites: bool
     seconds: float  # a rough duration that only decides which operations overlap
@@ -108,35 +129,53 @@ class Operation:
 
 # Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With
 # two threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
-_RUNS, _DEVIATION = 3, 0.5  # of a duration's logarithm: on busy cores an operation takes half or twice as long
+_RUNS, _DEVIATION = (
+    3,
+    0.5,
+)  # of a duration's logarithm: on busy cores an operation takes half or twice as long
 
 
 def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:
     """Return the bytes of each part at the highest peak of several steps; `threads` operations run at the same time."""
     chance = random.Random(0)
-    return max((_run(operations, results, threads, chance) for _ in range(_RUNS)), key=Counter.total)
+    return max(
+        (_run(operations, results, threads, chance) for _ in range(_RUNS)), key=Counter.total
+    )
 
 
-def _run(operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random) -> Counter[str]:
+def _run(
+    operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
+) -> Counter[str]:
     # A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
     # `results` stay. A free thread takes the operation that became ready last.
-    left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(results)
+    left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(
+        results
+    )
     order = TopologicalSorter({number: op.after for number, op in enumerate(operations)})
     order.prepare()
-    ready, running = list(order.get_ready()), list[tuple[float, int]]()  # end and number of each running operation
+    ready, running = (
+        list(order.get_ready()),
+        list[tuple[float, int]](),
+    )  # end and number of each running operation
     in_use, at_peak, now = Counter[str](), Counter[str](), 0.0
     while ready or running:
         while ready and len(running) < threads:
             op = operations[number := ready.pop()]
             for buffer in op.makes:
                 in_use[buffer.part] += buffer.size_bytes
-                same = (b for b in op.reads if op.overwrites and left[b] == 1 and b.size_bytes == buffer.size_bytes)
+                same = (
+                    b
+                    for b in op.reads
+                    if op.overwrites and left[b] == 1 and b.size_bytes == buffer.size_bytes
+                )
                 if (reused := next(same, None)) is not None:
                     left[reused] = 0  # so that it is not released again
                     in_use[reused.part] -= reused.size_bytes
             if in_use.total() > at_peak.total():
                 at_peak = in_use.copy()
-            heapq.heappush(running, (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number))
+            heapq.heappush(
+                running, (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number)
+            )
         now, number = heapq.heappop(running)
         for buffer in (*operations[number].reads, *operations[number].makes):
             left[buffer] -= 1

@@ -28,7 +28,9 @@ LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 # relative errors that 95% do not exceed (measured: nine models and twelve programs, part 8 of
 # tests/benchmarks/memory-parts.txt; for XLA, the cases in tests/benchmarks/memory.py)
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
-_ABSOLUTE_ERROR_BYTES = 4 * 2**20  # the error that 95% of small programs do not exceed (measured: likewise)
+_ABSOLUTE_ERROR_BYTES = (
+    4 * 2**20
+)  # the error that 95% of small programs do not exceed (measured: likewise)
 _FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
 _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
@@ -54,16 +56,30 @@ class StepFootprint:
         # building the model may have added dimensions that the prime number divides
         if step.multiple_of is not None and samples != step.multiple_of * self._prime():
             samples, self._graph = self._trace()
-        of_model, used = ({id(_tensorflow_variable(v)): v for v in each.variables} for each in (self._model, self._graph))
+        of_model, used = (
+            {id(_tensorflow_variable(v)): v for v in each.variables}
+            for each in (self._model, self._graph)
+        )
         # sizes in bytes; the model's variables count even if the step does not use them
         self._variables = {
             "weights": [bytes_of_variables([variable]) for variable in of_model.values()],
-            "optimizer": [bytes_of_variables([variable]) for key, variable in used.items() if key not in of_model],
+            "optimizer": [
+                bytes_of_variables([variable])
+                for key, variable in used.items()
+                if key not in of_model
+            ],
         }
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
-        self.uses_model_optimizer = any(id(_tensorflow_variable(v)) in used for v in getattr(optimizer, "variables", ()))
-        threads = tf.config.threading.get_inter_op_parallelism_threads() or os.environ.get(_THREADS) or os.cpu_count() or 1
+        self.uses_model_optimizer = any(
+            id(_tensorflow_variable(v)) in used for v in getattr(optimizer, "variables", ())
+        )
+        threads = (
+            tf.config.threading.get_inter_op_parallelism_threads()
+            or os.environ.get(_THREADS)
+            or os.cpu_count()
+            or 1
+        )
         self._program = StepProgram(
             samples,
             samples,
@@ -85,8 +101,15 @@ class StepFootprint:
                     return
                 beyond, weights = self._beyond_arguments(total, size), self._variables["weights"]
                 if self._program.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
-                    beyond = _chunk_bytes(beyond, sum(map(sum, self._variables.values())) + 2 * max(weights, default=0))
-                yield self._footprint(replace(self._program, batch_size=size), {"temporaries": beyond}, self._method(XLA))
+                    beyond = _chunk_bytes(
+                        beyond,
+                        sum(map(sum, self._variables.values())) + 2 * max(weights, default=0),
+                    )
+                yield self._footprint(
+                    replace(self._program, batch_size=size),
+                    {"temporaries": beyond},
+                    self._method(XLA),
+                )
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
@@ -94,22 +117,36 @@ class StepFootprint:
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
         text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
-        arguments, temporaries = absent_gpu.compiled_bytes(absent_gpu.memory_of_stablehlo(text, gpu))
+        arguments, temporaries = absent_gpu.compiled_bytes(
+            absent_gpu.memory_of_stablehlo(text, gpu)
+        )
         beyond = temporaries + self._beyond_arguments(arguments, batch_size)
         return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
 
     def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
-        arguments = (*self._variables["weights"], *self._variables["optimizer"], *_batch_bytes(self._batch, batch_size))
+        arguments = (
+            *self._variables["weights"],
+            *self._variables["optimizer"],
+            *_batch_bytes(self._batch, batch_size),
+        )
         return max(0, total_bytes - sum(arguments))
 
     def _walked(self, program: StepProgram) -> Footprint:
-        return self._footprint(program, program.peak(self._graph), self._method(LIVENESS), factor=_CHUNK_FACTOR)
+        return self._footprint(
+            program, program.peak(self._graph), self._method(LIVENESS), factor=_CHUNK_FACTOR
+        )
 
     def _footprint(
-        self, program: StepProgram, of_step: Mapping[str, int], method: tuple[str, float, int], factor: float = 1.0
+        self,
+        program: StepProgram,
+        of_step: Mapping[str, int],
+        method: tuple[str, float, int],
+        factor: float = 1.0,
     ) -> Footprint:
         # what a step holds, with what outlives it: data, variables and the input
-        inputs = _batch_bytes(self._batch, program.batch_size) * (_BATCHES_ON_CPU if program.on_cpu else 1)
+        inputs = _batch_bytes(self._batch, program.batch_size) * (
+            _BATCHES_ON_CPU if program.on_cpu else 1
+        )
         outlives = {**self._variables, "input_batch": inputs}
         data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
         held = {part: sum(sizes) for part, sizes in outlives.items()}
@@ -117,14 +154,27 @@ class StepFootprint:
         return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
 
     def _trace(self) -> tuple[int, Any]:
-        arrays = [leaf for leaf in keras.tree.flatten(self._batch) if leaf is not None and len(leaf.shape) > 0]
+        arrays = [
+            leaf
+            for leaf in keras.tree.flatten(self._batch)
+            if leaf is not None and len(leaf.shape) > 0
+        ]
         samples = None if self._step.multiple_of is None else self._step.multiple_of * self._prime()
-        graph = tf.function(self._model.train_step).get_concrete_function(_batch_specs(self._batch, samples)).graph
+        graph = (
+            tf.function(self._model.train_step)
+            .get_concrete_function(_batch_specs(self._batch, samples))
+            .graph
+        )
         return samples or int(arrays[0].shape[0]), graph
 
     def _prime(self) -> int:
         shapes = [leaf.shape[1:] for leaf in keras.tree.flatten(self._batch) if leaf is not None]
-        dimensions = {int(d) for shape in (*shapes, *(v.shape for v in self._model.variables)) for d in shape if d}
+        dimensions = {
+            int(d)
+            for shape in (*shapes, *(v.shape for v in self._model.variables))
+            for d in shape
+            if d
+        }
         return next((p for p in _PRIMES if all(d % p for d in dimensions)), _PRIMES[0])
 
     def _method(self, name: str) -> tuple[str, float, int]:
@@ -138,7 +188,9 @@ class StepFootprint:
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    return getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
+    return (
+        getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
+    )
 
 
 def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
@@ -147,12 +199,18 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
     while region < max(size_bytes, earlier_bytes):
         region *= 2
     # it does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc)
-    return region if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES) else size_bytes
+    return (
+        region
+        if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES)
+        else size_bytes
+    )
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
-    reports = _reports()  # of memory usage: XLA writes one for each compilation if its flags request it
+    reports = (
+        _reports()
+    )  # of memory usage: XLA writes one for each compilation if its flags request it
     try:
         _compiler_ir(model, batch, batch_size, "optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
@@ -170,7 +228,9 @@ def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
         return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
 
     compiled = tf.function(step, jit_compile=True)
-    device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}  # that stage is the same for all devices
+    device = (
+        {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
+    )  # that stage is the same for all devices
     text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(stage, **device)
     return text
 
@@ -178,12 +238,18 @@ def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
 @functools.cache
 def _reports() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
-    os.environ[_FLAGS] = f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    os.environ[_FLAGS] = (
+        f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    )
     return folder
 
 
 def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
-    specs = [leaf for leaf in keras.tree.flatten(_batch_specs(batch, batch_size)) if isinstance(leaf, tf.TensorSpec)]
+    specs = [
+        leaf
+        for leaf in keras.tree.flatten(_batch_specs(batch, batch_size))
+        if isinstance(leaf, tf.TensorSpec)
+    ]
     return [math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs]
 
 

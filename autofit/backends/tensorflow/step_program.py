@@ -26,15 +26,31 @@ from autofit.backends.tensorflow.execution import Buffer, Operation
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
-_PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}  # the index of the tensor that is put into the list
-_BORROWED = ("Const", "Placeholder", "ReadVariableOp", "TensorListGetItem", "TensorListPopBack")  # held by something else
+_PUSHES = {
+    "TensorListPushBack": 1,
+    "TensorListSetItem": 2,
+}  # the index of the tensor that is put into the list
+_BORROWED = (
+    "Const",
+    "Placeholder",
+    "ReadVariableOp",
+    "TensorListGetItem",
+    "TensorListPopBack",
+)  # held by something else
 _UNSIZED = ("resource", "variant", "string")
-_RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}  # what cuDNN keeps for the gradient: its outputs (assumed)
-_OVERHEAD_SECONDS = 5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
+_RESERVE_INDEX, _RESERVED_OUTPUTS = (
+    3,
+    {b"lstm": 6, b"gru": 5},
+)  # what cuDNN keeps for the gradient: its outputs (assumed)
+_OVERHEAD_SECONDS = (
+    5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
+)
 _BYTES_PER_SECOND, _MULTIPLICATIONS_PER_SECOND = 5e9, 1e10
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
-_Made = tuple[Buffer | None, Collection[int]]  # the buffer of a tensor and the operations that make it
+_Made = tuple[
+    Buffer | None, Collection[int]
+]  # the buffer of a tensor and the operations that make it
 _OUTSIDE: _Made = (None, ())  # held by something else
 
 
@@ -47,11 +63,15 @@ class StepProgram:
     threads: int
     on_cpu: bool = True
     onednn: bool = False
-    is_eager: bool = False  # its operations do not overwrite their inputs, because the caller holds these
+    is_eager: bool = (
+        False  # its operations do not overwrite their inputs, because the caller holds these
+    )
     optimizer_names: Collection[str] = ()
     _operations: list[Operation] = field(default_factory=list, init=False)
     _tensors: dict[Any, _Made] = field(default_factory=dict, init=False)
-    _numbers: dict[Any, Collection[int]] = field(default_factory=dict, init=False)  # by operation of a graph
+    _numbers: dict[Any, Collection[int]] = field(
+        default_factory=dict, init=False
+    )  # by operation of a graph
 
     def peak(self, graph: Any) -> Counter[str]:
         """Return the bytes of each part of what a graph holds at its peak, without variables and input."""
@@ -61,13 +81,20 @@ class StepProgram:
 
     def _read(self, graph: Any, prefix: str = "", given: Sequence[_Made] = ()) -> list[_Made]:
         """Append the operations of a graph, and return what is known of its results; `given` is that of its inputs."""
-        self._tensors.update((tensor.ref(), made) for tensor, made in zip(graph.inputs, given, strict=False))
+        self._tensors.update(
+            (tensor.ref(), made) for tensor, made in zip(graph.inputs, given, strict=False)
+        )
         for op in _needed(graph):
             if op.type in _CALLS:
-                body, first = op.graph._get_function(op.get_attr("f").name).graph, len(self._operations)
+                body, first = (
+                    op.graph._get_function(op.get_attr("f").name).graph,
+                    len(self._operations),
+                )
                 results = self._read(body, f"{prefix}{op.name}/", self._made(op.inputs))
                 self._numbers[op] = range(first, len(self._operations))
-                self._tensors.update((t.ref(), made) for t, made in zip(op.outputs, results, strict=True))
+                self._tensors.update(
+                    (t.ref(), made) for t, made in zip(op.outputs, results, strict=True)
+                )
             elif op.type not in ("Const", "Placeholder"):
                 self._append(op, self._part(prefix + op.name), self._made(op.inputs))
         return self._made(graph.outputs)
@@ -87,8 +114,15 @@ class StepProgram:
                 makes.append(buffer := Buffer(size, part))
             self._tensors[tensor.ref()] = buffer, self._numbers[op]
         # the kernels that only need a shape do not keep the tensor alive
-        reads = [] if op.type in execution.OF_SHAPES else [buffer for buffer, _ in given if buffer is not None]
-        before = [*(numbers for _, numbers in given), *(self._numbers.get(c, ()) for c in op.control_inputs)]
+        reads = (
+            []
+            if op.type in execution.OF_SHAPES
+            else [buffer for buffer, _ in given if buffer is not None]
+        )
+        before = [
+            *(numbers for _, numbers in given),
+            *(self._numbers.get(c, ()) for c in op.control_inputs),
+        ]
         after = {number for numbers in before for number in numbers}
         overwrites = op.type in execution.OVERWRITES and not self.is_eager
         makes = [buffer for buffer in makes if buffer.size_bytes]
@@ -103,7 +137,10 @@ class StepProgram:
         """Return the scaled shape of a tensor; None if it is not known before the step runs."""
         if not tensor.shape.is_fully_defined():
             return None
-        return tuple(d if d % self.traced else d // self.traced * self.batch_size for d in tensor.shape.as_list())
+        return tuple(
+            d if d % self.traced else d // self.traced * self.batch_size
+            for d in tensor.shape.as_list()
+        )
 
     def _bytes(self, tensor: Any) -> int:
         """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before the step runs."""
@@ -139,7 +176,9 @@ class StepProgram:
             return 0
         count, dtype = len(op.inputs), op.outputs[0].dtype
         onednn = self.onednn and dtype.name in execution.ONEDNN_TYPES
-        sizes = execution.workspace_bytes(op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn)
+        sizes = execution.workspace_bytes(
+            op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn
+        )
         return sum(map(_aligned, sizes))
 
     def _seconds(self, op: Any) -> float:
@@ -148,11 +187,15 @@ class StepProgram:
         shapes = [self._shape(t) or () for t in tensors]
         images = [shape for shape in shapes if len(shape) > 3]
         if op.type.startswith(("Conv2D", "Conv3D")) and images:
-            multiplied = max(math.prod(shape[:-1]) for shape in images) * min(map(math.prod, images))
+            multiplied = max(math.prod(shape[:-1]) for shape in images) * min(
+                map(math.prod, images)
+            )
         elif "MatMul" in op.type:
             multiplied = math.sqrt(math.prod(map(math.prod, shapes[:3])))
         moved = sum(map(self._bytes, tensors))
-        return _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _MULTIPLICATIONS_PER_SECOND
+        return (
+            _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _MULTIPLICATIONS_PER_SECOND
+        )
 
 
 def _aligned(size_bytes: int) -> int:
@@ -167,7 +210,9 @@ def _iterations(loop: Any) -> int:
     """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand."""
     count = 1
     for op in (_behind(tensor).op for tensor in loop.inputs):
-        if op.type in _LOOPS:  # that of a gradient has as many iterations as the loop that it differentiates
+        if (
+            op.type in _LOOPS
+        ):  # that of a gradient has as many iterations as the loop that it differentiates
             count = max(count, _iterations(op))
         elif op.type == "TensorListReserve":
             count = max(count, int(tensor_util.constant_value(op.inputs[1]) or 1))
@@ -191,4 +236,6 @@ def _needed(graph: Any) -> Iterable[Any]:
             needed[op] = [*(t.op for t in op.inputs), *op.control_inputs]
             wanted += needed[op]
     # the graph's own order is not topological: it may list the inputs of a loop after the loop
-    return TopologicalSorter({op: needed[op] for op in graph.get_operations() if op in needed}).static_order()
+    return TopologicalSorter(
+        {op: needed[op] for op in graph.get_operations() if op in needed}
+    ).static_order()

@@ -15,11 +15,19 @@ from autofit.records.states import FailureKind
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _KERAS_DEVICE = "KERAS_TORCH_DEVICE"
-_HOST = re.compile(r"DefaultCPUAllocator: (?:can't|not enough)|(?<!OutOf)MemoryError\b|std::bad_alloc")
-_CONVOLUTION = re.compile(r"unable to find an engine to execute this computation|find a valid cuDNN algorithm")
+_HOST = re.compile(
+    r"DefaultCPUAllocator: (?:can't|not enough)|(?<!OutOf)MemoryError\b|std::bad_alloc"
+)
+_CONVOLUTION = re.compile(
+    r"unable to find an engine to execute this computation|find a valid cuDNN algorithm"
+)
 _NOT_STARTED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
-_LEAST_LIBRARY_BYTES = 256 * 2**20  # which the handles and workspaces of cuBLAS and cuDNN need (assumed)
-_DEVICE = re.compile(r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory")
+_LEAST_LIBRARY_BYTES = (
+    256 * 2**20
+)  # which the handles and workspaces of cuBLAS and cuDNN need (assumed)
+_DEVICE = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory"
+)
 
 
 class Torch(Backend):
@@ -28,12 +36,20 @@ class Torch(Backend):
     # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
     # single `fit` call.
     name = "torch"
-    oom_lines = re.compile(r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)")
-    shortage_lines = re.compile(r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)")
-    outside_pool = re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED")
+    oom_lines = re.compile(
+        r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)"
+    )
+    shortage_lines = re.compile(
+        r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)"
+    )
+    outside_pool = re.compile(
+        r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED"
+    )
     unlimited = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "^(?!0$).+"),)
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
-    no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})  # the latter is set by scripts for any machine
+    no_switches = frozenset(
+        {_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"}
+    )  # the latter is set by scripts for any machine
     alternates_on_cpu = True  # a step occupies the training thread there
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
@@ -41,7 +57,9 @@ class Torch(Backend):
         # call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
         variables = super().environment(placement, cache)
         variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # a tf.data pipeline would otherwise take the GPU's memory
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = (
+            "true"  # a tf.data pipeline would otherwise take the GPU's memory
+        )
         variables[_KERAS_DEVICE] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
@@ -52,7 +70,9 @@ class Torch(Backend):
         if not torch.cuda.is_available():
             raise unseen_gpus("torch", placement, extra="torch-gpu")
         if limit_bytes is not None:
-            total_bytes = torch.cuda.get_device_properties(0).total_memory  # less than the driver's, by up to 3%
+            total_bytes = torch.cuda.get_device_properties(
+                0
+            ).total_memory  # less than the driver's, by up to 3%
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
@@ -87,7 +107,9 @@ class Torch(Backend):
     def on_device(self, batch: Any) -> Any:
         import keras  # heavy: must stay out of the parent
 
-        return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)
+        return keras.tree.map_structure(
+            lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch
+        )
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         torch = self._library
@@ -100,8 +122,12 @@ class Torch(Backend):
             if _DEVICE.search(message):
                 return FailureKind.DEVICE_OOM
             if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
-                return FailureKind.DEVICE_OOM  # torch drops the out-of-memory error of each algorithm of cuDNN
+                return (
+                    FailureKind.DEVICE_OOM
+                )  # torch drops the out-of-memory error of each algorithm of cuDNN
             # these libraries do not say what they lack, and torch, unlike XLA, logs nothing
             if _NOT_STARTED.search(message) and torch.cuda.mem_get_info()[0] < _LEAST_LIBRARY_BYTES:
                 return FailureKind.DEVICE_OOM
-        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None  # of a `tf.data` pipeline
+        return (
+            FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
+        )  # of a `tf.data` pipeline

@@ -23,7 +23,10 @@ COUNTED = "tensors of two small steps"
 # libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ERROR = 0.5
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_SMALL_SIZES = (2, 6)  # in samples; two sizes define a line, and a batch of one sample may be a special case
+_SMALL_SIZES = (
+    2,
+    6,
+)  # in samples; two sizes define a line, and a batch of one sample may be a special case
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not installed where types are checked
@@ -38,9 +41,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not instal
         self.after_each: list[int] = []
         self._live = WeakIdKeyDictionary()  # bytes by storage
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = function(*args, **(kwargs or {}))
-        storages = [leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)]
+        storages = [
+            leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)
+        ]
         self._live.update({storage: storage.nbytes() for storage in storages})
         self.after_each.append(sum(self._live.values()))
         return made
@@ -54,9 +61,22 @@ class StepFootprint:
         model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
         if step.multiple_of is None:
-            sizes = [max((int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)), default=1)]
+            sizes = [
+                max(
+                    (
+                        int(leaf.shape[0])
+                        for leaf in keras.tree.flatten(step.batch)
+                        if np.ndim(leaf)
+                    ),
+                    default=1,
+                )
+            ]
         else:
-            sizes = list(_SMALL_SIZES) if step.multiple_of == 1 else [step.multiple_of, 2 * step.multiple_of]
+            sizes = (
+                list(_SMALL_SIZES)
+                if step.multiple_of == 1
+                else [step.multiple_of, 2 * step.multiple_of]
+            )
         self._runs = [(size, self.step_bytes(step.batch, size)) for size in sizes]
         self.optimizer_bytes = bytes_of_optimizers(model)
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
@@ -71,7 +91,9 @@ class StepFootprint:
             grown = rise * (size - first) / (last - first) if last > first else 0.0
             counted = max(0, round(float((start + grown).max())))
             parts = {
-                "weights": bytes_of_variables([*self._model.variables, *self._model.metrics_variables]),
+                "weights": bytes_of_variables(
+                    [*self._model.variables, *self._model.metrics_variables]
+                ),
                 "optimizer": self.optimizer_bytes,
                 "temporaries": counted,
             }

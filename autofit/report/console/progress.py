@@ -41,13 +41,20 @@ class Progress:
     def __enter__(self) -> Progress:
         self._trials, self._activity, self._deadline = [], Activity("starting"), None
         if self.console.is_terminal and not self.is_quiet:
-            self._live = Live(console=self.console, get_renderable=self._draw, refresh_per_second=_REFRESH_PER_SECOND)
+            self._live = Live(
+                console=self.console,
+                get_renderable=self._draw,
+                refresh_per_second=_REFRESH_PER_SECOND,
+            )
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._activity = Activity("")
-        live, self._live = self._live, None  # without it, the last drawing, which remains, has all rows
+        live, self._live = (
+            self._live,
+            None,
+        )  # without it, the last drawing, which remains, has all rows
         if live is not None:
             live.stop()
 
@@ -73,7 +80,10 @@ class Progress:
         else:
             if event.doing != self._activity.doing and (event.config is None or event.why):
                 left = self._time_left()
-                self._print(f"{event.doing}{left}\n    {event.why}" if event.why else event.doing, is_in_table=True)
+                self._print(
+                    f"{event.doing}{left}\n    {event.why}" if event.why else event.doing,
+                    is_in_table=True,
+                )
             self._activity = event
 
     def _described(self, event: Described) -> None:
@@ -83,7 +93,9 @@ class Progress:
             self._deadline = time.monotonic() + event.max_seconds - log.seconds
         self._trials = list(log.trials)
         self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
-        self._print(f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits_in_words(log.limits)}")
+        self._print(
+            f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits_in_words(log.limits)}"
+        )
         if event.description.shapes:
             self._print(event.description.shapes)
         if log.trials:
@@ -96,12 +108,21 @@ class Progress:
     def _draw(self) -> RenderableType:
         now, parts = self._activity, list[RenderableType]()
         if now.doing:
-            details = ", ".join(part for part in (str(now.config or ""), now.phase and now.phase.label) if part)
-            parts = [Text(f"now: {now.doing}", style="bold"), Text(f"     {details}{self._time_left()}", style="dim")]
+            details = ", ".join(
+                part for part in (str(now.config or ""), now.phase and now.phase.label) if part
+            )
+            parts = [
+                Text(f"now: {now.doing}", style="bold"),
+                Text(f"     {details}{self._time_left()}", style="dim"),
+            ]
             parts += [Text(f"     why: {now.why}", style="dim")] if now.why else []
         # rich cuts off the end of what is higher than the terminal; the last drawing, which remains, is whole
         is_last = self._live is None
-        parts += [trial_table(self._trials, self._limits, newest_first=not is_last)] if self._trials else []
+        parts += (
+            [trial_table(self._trials, self._limits, newest_first=not is_last)]
+            if self._trials
+            else []
+        )
         return Group(*parts)
 
     def _time_left(self) -> str:
@@ -114,9 +135,15 @@ class Progress:
 
 def _line(trial: Trial, limits: Limits | None) -> str:
     m = trial.measurement
-    rate = [] if m.samples_per_second is None else [f"{format_rate(m.samples_per_second)} samples/s"]
+    rate = (
+        [] if m.samples_per_second is None else [f"{format_rate(m.samples_per_second)} samples/s"]
+    )
     peaks = {memory: peak_in_words(trial, limits, memory) for memory in ("device", "host")}
-    parts = [outcome_label(m.outcome), *rate, *(f"{memory} {peak}" for memory, peak in peaks.items() if peak != NONE)]
+    parts = [
+        outcome_label(m.outcome),
+        *rate,
+        *(f"{memory} {peak}" for memory, peak in peaks.items() if peak != NONE),
+    ]
     stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
     why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
     return f"{stage}{trial.config}: {', '.join([*parts, format_seconds(m.seconds)])}{why}"

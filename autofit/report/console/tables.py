@@ -18,16 +18,43 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report.choice import NONE, advice, figures, headlines, limits_in_words, model_in_words
-from autofit.report.columns import FASTEST, OWN_BATCH, TEXTS, cell_label, cell_rows, peak_share, trial_rows
+from autofit.report.columns import (
+    FASTEST,
+    OWN_BATCH,
+    TEXTS,
+    cell_label,
+    cell_rows,
+    peak_share,
+    trial_rows,
+)
 from autofit.report.snippet import render
 
 _PLAIN_WIDTH = 80  # characters: the narrowest common terminal
 _BAR_CHARACTERS = 6
-_TRIAL_STYLES = {Outcome.OK: "green", Outcome.ERROR: "bold red", Outcome.TIMEOUT: "magenta", Outcome.CRASHED: "magenta"}
+_TRIAL_STYLES = {
+    Outcome.OK: "green",
+    Outcome.ERROR: "bold red",
+    Outcome.TIMEOUT: "magenta",
+    Outcome.CRASHED: "magenta",
+}
 _CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
-_TRIAL_COLUMNS = ("trial", "batch", "workers", "queue", "outcome", "samples/s", "device", "host", "seconds")
+_TRIAL_COLUMNS = (
+    "trial",
+    "batch",
+    "workers",
+    "queue",
+    "outcome",
+    "samples/s",
+    "device",
+    "host",
+    "seconds",
+)
 _LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
-_PART_NAMES = {"optimizer": "optimizer state", "process": "process, model, data", "step": "train step"}
+_PART_NAMES = {
+    "optimizer": "optimizer state",
+    "process": "process, model, data",
+    "step": "train step",
+}
 
 
 class Terminal(Console):
@@ -40,7 +67,9 @@ class Terminal(Console):
         plain = {"force_jupyter": False, "force_terminal": False} if self.is_in_notebook else {}
         super().__init__(**{"highlight": False, **plain, **options})
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         """Render as `Console.render` does, and replace control characters; all content passes through this method."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
@@ -48,13 +77,17 @@ class Terminal(Console):
 
 def plain_text(drawing: RenderableType) -> str:
     """Return a drawing as text of 80 columns without colour; `print` and the interpreter show a result this way."""
-    console = Terminal(width=_PLAIN_WIDTH, file=io.StringIO(), force_terminal=False, color_system=None)
+    console = Terminal(
+        width=_PLAIN_WIDTH, file=io.StringIO(), force_terminal=False, color_system=None
+    )
     with console.capture() as captured:
         console.print(drawing, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def trial_table(trials: Sequence[Trial], limits: Limits | None, *, newest_first: bool = False) -> Table:
+def trial_table(
+    trials: Sequence[Trial], limits: Limits | None, *, newest_first: bool = False
+) -> Table:
     """Return a table with a row for each trial; bars show the peaks relative to the limits."""
     table = _grid()
     for column in _TRIAL_COLUMNS:
@@ -64,7 +97,12 @@ def trial_table(trials: Sequence[Trial], limits: Limits | None, *, newest_first:
         shares = {memory: peak_share(trial, limits, memory) for memory in ("device", "host")}
         texts = row | {memory: _bar(share) for memory, share in shares.items() if share is not None}
         style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
-        table.add_row(*(Text(texts[column], style if column == "outcome" else "") for column in _TRIAL_COLUMNS))
+        table.add_row(
+            *(
+                Text(texts[column], style if column == "outcome" else "")
+                for column in _TRIAL_COLUMNS
+            )
+        )
     return table
 
 
@@ -80,17 +118,35 @@ def _bar(share: float) -> str:
 def sweep_table(record: SweepRecord) -> Group:
     """Return a table with a row for each cell (values, fastest config, rate, memory, bottleneck), and list the failures."""
     table, rows = _grid(), cell_rows(record)
-    unused = {OWN_BATCH, "" if record.hosts else "tuned on"}  # 80 columns have no room for the first one
+    unused = {
+        OWN_BATCH,
+        "" if record.hosts else "tuned on",
+    }  # 80 columns have no room for the first one
     columns = [column for column in (rows[0] if rows else ()) if column not in unused]
     axes = columns[: len(record.axes)]
     for column in columns:
         is_left, is_long = column in (*axes, *TEXTS), column in (*axes, *_LONG)
-        table.add_column(column, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold")
+        table.add_column(
+            column, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold"
+        )
     for cell, row in zip(record.cells, rows, strict=True):
-        table.add_row(*(Text(row[name], _CELL_STYLES[cell.outcome] if name == FASTEST else "") for name in columns))
-    failures = [Text(f"\n{cell_label(cell.values)}: {cell.problem_line}") for cell in record.cells if cell.problem]
+        table.add_row(
+            *(
+                Text(row[name], _CELL_STYLES[cell.outcome] if name == FASTEST else "")
+                for name in columns
+            )
+        )
+    failures = [
+        Text(f"\n{cell_label(cell.values)}: {cell.problem_line}")
+        for cell in record.cells
+        if cell.problem
+    ]
     outcomes = [cell.outcome for cell in record.cells]
-    tally = [f"{outcomes.count(outcome)} {outcome}" for outcome in get_args(CellOutcome) if outcome in outcomes]
+    tally = [
+        f"{outcomes.count(outcome)} {outcome}"
+        for outcome in get_args(CellOutcome)
+        if outcome in outcomes
+    ]
     total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
     return Group(table, *failures, Text(total))
 
@@ -114,7 +170,10 @@ def summary(record: TuneRecord) -> Group:
     ]
     blocks: list[Any] = [labelled(rows)]
     for headline in shown:
-        blocks += [f"\n{headline.use}:\n", Text(render(record, headline.answer), no_wrap=True, overflow="ignore")]
+        blocks += [
+            f"\n{headline.use}:\n",
+            Text(render(record, headline.answer), no_wrap=True, overflow="ignore"),
+        ]
     return Group(*blocks)
 
 
@@ -130,7 +189,10 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     # all footprints have the method and the error bounds of the first
     of_gpus = (footprint for gpu in estimate.gpus for footprint in gpu.footprints)
     footprint = next(of_gpus) if estimate.gpus else estimate.description.footprints[0]
-    error, least = f"{footprint.relative_error:.0%} of the measured peak", footprint.absolute_error_bytes
+    error, least = (
+        f"{footprint.relative_error:.0%} of the measured peak",
+        footprint.absolute_error_bytes,
+    )
     error += f" (or {format_bytes(least)}, if that is more)" if least else ""
     facts = {
         "model": model_in_words(estimate.description),
@@ -154,9 +216,18 @@ def estimate_table(estimate: EstimateRecord) -> Group:
             if any(part[name] for part in parts):
                 label = _PART_NAMES.get(name, name.replace("_", " "))
                 table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
-        table.add_row("  total", *(format_bytes(sum(part.values())) for part in parts), style="bold", end_section=True)
+        table.add_row(
+            "  total",
+            *(format_bytes(sum(part.values())) for part in parts),
+            style="bold",
+            end_section=True,
+        )
     verdicts = [  # "perhaps" if only an upper bound exceeds a limit
-        "yes" if row.fits else "perhaps" if estimate.limits.allow(row.device_bytes, row.host_bytes) else "no"
+        "yes"
+        if row.fits
+        else "perhaps"
+        if estimate.limits.allow(row.device_bytes, row.host_bytes)
+        else "no"
         for row in estimate.rows
     ]
     table.add_row("expected to fit", *verdicts, style="bold")
@@ -171,9 +242,22 @@ def _gpu_table(estimate: EstimateRecord) -> Table:
     for name in ("GPU", "memory", "a program gets", "largest batch", "takes", "share"):
         table.add_column(name, justify="left" if name == "GPU" else "right")
     for gpu in estimate.gpus:
-        taken = next((each.device_bytes for each in gpu.footprints if each.batch_size == gpu.largest_batch_size), None)
+        taken = next(
+            (
+                each.device_bytes
+                for each in gpu.footprints
+                if each.batch_size == gpu.largest_batch_size
+            ),
+            None,
+        )
         answer = ("none fits" if gpu.footprints else "unknown", NONE, NONE)
         if taken is not None:
-            answer = (f"{gpu.largest_batch_size:,}", format_bytes(taken), f"{taken / gpu.usable_bytes:.0%}")
-        table.add_row(gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer)
+            answer = (
+                f"{gpu.largest_batch_size:,}",
+                format_bytes(taken),
+                f"{taken / gpu.usable_bytes:.0%}",
+            )
+        table.add_row(
+            gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer
+        )
     return table

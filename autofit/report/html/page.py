@@ -27,7 +27,11 @@ def render(record: Record) -> str:
     from plotly.io.json import to_json_plotly  # plotly loads slowly: only when a report is drawn
     from plotly.offline import get_plotlyjs
 
-    drawn = [plots.throughput(record), plots.memory(record)] if isinstance(record, TuneLog) else [plots.cell_rates(record)]
+    drawn = (
+        [plots.throughput(record), plots.memory(record)]
+        if isinstance(record, TuneLog)
+        else [plots.cell_rates(record)]
+    )
     shown = [plot for plot in drawn if plot is not None]
     figures = {plot.name: plot.figure for plot in shown}
     return _fill(
@@ -35,7 +39,9 @@ def render(record: Record) -> str:
         record,
         plots=shown,
         plotly=get_plotlyjs() if figures else "",
-        figures=to_json_plotly(figures, engine="json"),  # without <, > and /: no text in it ends the script element
+        figures=to_json_plotly(
+            figures, engine="json"
+        ),  # without <, > and /: no text in it ends the script element
     )
 
 
@@ -62,11 +68,17 @@ def _fill(template: str, record: Record, **shown: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # keeps markup that is marked as safe
+        finalize=lambda value: (
+            printable(value) if type(value) is str else value
+        ),  # keeps markup that is marked as safe
     )
     content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     rows = content["rows"]
-    used = [column for column in (rows[0] if rows else ()) if any(row[column] not in ("", choice.NONE) for row in rows)]
+    used = [
+        column
+        for column in (rows[0] if rows else ())
+        if any(row[column] not in ("", choice.NONE) for row in rows)
+    ]
     shown |= {"columns": used, "origin": _origin(record)}
     return str(environment.get_template(template).render(content | shown))
 
@@ -80,8 +92,14 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
         content |= {"problem": record.problem, "what": what}
     else:
         headlines = choice.headlines(record)
-        labels = {record.speedup.baseline: "baseline", **{h.answer.config: h.label for h in headlines}}
-        answers = [(h, choice.figures(record, h.answer), snippet.render(record, h.answer)) for h in headlines]
+        labels = {
+            record.speedup.baseline: "baseline",
+            **{h.answer.config: h.label for h in headlines},
+        }
+        answers = [
+            (h, choice.figures(record, h.answer), snippet.render(record, h.answer))
+            for h in headlines
+        ]
         content |= {"answers": answers, "sentences": choice.advice(record)}
     runs = f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
     return {
@@ -103,13 +121,29 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         row | ({columns.FASTEST: columns.cell_outcome(cell)} if cell.problem else {})
         for cell, row in zip(record.cells, columns.cell_rows(record), strict=True)
     ]
-    content = {"title": record.title, "heading": counted(len(record.cells), "cell"), "rows": rows, "details": []}
+    content = {
+        "title": record.title,
+        "heading": counted(len(record.cells), "cell"),
+        "rows": rows,
+        "details": [],
+    }
     texts = (*columns.TEXTS, *record.axes, *columns.short_names(record.axes).values())
-    return {"answers": [], "sentences": {}, "problem": "", "workload": {}, "texts": texts, **content}
+    return {
+        "answers": [],
+        "sentences": {},
+        "problem": "",
+        "workload": {},
+        "texts": texts,
+        **content,
+    }
 
 
 def _origin(record: TuneLog | SweepRecord) -> str:
-    when = time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime(record.started_at)) if record.started_at else ""
+    when = (
+        time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime(record.started_at))
+        if record.started_at
+        else ""
+    )
     where = f" on {record.machine.host}" if record.machine.host else ""
     return f"Tuned{when}{where} in {format_seconds(record.seconds)}."
 
@@ -120,7 +154,8 @@ def _workload(record: TuneLog) -> dict[str, str]:
     facts = {
         "model": source.model,
         "data": f"{source.data}({given})" if source.data_form == "factory" else source.data,
-        "call": source.call + (f", with validation on {source.validation}" if source.validation else ""),
+        "call": source.call
+        + (f", with validation on {source.validation}" if source.validation else ""),
         "device": record.device,
         "limits": choice.limits_in_words(record.limits),
         "machine": f"{m.processor}, {counted(m.cores, 'core')}, {format_bytes(m.memory_bytes)}, {m.system}",
@@ -128,10 +163,14 @@ def _workload(record: TuneLog) -> dict[str, str]:
     if d is None:
         return facts
     compiled = f", compiled by {d.compiler}" if d.compiler else ""
-    facts["model"] += f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
+    facts["model"] += (
+        f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
+    )
     facts["data"] += f": {d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     facts["data"] += f", {d.samples_in_words}" if d.sample_count else ""
-    versions = ", ".join(f"{name} {version}" for name, version in {"Python": m.python, **d.versions}.items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in {"Python": m.python, **d.versions}.items()
+    )
     return {**facts, "versions": versions, "shapes": d.shapes, "notices": " ".join(d.notices)}
 
 
@@ -143,7 +182,11 @@ def _details(trial: Trial) -> dict[str, Any]:
         "how it ended": e.reason + ended,
         "device peak by phase": _sizes(m.device_peak_bytes_by_phase),
         "host peak by phase": _sizes(m.host_peak_bytes_by_phase),
-        "time": ", ".join(f"{p.label} {format_seconds(s)}" for p, s in m.phase_seconds.items() if s >= _MIN_SECONDS),
+        "time": ", ".join(
+            f"{p.label} {format_seconds(s)}"
+            for p, s in m.phase_seconds.items()
+            if s >= _MIN_SECONDS
+        ),
     }
     return {"facts": facts, "logs": [log for log in (m.traceback, "\n".join(e.log_tail)) if log]}
 

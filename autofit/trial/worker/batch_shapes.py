@@ -23,8 +23,13 @@ import numpy as np
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
-_FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0  # to read before batches of the same shape count as uniform
-_SEVERAL_SHARE = 0.1  # of batches that have not the size of the first: fewer are the last ones of epochs
+_FEWEST_BATCHES, _FEWEST_SECONDS = (
+    16,
+    2.0,
+)  # to read before batches of the same shape count as uniform
+_SEVERAL_SHARE = (
+    0.1  # of batches that have not the size of the first: fewer are the last ones of epochs
+)
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 
@@ -35,10 +40,16 @@ class BatchShapes:
     longest: Any
     shortest: Any
     count: int  # batches that were read
-    asked: int | None = None  # the batch size for which full ones have several sizes; None if they have one
+    asked: int | None = (
+        None  # the batch size for which full ones have several sizes; None if they have one
+    )
 
     def __str__(self) -> str:
-        differ = "differ in shape" if self.asked is None else "have several sizes, and rates count their samples"
+        differ = (
+            "differ in shape"
+            if self.asked is None
+            else "have several sizes, and rates count their samples"
+        )
         return f"batches {differ}; each trial also trains on the longest of the first {self.count} batches"
 
     def resized(self, samples: int) -> list[Any]:
@@ -100,10 +111,14 @@ class RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras shi
     def __getitem__(self, index: int) -> Any:
         after = index - len(self._opening)
         batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
-        return batch if isinstance(batch, tuple | dict) else (batch,)  # as Keras passes a batch that has only x
+        return (
+            batch if isinstance(batch, tuple | dict) else (batch,)
+        )  # as Keras passes a batch that has only x
 
 
-def repeated_tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool) -> Any:
+def repeated_tfdata(
+    batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool
+) -> Any:
     """Return the same as a `tf.data.Dataset`."""
     import tensorflow as tf  # not installed for other backends
 
@@ -124,15 +139,26 @@ def repeated_tfdata(batches: Sequence[Any], length: int, opening: Sequence[Any],
     tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
     first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
     shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
-    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)  # its element_spec fits all of them
-    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):  # a generator cannot yield None
-        ahead, cycle = joined.take(len(opening)), joined.skip(len(opening)).take(len(batches)).repeat()
+    joined = functools.reduce(
+        lambda done, more: done.concatenate(more), shown
+    )  # its element_spec fits all of them
+    if len(tensors) == 1 or any(
+        leaf is None for leaf in tf.nest.flatten(tensors[0])
+    ):  # a generator cannot yield None
+        ahead, cycle = (
+            joined.take(len(opening)),
+            joined.skip(len(opening)).take(len(batches)).repeat(),
+        )
         options = tf.data.Options()
         # the default optimizations copy the batches into a graph
         options.experimental_optimization.apply_default_optimizations = False
         return ahead.concatenate(cycle).take(length).with_options(options)
     spec = joined.element_spec
-    del joined, shown  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
+    del (
+        joined,
+        shown,
+    )  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
     return tf.data.Dataset.from_generator(
-        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])), output_signature=spec
+        lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])),
+        output_signature=spec,
     ).take(length)

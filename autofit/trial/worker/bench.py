@@ -81,7 +81,9 @@ class Run:
 
     clock: StepClock | Epochs
     phase: Phase
-    is_abandoned: bool = False  # whether it ends as soon as its clock is done, without waiting for dispatched steps
+    is_abandoned: bool = (
+        False  # whether it ends as soon as its clock is done, without waiting for dispatched steps
+    )
 
 
 class _TimedEnough(Exception):  # noqa: N818  # not an error
@@ -92,7 +94,12 @@ class Bench:
     """The model and the data of a trial, and the call of `fit` on them, or another `call`, with the user's arguments."""
 
     def __init__(
-        self, context: TrialContext, loaded: Workload, model: Any, data: FitInput, held_out: FitInput | None
+        self,
+        context: TrialContext,
+        loaded: Workload,
+        model: Any,
+        data: FitInput,
+        held_out: FitInput | None,
     ) -> None:
         self.context, self.model = context, model
         self.data, self.held_out = data, held_out  # for training and for validation
@@ -106,7 +113,9 @@ class Bench:
         folder.mkdir()
         self.options = fit_options.resolved(loaded.fit_kwargs, folder)
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
-        self.validation_batch_seconds: float | None = None  # of the last validation, without its first call
+        self.validation_batch_seconds: float | None = (
+            None  # of the last validation, without its first call
+        )
         self.validation_batches: float = math.inf  # that it has, if that is known
 
     def run(
@@ -123,11 +132,17 @@ class Bench:
         gc.collect()  # otherwise batches that the previous run held would count for this one
         self.context.enter(first or runs[0].phase)
         if not runs[0].phase.counts:
-            time.sleep(NOTICE_SECONDS)  # otherwise memory of this run would count for the previous phase
+            time.sleep(
+                NOTICE_SECONDS
+            )  # otherwise memory of this run would count for the previous phase
         model = self.model if model is None else model
-        driver = self._driver(model, runs, has_first=first is not None, ends_by_itself=ends_by_itself)
+        driver = self._driver(
+            model, runs, has_first=first is not None, ends_by_itself=ends_by_itself
+        )
         callbacks = [*(self.callbacks.run if with_callbacks else ()), driver]
-        options = {name: self.options[name] for name in fit_options.IN_TRIALS if name in self.options}
+        options = {
+            name: self.options[name] for name in fit_options.IN_TRIALS if name in self.options
+        }
         given = {"verbose": 0, **options, **arguments, "callbacks": callbacks}
         repeats = 1 if self.method.trains else given.get("epochs", 1)  # only `fit` has epochs
         for repeat in range(repeats):
@@ -144,15 +159,26 @@ class Bench:
                 f"super().{self.method.name}(..., callbacks=callbacks)"
             )
 
-    def _driver(self, model: Any, runs: Sequence[Run], *, has_first: bool, ends_by_itself: bool) -> Any:
+    def _driver(
+        self, model: Any, runs: Sequence[Run], *, has_first: bool, ends_by_itself: bool
+    ) -> Any:
         # A step of a clock is one call of the compiled function: `steps_per_execution` batches. The function reports each
         # call, because a batch callback would make `fit` wait for each step where it dispatches them asynchronously. The
         # callback never reads its own `model`: on JAX, that would synchronize the model's state.
-        bench, context, method, execution = self, self.context, self.method, model.steps_per_execution
+        bench, context, method, execution = (
+            self,
+            self.context,
+            self.method,
+            model.steps_per_execution,
+        )
         backend = backends.current()
         # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
         # them, unless the user's code may read them.
-        drops_outputs = method.name == fit_options.PREDICT and not self.callbacks.run and not self.has_own_method
+        drops_outputs = (
+            method.name == fit_options.PREDICT
+            and not self.callbacks.run
+            and not self.has_own_method
+        )
         dropped = keras.ops.ones((1,)) if drops_outputs else None
 
         class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no types
@@ -161,7 +187,10 @@ class Bench:
                 self._run, *self._waiting = runs
 
             def on_train_begin(self, logs: Any = None) -> None:
-                self._batches, self._function = 0, getattr(model, method.function)  # batches of this epoch
+                self._batches, self._function = (
+                    0,
+                    getattr(model, method.function),
+                )  # batches of this epoch
                 setattr(model, method.function, self._counted)
 
             def on_train_end(self, logs: Any = None) -> None:
@@ -171,13 +200,17 @@ class Bench:
 
             def _counted(self, *arguments: Any) -> Any:
                 made = self._function(*arguments)
-                outputs, *state = made if backend.name == JAX else (made,)  # JAX also returns the model's state
+                outputs, *state = (
+                    made if backend.name == JAX else (made,)
+                )  # JAX also returns the model's state
                 wait_for_end = backend.end_of(outputs)
                 if wait_for_end is not None and method.trains and not backend.steps_are_async:
                     wait_for_end()
                     wait_for_end = None
                 clock, steps = self._run.clock, self.params.get("steps") or 0
-                batches = min(execution, steps - self._batches) if self._batches < steps else execution
+                batches = (
+                    min(execution, steps - self._batches) if self._batches < steps else execution
+                )
                 self._batches += batches
                 clock.step_ended(wait_for_end, batches / execution)
                 if has_first and clock is runs[0].clock and clock.steps_done == 1:
@@ -215,8 +248,13 @@ class Bench:
                 if not method.trains:
                     self.on_train_end()
                 elif self._first_batch:
-                    batches = min(self._last_batch + execution, bench.validation_batches) - self._first_batch
-                    bench.validation_batch_seconds = (time.perf_counter() - self._tested_at) / batches
+                    batches = (
+                        min(self._last_batch + execution, bench.validation_batches)
+                        - self._first_batch
+                    )
+                    bench.validation_batch_seconds = (
+                        time.perf_counter() - self._tested_at
+                    ) / batches
 
         return Driver()
 
@@ -234,7 +272,9 @@ class Bench:
 
             def predict_step(self, *arguments: Any) -> Any:
                 backend.wait_for_copies(arguments[-1])
-                return (outputs, arguments[0][1]) if is_stateless else outputs  # the state is (trainable, non-trainable)
+                return (
+                    (outputs, arguments[0][1]) if is_stateless else outputs
+                )  # the state is (trainable, non-trainable)
 
         made = Idle()
         if self.has_own_method:
@@ -258,14 +298,24 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     if loaded.dtype_policy is not None:
         keras.config.set_dtype_policy(loaded.dtype_policy)
     is_distributed = loaded.distribution is not None and context.placement.count > 1
-    with backends.current().distributing(context.placement) if is_distributed else contextlib.nullcontext():
+    with (
+        backends.current().distributing(context.placement)
+        if is_distributed
+        else contextlib.nullcontext()
+    ):
         model = build(**kwargs)
-    compiled = "" if loaded.call == fit_options.PREDICT else "compiled "  # predict needs no `compile`
+    compiled = (
+        "" if loaded.call == fit_options.PREDICT else "compiled "
+    )  # predict needs no `compile`
     if not isinstance(model, keras.Model):
         returned = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise UsageError(f"build_model returned a {returned}; it must return a {compiled}keras.Model of Keras 3")
+        raise UsageError(
+            f"build_model returned a {returned}; it must return a {compiled}keras.Model of Keras 3"
+        )
     if compiled and not model.compiled:
-        raise UsageError("build_model returned a model that is not compiled; call model.compile(...) in build_model")
+        raise UsageError(
+            "build_model returned a model that is not compiled; call model.compile(...) in build_model"
+        )
     if steps > 1 and not accumulation.is_argument_of(build):
         accumulation.accumulate(model, steps)
     if loaded.jit_compile is not None:
@@ -280,10 +330,18 @@ def build_variables(model: Any, batch: Any) -> None:
     # On TensorFlow, a step that creates variables is traced twice, and tracing takes most of the time until the first step
     # runs. Nothing is done on other backends, where `fit` creates the variables first; for a model whose step has the
     # user's own methods, which may use other variables, or none; and for a distributed model, whose strategy creates them.
-    if keras.backend.backend() != "tensorflow" or not model.built or distribution_of(model) is not None:
+    if (
+        keras.backend.backend() != "tensorflow"
+        or not model.built
+        or distribution_of(model) is not None
+    ):
         return
-    if not any(is_own(model, method) for method in ("train_step", "compute_loss", "compute_metrics")):
-        with contextlib.suppress(Exception):  # the step creates what is missing, or raises the same error
+    if not any(
+        is_own(model, method) for method in ("train_step", "compute_loss", "compute_metrics")
+    ):
+        with contextlib.suppress(
+            Exception
+        ):  # the step creates what is missing, or raises the same error
             model._symbolic_build(data_batch=batch)
 
 
@@ -298,20 +356,30 @@ def distribution_of(model: Any) -> tuple[str, int] | None:
 
 def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str, Any]) -> bool:
     """Return whether `build_model` is given the tried batch size: it has a parameter for it, and the user no value."""
-    return "batch_size" not in model_kwargs and accumulation.is_argument_of(build_model, "batch_size")
+    return "batch_size" not in model_kwargs and accumulation.is_argument_of(
+        build_model, "batch_size"
+    )
 
 
-def open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tuple[FitInput, FitInput | None]:
+def open_data(
+    context: TrialContext, loaded: Workload, config: FitConfig
+) -> tuple[FitInput, FitInput | None]:
     """Open the training data with a config, and the validation data, if any, with a batch size of its own."""
     context.enter(Phase.OPENING)
     data, report = resolve_reference("data", loaded.data), context.report_error
-    of_validation = replace(config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size)
+    of_validation = replace(
+        config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size
+    )
     opened = open_input(data, loaded.data_kwargs, config, report)
     held_out: FitInput | None = None
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()
     if share := loaded.fit_kwargs.get(VALIDATION_SPLIT):
-        held_out = opened if of_validation == config else open_input(data, loaded.data_kwargs, of_validation, report)
+        held_out = (
+            opened
+            if of_validation == config
+            else open_input(data, loaded.data_kwargs, of_validation, report)
+        )
         if not isinstance(opened, Arrays) or not isinstance(held_out, Arrays):
             raise UsageError(
                 f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
@@ -323,6 +391,8 @@ def open_data(context: TrialContext, loaded: Workload, config: FitConfig) -> tup
         if is_pydataset(validation):
             of_validation = replace(of_validation, batch_size=None)
         held_out = open_input(validation, loaded.validation_kwargs, of_validation, report)
-    if reserved.bytes:  # what the data's caches take in the user's own run, in addition to this trial's
+    if (
+        reserved.bytes
+    ):  # what the data's caches take in the user's own run, in addition to this trial's
         context.send(Message(reserved_bytes=reserved.bytes))
     return opened, held_out

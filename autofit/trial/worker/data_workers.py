@@ -23,8 +23,12 @@ from autofit.trial.worker.job import TrialContext
 from autofit.workload.inputs.batch import components, leaves
 
 _PATIENCE_SECONDS = 5.0  # shortest wait for a batch in a fork
-_PATIENCE_RATIO = 10.0  # times the seconds that two batches take in this process: a slow batch is not a hang
-_LOADER_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)")
+_PATIENCE_RATIO = (
+    10.0  # times the seconds that two batches take in this process: a slow batch is not a hang
+)
+_LOADER_DEATH = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)"
+)
 _HANDING_OVER = "torch/multiprocessing/"  # the part of torch that passes memory between processes
 
 SAME_NUMBERS = (
@@ -50,7 +54,9 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
     for count in range(1, len(unforked) + 1):
         receiving, sending = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.Process(target=lambda pipe: pipe.send(_digest(make())), args=(sending,))
+        process = multiprocessing.Process(
+            target=lambda pipe: pipe.send(_digest(make())), args=(sending,)
+        )
         process.start()
         sending.close()
         with receiving, contextlib.suppress(EOFError):
@@ -70,13 +76,22 @@ def _digest(batch: Any) -> bytes:
 def of_loader(error: BaseException) -> Failure | None:
     """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error."""
     # if the worker died before it handed over the memory of a batch, torch raises a different type of error
-    is_in_torch = any(_HANDING_OVER in frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    is_in_torch = any(
+        _HANDING_OVER in frame.f_code.co_filename
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
-        return Failure(FailureKind.WORKER_DIED, f"a worker process died before it had handed over a batch ({error})")
+        return Failure(
+            FailureKind.WORKER_DIED,
+            f"a worker process died before it had handed over a batch ({error})",
+        )
     match = _LOADER_DEATH.search("\n".join(message_of(link) for link in chain(error)))
     if match is None or not isinstance(error, RuntimeError):
         return None
-    return Failure(FailureKind.WORKER_DIED, f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}")
+    return Failure(
+        FailureKind.WORKER_DIED,
+        f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}",
+    )
 
 
 def end_with_worker(context: TrialContext) -> None:
@@ -95,7 +110,12 @@ def end_with_worker(context: TrialContext) -> None:
         is_terminated = getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE
         for worker in before:
             # a worker may have its own pools
-            if worker not in workers and worker.exitcode and not is_terminated and os.getpid() == own_pid:
+            if (
+                worker not in workers
+                and worker.exitcode
+                and not is_terminated
+                and os.getpid() == own_pid
+            ):
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
                 context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
                 os._exit(1)

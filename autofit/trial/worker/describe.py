@@ -27,7 +27,14 @@ from autofit.records.states import Phase
 from autofit.records.units import counted
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
-from autofit.trial.worker.bench import Bench, build_model, distribution_of, is_own, open_data, takes_batch_size
+from autofit.trial.worker.bench import (
+    Bench,
+    build_model,
+    distribution_of,
+    is_own,
+    open_data,
+    takes_batch_size,
+)
 from autofit.trial.worker.estimates import trace
 from autofit.trial.worker.job import TrialContext
 from autofit.workload import accumulation, fit_options
@@ -53,9 +60,14 @@ _BY_STEP = (
 )
 
 
-def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mapping[str, str]]) -> None:
+def describe(
+    context: TrialContext, loaded: Workload, named: Mapping[str, Mapping[str, str]]
+) -> None:
     """Send the description of a workload, then the estimates of memory; `named` are the knobs of its data."""
-    factory, build = resolve_reference("data", loaded.data), resolve_reference("build_model", loaded.build_model)
+    factory, build = (
+        resolve_reference("data", loaded.data),
+        resolve_reference("build_model", loaded.build_model),
+    )
     config = as_written(context.spec.config, factory, named["data"])
     if config.batch_size is not None:
         config = replace(config, batch_size=context.placement.shared(config.batch_size))
@@ -68,10 +80,14 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     model = build_model(context, loaded)
     notice_of_model = _notice_of_model(model, context.placement)
     bench = Bench(context, loaded, model, data, held_out)
-    arrays = data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
+    arrays = (
+        data.array_bytes() if held_out is None else data.array_bytes().then(held_out.array_bytes())
+    )
 
     shapes = _scanned(bench)
-    batch = fit_options.with_class_weight(data.batch() if shapes is None else shapes.longest, bench.options)
+    batch = fit_options.with_class_weight(
+        data.batch() if shapes is None else shapes.longest, bench.options
+    )
     traced = trace(bench, batch, arrays.tensors)
     place = accumulation.place_of(model, build) if bench.method.trains else ""
     step = traced.estimator
@@ -89,7 +105,12 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     alternates = processes_alternate or (backend.alternates_on_cpu and not context.placement.gpus)
     optimizer = getattr(model, "optimizer", None)
     validation_knobs = named.get("validation", {})
-    notices = fork_problem, *_notices(bench, sum(arrays.tensors)), notice_of_model, bench.callbacks.notice()
+    notices = (
+        fork_problem,
+        *_notices(bench, sum(arrays.tensors)),
+        notice_of_model,
+        bench.callbacks.notice(),
+    )
     description = Description(
         input_kind=data.kind,
         knobs=knobs,
@@ -105,10 +126,14 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
         shapes="" if shapes is None else str(shapes),
         batch_parts=data.part_count,
         validation_knobs=validation_knobs,
-        validation_required=required_of(resolve_reference("validation", loaded.validation), validation_knobs.values()),
+        validation_required=required_of(
+            resolve_reference("validation", loaded.validation), validation_knobs.values()
+        ),
         parameter_count=sum(math.prod(v.shape) for v in model.variables),
         parameter_bytes=bytes_of_variables(model.variables),
-        optimizer="" if optimizer is None else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
+        optimizer=""
+        if optimizer is None
+        else type(getattr(optimizer, "inner_optimizer", optimizer)).__name__,
         optimizer_bytes=bytes_of_optimizers(model) if step is None else step.optimizer_bytes,
         accumulates_by=place,
         jit_compile=bool(model.jit_compile),
@@ -125,7 +150,11 @@ def describe(context: TrialContext, loaded: Workload, named: Mapping[str, Mappin
     )
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
-    sizes = tuple(dict.fromkeys(context.spec.batch_sizes)) if is_estimated_for_all else (data.batch_samples,)
+    sizes = (
+        tuple(dict.fromkeys(context.spec.batch_sizes))
+        if is_estimated_for_all
+        else (data.batch_samples,)
+    )
     context.enter(Phase.ESTIMATING)
     traced.send_estimates(context, sizes, description.sample_count)
 
@@ -135,14 +164,20 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     config, data = bench.context.spec.config, bench.data
     asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
     # the data is opened a second time: the memory that it may hold must fit twice
-    if asked is None or data.kind == Arrays.kind or 2 * Process().memory_info().rss > bench.context.spec.limits.host_bytes:
+    if (
+        asked is None
+        or data.kind == Arrays.kind
+        or 2 * Process().memory_info().rss > bench.context.spec.limits.host_bytes
+    ):
         return None, ""
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
         smaller = _opened_again(bench, loaded, fewer)
         again = [length_of(leaf) for leaf in leaves(smaller.batch())]
         # data may draw any number of batches, but a length that was computed for this size is too long for a larger one
-        is_suspect = data.kind == PyDatasetInput.kind and smaller.epoch_batches == data.epoch_batches
+        is_suspect = (
+            data.kind == PyDatasetInput.kind and smaller.epoch_batches == data.epoch_batches
+        )
         larger = _opened_again(bench, loaded, 2 * asked) if is_suspect else data
     except Exception:  # data that cannot make such small or large batches does follow the knob
         return None, ""
@@ -156,12 +191,17 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
 
 
 def _opened_again(bench: Bench, loaded: Workload, batch_size: int) -> FitInput:
-    kept, config = dict(vars(tfdata.reserved)), replace(bench.context.spec.config, batch_size=batch_size)
+    kept, config = (
+        dict(vars(tfdata.reserved)),
+        replace(bench.context.spec.config, batch_size=batch_size),
+    )
     # The data need not open at this size, so an error is not reported. Neither its memory nor what its caches leave out
     # counts twice.
     bench.context.enter(Phase.OPENING_AGAIN)
     try:
-        return open_input(resolve_reference("data", loaded.data), loaded.data_kwargs, config, lambda error: None)
+        return open_input(
+            resolve_reference("data", loaded.data), loaded.data_kwargs, config, lambda error: None
+        )
     finally:
         vars(tfdata.reserved).update(kept)
 
@@ -173,8 +213,12 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
     if inputs and not any(None in tensor.shape[1:] for tensor in inputs):
         return None
     context.enter(Phase.SCANNING)
-    has_one_length = len({length_of(leaf) for leaf in leaves(data.batch())} - {0}) == 1  # graphs have nodes and edges
-    counts = has_one_length and not data.leaves_workers  # samples are counted in this process, where workers are not
+    has_one_length = (
+        len({length_of(leaf) for leaf in leaves(data.batch())} - {0}) == 1
+    )  # graphs have nodes and edges
+    counts = (
+        has_one_length and not data.leaves_workers
+    )  # samples are counted in this process, where workers are not
     asked = (context.spec.config.batch_size or data.batch_samples) if counts else None
     shapes: batch_shapes.BatchShapes | None
     shapes = call_reported(context.report_error, batch_shapes.scan, data.user_batches(), asked)
@@ -187,7 +231,9 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
 
 def _notices(bench: Bench, array_bytes: int) -> Iterator[str]:
     device, limit_bytes = bench.context.placement.device, bench.context.spec.limits.device_bytes
-    yield from () if device is None else backends.current().problems(device, limit_bytes, array_bytes)
+    yield from (
+        () if device is None else backends.current().problems(device, limit_bytes, array_bytes)
+    )
     if bench.method.name == fit_options.PREDICT:
         yield (
             "predict keeps the outputs of all samples in memory until it ends, which trials do not count. Leave room for "
@@ -199,7 +245,10 @@ def _notices(bench: Bench, array_bytes: int) -> Iterator[str]:
 def _notice_of_model(model: Any, placement: Placement) -> str:  # empty if there is nothing to say
     (name, count), needed = distribution_of(model) or ("", 1), backends.current().distribution
     if placement.count == count == 1:
-        return name and f"the model is distributed by {name}, but on one device: to tune for two, set device: 2x gpu"
+        return (
+            name
+            and f"the model is distributed by {name}, but on one device: to tune for two, set device: 2x gpu"
+        )
     if (name, count) != (needed, placement.count):
         by = f" by {name}" if name else ""
         raise UsageError(
@@ -217,27 +266,39 @@ def _defaults(bench: Bench, factory: Any, knobs: Mapping[str, str]) -> dict[str,
     """Return the values that the knobs have without a config: those of the data and of the model."""
     data, model, method = bench.data, bench.model, bench.method
     own = {} if data.kind == Arrays.kind else knobs  # theirs is an argument of `fit`
-    applied = {knob: value for knob, value in data.applied.values().items() if knob in own or data.has_processes}
+    applied = {
+        knob: value
+        for knob, value in data.applied.values().items()
+        if knob in own or data.has_processes
+    }
     defaults = {**applied, **defaults_of(factory, own, autotunes=data.autotunes)}
     if data.has_processes:
         defaults["use_multiprocessing"] = True
     # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
     functions = {method.function, "test_function"} if method.trains else {method.function}
-    if keras.backend.backend() != "torch" and not any(is_own(model, f"make_{function}") for function in functions):
+    if keras.backend.backend() != "torch" and not any(
+        is_own(model, f"make_{function}") for function in functions
+    ):
         defaults[STEPS_PER_EXECUTION] = model.steps_per_execution
     return defaults
 
 
 def _fork_problem(context: TrialContext, data: FitInput, knobs: Mapping[str, str]) -> str | None:
-    if "use_multiprocessing" not in knobs and not (data.kind == TorchLoader.kind and "workers" in knobs):  # grain spawns
+    if "use_multiprocessing" not in knobs and not (
+        data.kind == TorchLoader.kind and "workers" in knobs
+    ):  # grain spawns
         return None
     context.enter(Phase.FORKING)
     backend = backends.current()
-    if context.placement.gpus and not data.has_processes and backend.fork_problem_on_gpu:  # applies to Keras's own pool
+    if (
+        context.placement.gpus and not data.has_processes and backend.fork_problem_on_gpu
+    ):  # applies to Keras's own pool
         return backend.fork_problem_on_gpu
     backend.start()  # its threads are there in training, too
     problem = data_workers.problem_of(lambda: next(data.user_batches()))
-    return None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem  # torch seeds each worker
+    return (
+        None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem
+    )  # torch seeds each worker
 
 
 def _model_fingerprint(model: Any, batch: Any) -> str:

@@ -36,17 +36,29 @@ class TracedStep:
     problem: str = ""  # why its memory cannot be estimated; empty if it can
     one_size: int | None = None  # the only batch size that it accepts
 
-    def send_estimates(self, context: TrialContext, sizes: Sequence[int], samples: int | None) -> None:
+    def send_estimates(
+        self, context: TrialContext, sizes: Sequence[int], samples: int | None
+    ) -> None:
         """Send the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
         spec = context.spec
         problem = self.problem
         try:
             if self.estimator is not None and not problem:
                 for gpu in absent_gpu.find(spec.gpus):
-                    context.send(Message(gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),)))
-                for footprint in () if spec.gpus else self.estimator.estimates(sizes, compile_all=spec.compile_all):
+                    context.send(
+                        Message(
+                            gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),)
+                        )
+                    )
+                for footprint in (
+                    ()
+                    if spec.gpus
+                    else self.estimator.estimates(sizes, compile_all=spec.compile_all)
+                ):
                     context.send(Message(footprints=(footprint,)))
-        except Exception as error:  # a limitation of the estimate: the workload is tuned without an estimate
+        except (
+            Exception
+        ) as error:  # a limitation of the estimate: the workload is tuned without an estimate
             problem = first_line(error)
         context.send(Message(estimate_problem=problem))
 
@@ -54,10 +66,17 @@ class TracedStep:
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     """Trace the step; run it once if it cannot be traced."""
     bench.context.enter(Phase.ESTIMATING)
-    method, device, distribution = bench.method, bench.context.placement.device, distribution_of(bench.model)
+    method, device, distribution = (
+        bench.method,
+        bench.context.placement.device,
+        distribution_of(bench.model),
+    )
     arrays = leaves(batch)
     lengths = {length_of(leaf) for leaf in arrays} - {0}
-    problem, attempts = "", [1, max(lengths), None]  # a model may accept only multiples of a size, or one size
+    problem, attempts = (
+        "",
+        [1, max(lengths), None],
+    )  # a model may accept only multiples of a size, or one size
     if not method.trains:
         problem, attempts = f"autofit estimates the memory of training, not of {method.name}", []
     elif distribution is not None:
@@ -67,7 +86,9 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     errors = list[str]()
     for multiple in attempts:
         try:
-            step = backends.current().estimator(TrainStep(bench.model, batch, device, multiple, data_tensors))
+            step = backends.current().estimator(
+                TrainStep(bench.model, batch, device, multiple, data_tensors)
+            )
         except Exception as error:
             errors.append(first_line(error))
             continue
@@ -78,7 +99,11 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
 
 
 def on_gpu(
-    step: StepEstimator, gpu: Device, sizes: Sequence[int], multiple_of: int | None, most: int | None
+    step: StepEstimator,
+    gpu: Device,
+    sizes: Sequence[int],
+    multiple_of: int | None,
+    most: int | None,
 ) -> GpuEstimate:
     """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
     total, problem = gpu.total_bytes, ""
@@ -86,7 +111,9 @@ def on_gpu(
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}
     if multiple_of is not None:
-        sizes = sorted({math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)})
+        sizes = sorted(
+            {math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)}
+        )
     try:
         for size in sizes:
             footprints[size] = step.on_gpu(gpu, size)
@@ -99,7 +126,9 @@ def on_gpu(
             footprints[size] = step.on_gpu(gpu, size)
     except Exception as error:  # a limitation of the compiler for this GPU
         problem = first_line(error)
-    largest = max((size for size in footprints if footprints[size].upper_bytes <= usable), default=None)
+    largest = max(
+        (size for size in footprints if footprints[size].upper_bytes <= usable), default=None
+    )
     by_size = tuple(footprints[size] for size in sorted(footprints))
     return GpuEstimate(gpu.name, total, usable, by_size, largest, problem)
 
@@ -114,7 +143,10 @@ def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, mos
     if room < _CLOSE_SHARE * usable:
         return largest
     others = sorted(size for size in footprints if size > largest)[:1] or fitting[-2:-1]
-    slope = sum((footprints[other].upper_bytes - footprints[largest].upper_bytes) / (other - largest) for other in others)
+    slope = sum(
+        (footprints[other].upper_bytes - footprints[largest].upper_bytes) / (other - largest)
+        for other in others
+    )
     size = min(math.floor(largest + room / slope if slope > 0 else 2 * largest), most)
     unit = multiple << max(0, (size // multiple).bit_length() - _DIGITS)
     return max(largest, size // unit * unit)

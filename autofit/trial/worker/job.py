@@ -44,10 +44,15 @@ class DevicePeaks:
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         if self._placement.gpus and Phase.VALIDATION in counted:
             counted.pop(Phase.FIRST_VALIDATION, None)
-        return max(counted.values(), default=0) or None  # TensorFlow counts only large blocks on a CPU with oneDNN
+        return (
+            max(counted.values(), default=0) or None
+        )  # TensorFlow counts only large blocks on a CPU with oneDNN
 
     def _record(self) -> None:
-        if self._phase is not None and (peak := self._backend.peak_bytes(self._placement)) is not None:
+        if (
+            self._phase is not None
+            and (peak := self._backend.peak_bytes(self._placement)) is not None
+        ):
             self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
             self._backend.reset_peak(self._placement)
 
@@ -72,14 +77,19 @@ class TrialContext:
     def report_error(self, error: BaseException) -> None:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
         line = encode(Message(failure=user_failure(error)))
-        with contextlib.suppress(FileExistsError), (self.folder / USER_ERROR_FILE).open("xb", buffering=0) as file:
+        with (
+            contextlib.suppress(FileExistsError),
+            (self.folder / USER_ERROR_FILE).open("xb", buffering=0) as file,
+        ):
             file.write(line)
 
 
 def saved_user_error(folder: Path) -> Failure | None:
     """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
     file = folder / USER_ERROR_FILE
-    line = file.read_bytes() if file.exists() else b""  # it is empty if its process died before it had written
+    line = (
+        file.read_bytes() if file.exists() else b""
+    )  # it is empty if its process died before it had written
     return MESSAGES.validate_json(line).failure if line else None
 
 
@@ -88,7 +98,9 @@ def user_failure(error: BaseException) -> Failure:
     kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
     text = user_traceback(error)
     if "UnparsedFlagAccessError" in text:  # grain reads absl's flags before it starts processes
-        text = f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
+        text = (
+            f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
+        )
     # TensorFlow ends its errors with the operation, which tells users nothing
     lines = [line for line in text.strip().splitlines() if not line.lstrip().startswith("[[{{node")]
     reason = (lines or [text])[-1]
@@ -100,7 +112,9 @@ def user_failure(error: BaseException) -> Failure:
 def first_line(error: BaseException) -> str:
     """Return the type of an error and its line about a failed allocation, or else its first line."""
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
-    first = next((line for line in lines if "OOM when allocating" in line), lines[0] if lines else "")
+    first = next(
+        (line for line in lines if "OOM when allocating" in line), lines[0] if lines else ""
+    )
     return f"{type(error).__name__}: {first}"
 
 
@@ -109,7 +123,11 @@ def user_traceback(error: BaseException) -> str:
     report = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = report
     while link is not None:
-        frames = [f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))]
+        frames = [
+            f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))
+        ]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    return "".join(report.format()).encode(errors="replace").decode()  # JSON takes no lone surrogates
+    return (
+        "".join(report.format()).encode(errors="replace").decode()
+    )  # JSON takes no lone surrogates

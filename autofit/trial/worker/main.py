@@ -18,7 +18,14 @@ from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
 from autofit.trial.worker import data_workers
-from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext, first_line, saved_user_error, user_failure
+from autofit.trial.worker.job import (
+    USER_ERROR_FILE,
+    DevicePeaks,
+    TrialContext,
+    first_line,
+    saved_user_error,
+    user_failure,
+)
 from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.fit_input import BatchError
@@ -40,7 +47,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
     peaks = DevicePeaks(backend, task.placement)
-    context = TrialContext(folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks)
+    context = TrialContext(
+        folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks
+    )
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
@@ -49,7 +58,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         with backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
-        from autofit.trial.worker.describe import describe  # these load Keras, so the limit must be set before
+        from autofit.trial.worker.describe import (
+            describe,
+        )  # these load Keras, so the limit must be set before
         from autofit.trial.worker.measure import confirm, measure
 
         if task.spec.role is Role.DESCRIBE:
@@ -57,7 +68,9 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         else:
             (confirm if task.spec.role is Role.CONFIRM else measure)(context, loaded)
     except BaseException as error:
-        with contextlib.suppress(RuntimeError):  # torch's handler of this signal raises for each worker that ends
+        with contextlib.suppress(
+            RuntimeError
+        ):  # torch's handler of this signal raises for each worker that ends
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it ran just before it was removed
         context.send(Message(failure=_failure(context, backend, error)))
@@ -69,7 +82,9 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     if isinstance(error, UsageError):
         # data that was described has wrong batches for this config only
         is_of_config = isinstance(error, BatchError) and context.spec.role is not Role.DESCRIBE
-        return Failure(FailureKind.ERROR if is_of_config else FailureKind.USAGE, error.problem, key=error.key)
+        return Failure(
+            FailureKind.ERROR if is_of_config else FailureKind.USAGE, error.problem, key=error.key
+        )
     if (died := data_workers.of_loader(error)) is not None:
         return died
     # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError

@@ -20,7 +20,15 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import INPUT_BOUND_RATIO, Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, step_clock
-from autofit.trial.worker.bench import NOTICE_SECONDS, Bench, Run, build_model, build_variables, distribution_of, open_data
+from autofit.trial.worker.bench import (
+    NOTICE_SECONDS,
+    Bench,
+    Run,
+    build_model,
+    build_variables,
+    distribution_of,
+    open_data,
+)
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock, ceiling
 from autofit.workload import fit_options
@@ -34,7 +42,9 @@ _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (
 _FEWEST_CALLS = 3  # of the train function that are timed, however many batches a call takes
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
-_FIRST_EPOCH_STEPS = 6  # the first step is traced, and those up to the sixth are slow: they warm up the timed run
+_FIRST_EPOCH_STEPS = (
+    6  # the first step is traced, and those up to the sixth are slow: they warm up the timed run
+)
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
 _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
@@ -54,7 +64,13 @@ def measure(context: TrialContext, loaded: Workload) -> None:
     rates = inputs.samples_per_second if inputs else 0.0, step.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes them
     validates = bench.held_out is not None and bench.held_out.one_fit
-    timed = _train(bench, rates, validation_steps=int(validates), is_traced=not known, to_beat=spec.rate_to_beat)
+    timed = _train(
+        bench,
+        rates,
+        validation_steps=int(validates),
+        is_traced=not known,
+        to_beat=spec.rate_to_beat,
+    )
     _send(bench, *timed, compute=step, input=inputs or _input_rate(bench))
 
 
@@ -62,9 +78,23 @@ def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
     bench = _opened(context, loaded)
     validates = context.spec.validates and bench.method.trains
-    rates = context.spec.input_samples_per_second or 0.0, context.spec.compute_samples_per_second or math.inf
-    steps = min(_VALIDATION_STEPS, bench.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS)
-    _send(bench, *_train(bench, rates, validation_steps=steps if validates else 0, is_traced=False, enough_spread=0.0))
+    rates = (
+        context.spec.input_samples_per_second or 0.0,
+        context.spec.compute_samples_per_second or math.inf,
+    )
+    steps = min(
+        _VALIDATION_STEPS, bench.options.get(fit_options.VALIDATION_STEPS) or _VALIDATION_STEPS
+    )
+    _send(
+        bench,
+        *_train(
+            bench,
+            rates,
+            validation_steps=steps if validates else 0,
+            is_traced=False,
+            enough_spread=0.0,
+        ),
+    )
 
 
 def _opened(context: TrialContext, loaded: Workload) -> Bench:
@@ -73,7 +103,9 @@ def _opened(context: TrialContext, loaded: Workload) -> Bench:
     if bench.method.trains:
         build_variables(model, bench.data.batch())
     if (shapes := batch_shapes.load(context.folder)) is not None:
-        samples = context.spec.config.batch_size or shapes.asked or length_of(leaves(shapes.longest)[0])
+        samples = (
+            context.spec.config.batch_size or shapes.asked or length_of(leaves(shapes.longest)[0])
+        )
         if shapes.asked is not None:
             bench.data.count_samples(samples)
         steps = max(_LONGEST_STEPS, model.steps_per_execution)
@@ -94,35 +126,54 @@ def _train(
     data, execution = bench.data, bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
     trains, validation = bench.method.trains, dict[str, Any]()
-    planned = step_clock.planned_epochs(data, bench.options, bench.context.spec, execution, expected) if trains else ""
+    planned = (
+        step_clock.planned_epochs(data, bench.options, bench.context.spec, execution, expected)
+        if trains
+        else ""
+    )
     timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
-        validation = {**bench.held_out.validation_arguments(validation_steps), "validation_freq": [1]}  # once
+        validation = {
+            **bench.held_out.validation_arguments(validation_steps),
+            "validation_freq": [1],
+        }  # once
         bench.validation_batches = validation["validation_steps"] or math.inf
     is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
-    short_clock = StepClock(data.batch_samples * execution, math.inf, steps=math.ceil(steps / execution))
+    short_clock = StepClock(
+        data.batch_samples * execution, math.inf, steps=math.ceil(steps / execution)
+    )
     short = [Run(short_clock, Phase.FIRST_EPOCH)] if validation_steps else []
     epochs = [] if timed is None else [Run(timed, Phase.EPOCHS)]
     together = [*short, *(epochs if is_whole else [])] if at_once else []
     separate = [run for run in (*short, *epochs) if run not in together]
     first = None if is_traced else Phase.FIRST_STEP
     if separate:
-        arguments = data.fit_arguments(math.ceil(steps / execution) * execution) if timed is None else timed.arguments
+        arguments = (
+            data.fit_arguments(math.ceil(steps / execution) * execution)
+            if timed is None
+            else timed.arguments
+        )
         bench.run({**arguments, **({} if at_once else validation)}, separate, first=first)
         first = None
-    clock = _fit_clock(bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends)
+    clock = _fit_clock(
+        bench, rates, is_compiled=is_traced or bool(separate or together), is_brief=is_whole, **ends
+    )
     # a run that is abandoned loses JAX's variables, so only the last may be
     is_abandoned = trains and not bench.times_input_last and backends.current().steps_are_async
     runs = [*together, Run(clock, bench.method.phase, is_abandoned=is_abandoned)]
     arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
-        arguments["epochs"] += len(together)  # the first of these runs is interrupted, whatever its epoch has left
+        arguments["epochs"] += len(
+            together
+        )  # the first of these runs is interrupted, whatever its epoch has left
     bench.run(arguments, runs, first=first, ends_by_itself=False)
     return clock, planned
 
 
-def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, is_brief: bool, **ends: Any) -> StepClock:
+def _fit_clock(
+    bench: Bench, rates: tuple[float, float], *, is_compiled: bool, is_brief: bool, **ends: Any
+) -> StepClock:
     """Make a clock for steady training; `rates` are those of input and compute alone, `ends` say when it may end."""
     # The queue is filled once during the run, so that its memory can be read. A pipeline that is clearly faster than the
     # steps fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills
@@ -132,7 +183,10 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
     ready = _ready_batches(bench, queue)
 
     def drain() -> None:
-        queued, begun = ready(clock.steps_done * execution), min(queue, data.applied.worker_count(os.cpu_count() or 1))
+        queued, begun = (
+            ready(clock.steps_done * execution),
+            min(queue, data.applied.worker_count(os.cpu_count() or 1)),
+        )
         clock.prefilled = math.ceil(step_clock.steps_to_drain(queued, begun, *rates) / execution)
 
     def fill() -> None:
@@ -150,7 +204,9 @@ def _fit_clock(bench: Bench, rates: tuple[float, float], *, is_compiled: bool, i
     fills_first = rates[0] >= INPUT_BOUND_RATIO * rates[1]
     clock = StepClock(
         data.batch_samples * execution,
-        min(_BRIEF_SECONDS, context.spec.measure_seconds) if is_brief else context.spec.measure_seconds,
+        min(_BRIEF_SECONDS, context.spec.measure_seconds)
+        if is_brief
+        else context.spec.measure_seconds,
         warm_up=max(fewest_calls, math.ceil(steps / execution)),
         warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
         taken=data.taken,
@@ -170,7 +226,14 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
         if (made := data.batches_made()) is not None:
             return max(0, made - made_before - consumed)
         # they cannot be counted: what the workers could make meanwhile
-        return min(most, math.ceil(workers * (time.perf_counter() - began) / max(data.batch_seconds / 2, _PASSING_SECONDS)))
+        return min(
+            most,
+            math.ceil(
+                workers
+                * (time.perf_counter() - began)
+                / max(data.batch_seconds / 2, _PASSING_SECONDS)
+            ),
+        )
 
     return ready
 
@@ -181,7 +244,9 @@ def _compute_rate(bench: Bench) -> SteadyRate:
     if shapes is not None:
         batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     else:  # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
-        batches = [backends.current().on_device(data.batch()) if context.placement.gpus else data.batch()]
+        batches = [
+            backends.current().on_device(data.batch()) if context.placement.gpus else data.batch()
+        ]
     opening = [] if shapes is None else shapes.resized(samples)
     if data.taken is not None:
         samples = sum(length_of(leaves(batch)[0]) for batch in batches) // len(batches)
@@ -192,11 +257,15 @@ def _compute_rate(bench: Bench) -> SteadyRate:
         most_ahead=math.ceil(_STEPS_AHEAD / execution),
     )
     arguments = _repeating(bench, batches, MOST_STEPS, opening)
-    bench.run(arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False)
+    bench.run(
+        arguments, [Run(clock, Phase.COMPUTE_ALONE)], first=Phase.FIRST_STEP, ends_by_itself=False
+    )
     return clock.rate()
 
 
-def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()) -> dict[str, Any]:
+def _repeating(
+    bench: Bench, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()
+) -> dict[str, Any]:
     """Return arguments of `fit` for `length` batches: those of `opening` once, then `batches` repeated in this order."""
     if bench.has_own_method and bench.data.kind == Arrays.kind:
         return bench.data.pipeline_arguments(length)  # such a method may accept nothing but arrays
@@ -204,7 +273,9 @@ def _repeating(bench: Bench, batches: Sequence[Any], length: int, opening: Seque
     # elements with their structure (Keras 3.15 `TFDatasetAdapter`). On other backends, Keras takes the batches of a
     # PyDataset one by one.
     if backends.current().uses_tfdata:
-        data = batch_shapes.repeated_tfdata(batches, length, opening, of_fixed_size=bench.data.of_fixed_size)
+        data = batch_shapes.repeated_tfdata(
+            batches, length, opening, of_fixed_size=bench.data.of_fixed_size
+        )
     else:
         data = batch_shapes.RepeatedBatches(batches, length, opening)
     return {"x": data, "shuffle": False}
@@ -218,21 +289,27 @@ def _input_rate(bench: Bench) -> SteadyRate:
     workers = data.applied.worker_count(os.cpu_count() or 1)
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
-    batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)  # if all workers run at once
+    batch_seconds = max(
+        data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS
+    )  # if all workers run at once
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
     model = bench.idle_model(steps)
     execution = model.steps_per_execution
 
     def count_ready() -> None:
-        clock.prefilled = math.ceil((min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution)
+        clock.prefilled = math.ceil(
+            (min(ready(clock.steps_done * execution), 2 * ahead) + workers) / execution
+        )
 
     clock = StepClock(
         data.batch_samples * execution,
         _INPUT_SECONDS,
         stall=count_ready,
         taken=data.taken,
-        closing=functools.partial(data.end_pipeline, one_sample=one_sample) if data.leaves_workers else None,
+        closing=functools.partial(data.end_pipeline, one_sample=one_sample)
+        if data.leaves_workers
+        else None,
         most_ahead=0,
         round_steps=math.ceil(workers / execution),
         enough_spread=0.0,
@@ -242,7 +319,9 @@ def _input_rate(bench: Bench) -> SteadyRate:
     calls = clock.warm_up + math.ceil(2 * (ahead + workers) / execution) + timed_calls
     arguments = data.pipeline_arguments(calls * execution if data.leaves_workers else MOST_STEPS)
     run = Run(clock, Phase.INPUT_ALONE)
-    bench.run(arguments, [run], model=model, ends_by_itself=data.leaves_workers, with_callbacks=False)
+    bench.run(
+        arguments, [run], model=model, ends_by_itself=data.leaves_workers, with_callbacks=False
+    )
     data.end_pipeline()
     return clock.rate()
 
@@ -252,12 +331,21 @@ def _send(bench: Bench, clock: StepClock, planned: Epochs | str, **alone: Steady
     seconds, batches = bench.validation_batch_seconds or 0.0, 0
     if held_out is not None and fit_options.VALIDATION_STEPS not in bench.options:
         batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
-    readings: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.spread}
-    readings |= planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
+    readings: dict[str, Any] = {
+        "samples_per_second": rate.samples_per_second,
+        "spread": rate.spread,
+    }
+    readings |= (
+        planned.readings(rate) if isinstance(planned, Epochs) else {"epoch_gap_unread": planned}
+    )
     for name in ("compute", "input"):
         rate_alone, is_read = ceiling(alone.get(name), rate)
         spread = alone[name].spread if name in alone else None
-        readings |= {f"{name}_samples_per_second": rate_alone, f"{name}_spread": spread, f"{name}_is_read": is_read}
+        readings |= {
+            f"{name}_samples_per_second": rate_alone,
+            f"{name}_spread": spread,
+            f"{name}_is_read": is_read,
+        }
     measured = Measurement(
         Outcome.OK,
         Evidence("finished"),

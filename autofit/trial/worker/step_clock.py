@@ -23,19 +23,26 @@ _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
 _FEWEST_STEPS = 3  # steady steps that any rate needs
 _MOST_DRAINS = 3  # largest drain, in queues: if both rates are alike, the queue never empties
-_QUIET_SECONDS = 0.3  # a queue is full when no batch is made for this long, or for the time of three batches
+_QUIET_SECONDS = (
+    0.3  # a queue is full when no batch is made for this long, or for the time of three batches
+)
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
 _CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory in addition to it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
-_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10  # short ones; the first does not count, as it starts with the call of `fit`
+_FEWEST_EPOCHS, _MOST_EPOCHS = (
+    3,
+    10,
+)  # short ones; the first does not count, as it starts with the call of `fit`
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
 UNKNOWN = "the number of samples in an epoch is unknown"
 ENDED = "a callback ended the training"
-_WAITING = ThreadPoolExecutor(1, "autofit-step-clock")  # its thread starts with the first step to wait for
+_WAITING = ThreadPoolExecutor(
+    1, "autofit-step-clock"
+)  # its thread starts with the first step to wait for
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,9 @@ class SteadyRate:
     spread: float = math.inf  # infinite if it was not read, which JSON turns into None
     step_seconds: float = 0.0
     steps: int = 0
-    blocks: tuple[tuple[float, float], ...] = ()  # ends of the blocks and of the part, in seconds and steps since its start
+    blocks: tuple[
+        tuple[float, float], ...
+    ] = ()  # ends of the blocks and of the part, in seconds and steps since its start
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
@@ -69,11 +78,18 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
         if end - block_start >= _BLOCK_SECONDS:
             rates.append((done - block_done) * batch_samples / (end - block_start))
             blocks.append((end, done))
-    mean, half_width = (statistics.fmean(rates), pooled_half_width(rates)) if rates else (1.0, math.inf)
+    mean, half_width = (
+        (statistics.fmean(rates), pooled_half_width(rates)) if rates else (1.0, math.inf)
+    )
     seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
     (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
-    read = tuple((end - began, done - first) for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]])))
-    return SteadyRate(steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read)
+    read = tuple(
+        (end - began, done - first)
+        for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]]))
+    )
+    return SteadyRate(
+        steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read
+    )
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
@@ -82,8 +98,14 @@ def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: flo
     # steps wait for the pipeline, those for which batches are `begun` do not count either: such batches were made during
     # the tracing of the step, which takes longer (measured: on JAX, two of them lowered the rate of a sleeping pipeline by
     # 2 %).
-    made_a_step = input_rate / compute_rate  # batches added to the queue for each batch that is taken out
-    return queued if made_a_step >= 1 else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step))) + begun
+    made_a_step = (
+        input_rate / compute_rate
+    )  # batches added to the queue for each batch that is taken out
+    return (
+        queued
+        if made_a_step >= 1
+        else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step))) + begun
+    )
 
 
 @dataclass(eq=False)
@@ -102,17 +124,31 @@ class StepClock:
     # end-to-end rate is therefore measured in a run that is interrupted.
 
     batch_samples: int  # per step
-    measure_seconds: float  # longest steady part; the run ends earlier once the spread is small enough
+    measure_seconds: (
+        float  # longest steady part; the run ends earlier once the spread is small enough
+    )
     warm_up: int = 2  # first steps that are not counted; fewer, but at least two, if they take more than a second
     warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
     prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
-    steps: int | None = None  # of a run whose rate is not read; None to count until the rate is precise
-    enough_spread: float = 0.02  # spread at which the run may end early; 0 to use all of `measure_seconds`
-    to_beat: float | None = None  # samples per second; the run ends early once its rate is lower by more than the spread
-    stall: Callable[[], None] | None = None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
-    closing: Callable[[], None] | None = None  # called once after the steady part, which two more steps follow
+    steps: int | None = (
+        None  # of a run whose rate is not read; None to count until the rate is precise
+    )
+    enough_spread: float = (
+        0.02  # spread at which the run may end early; 0 to use all of `measure_seconds`
+    )
+    to_beat: float | None = (
+        None  # samples per second; the run ends early once its rate is lower by more than the spread
+    )
+    stall: Callable[[], None] | None = (
+        None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
+    )
+    closing: Callable[[], None] | None = (
+        None  # called once after the steady part, which two more steps follow
+    )
     most_ahead: int | None = None  # largest number of steps in flight; None for no limit
-    taken: Any = None  # samples so far, a number that changes; None if each step takes `batch_samples`
+    taken: Any = (
+        None  # samples so far, a number that changes; None if each step takes `batch_samples`
+    )
     round_steps: int = 1  # from one recorded end to the next; that many batches may arrive together
 
     def __post_init__(self) -> None:
@@ -120,20 +156,27 @@ class StepClock:
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._compared_at = -math.inf
-        self._awaited_at, self._next_awaited = -math.inf, 0  # the distance between awaited steps grows over the first few
+        self._awaited_at, self._next_awaited = (
+            -math.inf,
+            0,
+        )  # the distance between awaited steps grows over the first few
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
         self._last_step = self.steps
         self.done = False
 
-    def step_ended(self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0) -> None:
+    def step_ended(
+        self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0
+    ) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
 
         `wait_for_end` is None if the step has already ended. `share` is the share of `batch_samples` in it.
         """
         self.steps_done += 1
-        self._done = self._done + share if self.taken is None else int(self.taken) / self.batch_samples
+        self._done = (
+            self._done + share if self.taken is None else int(self.taken) / self.batch_samples
+        )
         # what a run of few steps takes must not count for the next phase
         if self.steps_done in (1, self.steps):
             _wait(wait_for_end)
@@ -147,7 +190,9 @@ class StepClock:
             _wait(wait_for_end)
             if self.stall is not None:
                 self.stall()
-        counted = -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
+        counted = (
+            -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
+        )
         if counted >= 0 and counted % self.round_steps == 0:
             self._note_end(wait_for_end)
         if self._is_precise():
@@ -175,7 +220,10 @@ class StepClock:
             self._ahead.append((self._done, wait_for_end))
             if len(self._ahead) > self.most_ahead:
                 self._add_end(*self._ahead.popleft())
-        elif self.steps_done >= self._next_awaited or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS:
+        elif (
+            self.steps_done >= self._next_awaited
+            or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS
+        ):
             self._awaited_at = time.perf_counter()
             # the first steps are recorded more often: many slow steps may be dispatched before the first of them ends
             since_first = self.steps_done - (self._warm_steps or 0)
@@ -189,7 +237,9 @@ class StepClock:
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
         is_enough = self.steps_done >= self.warm_up and seconds >= self.warm_up_seconds
-        return is_enough or (seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS)
+        return is_enough or (
+            seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS
+        )
 
     def _is_precise(self) -> bool:
         if not self._ends or self._ends[-1][1] - self._ends[0][1] < _FEWEST_STEPS:
@@ -235,8 +285,14 @@ class Epochs:
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`, with epochs for steps
         self._gaps: list[float] = []  # in seconds, each with a call
 
-    def step_ended(self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0) -> None:
-        self.steps_done, self._wait_for_end, self._ended_at = self.steps_done + 1, wait_for_end, time.perf_counter()
+    def step_ended(
+        self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0
+    ) -> None:
+        self.steps_done, self._wait_for_end, self._ended_at = (
+            self.steps_done + 1,
+            wait_for_end,
+            time.perf_counter(),
+        )
         if self._is_first and self._ends and not self.are_whole:
             self._gaps.append(self._end() - self._ends[-1][0])
         self._is_first = False
@@ -244,7 +300,10 @@ class Epochs:
     def epoch_ended(self) -> None:
         self._ends.append((self._end(), len(self._ends)))
         self._is_first = True
-        self.done = len(self._ends) >= _FEWEST_EPOCHS and self._ends[-1][0] - self._ends[0][0] >= self.measure_seconds
+        self.done = (
+            len(self._ends) >= _FEWEST_EPOCHS
+            and self._ends[-1][0] - self._ends[0][0] >= self.measure_seconds
+        )
 
     def _end(self) -> float:  # of the last call
         if self._wait_for_end is None:
@@ -282,7 +341,9 @@ def planned_epochs(
         return ""
     given, counted, length = options.get(STEPS_PER_EPOCH), data.sample_count(), data.epoch_batches
     asked = spec.epoch_samples or (given and given * data.batch_samples)
-    keeps_iterator = counted is None or length is None or (given is not None and (asked or 0) < counted)
+    keeps_iterator = (
+        counted is None or length is None or (given is not None and (asked or 0) < counted)
+    )
     samples = asked if keeps_iterator else counted
     if samples is None:
         return UNKNOWN
@@ -291,11 +352,20 @@ def planned_epochs(
         return f"an epoch takes more than {spec.longest_epoch_seconds:,.0f} s"
     if length is not None and not keeps_iterator and seconds < spec.measure_seconds:
         arguments = data.epoch_arguments(length, math.ceil(MOST_STEPS / length))
-        return Epochs(arguments, length, length * data.batch_samples, spec.measure_seconds, are_whole=True)
+        return Epochs(
+            arguments, length, length * data.batch_samples, spec.measure_seconds, are_whole=True
+        )
     # all workers make batches at the beginning of an epoch, as in the user's; if steps are slow, there are few
-    most = math.floor(spec.measure_seconds * rate / (_FEWEST_EPOCHS * data.batch_samples * execution))
-    calls = max(_FEWEST_CALLS, min(math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution), most))
-    steps = calls * execution if keeps_iterator or length is None else min(calls * execution, length)
+    most = math.floor(
+        spec.measure_seconds * rate / (_FEWEST_EPOCHS * data.batch_samples * execution)
+    )
+    calls = max(
+        _FEWEST_CALLS,
+        min(math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution), most),
+    )
+    steps = (
+        calls * execution if keeps_iterator or length is None else min(calls * execution, length)
+    )
     arguments = data.epoch_arguments(steps * (_MOST_EPOCHS if keeps_iterator else 1), _MOST_EPOCHS)
     if STEPS_PER_EPOCH in arguments and not keeps_iterator:
         return "an epoch of an IterableDataset cannot be shortened"
@@ -314,7 +384,10 @@ def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> No
     quiet_seconds = max(_QUIET_SECONDS, _QUIET_BATCHES * batch_seconds)
     started = changed = time.perf_counter()
     made = batches_made()
-    while time.perf_counter() - changed < quiet_seconds and time.perf_counter() - started < STALL_SECONDS + quiet_seconds:
+    while (
+        time.perf_counter() - changed < quiet_seconds
+        and time.perf_counter() - started < STALL_SECONDS + quiet_seconds
+    ):
         time.sleep(_POLL_SECONDS)
         if batches_made() != made:
             made, changed = batches_made(), time.perf_counter()

@@ -12,11 +12,21 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import bytes_of, components, dense, is_array, leaves, length_of, mapped
+from autofit.workload.inputs.batch import (
+    bytes_of,
+    components,
+    dense,
+    is_array,
+    leaves,
+    length_of,
+    mapped,
+)
 from autofit.workload.inputs.fit_input import ArrayBytes, FitInput
 
 _MOST_PARTS = 3  # x, y and sample weights
-_PIPELINE_BYTES = 32 * 2**20  # size of the arrays that time the pipeline alone: more rows give the same rate
+_PIPELINE_BYTES = (
+    32 * 2**20
+)  # size of the arrays that time the pipeline alone: more rows give the same rate
 _FEWEST_PIPELINE_BATCHES = 4
 
 
@@ -38,8 +48,12 @@ class Arrays(FitInput):
         self.part_count = len(self._parts) if is_tuple else 0
         self._count, *others = {length_of(leaf) for leaf in leaves(self._parts)}
         if others:
-            raise UsageError(f"the arrays have different numbers of samples: {sorted([self._count, *others])}")
-        self.one_fit = keras.backend.backend() == "tensorflow"  # there, `fit` turns whole arrays into tensors
+            raise UsageError(
+                f"the arrays have different numbers of samples: {sorted([self._count, *others])}"
+            )
+        self.one_fit = (
+            keras.backend.backend() == "tensorflow"
+        )  # there, `fit` turns whole arrays into tensors
         self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
         self.epoch_batches = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
@@ -48,11 +62,16 @@ class Arrays(FitInput):
     def recognises(data: Any) -> bool:
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         arrays = leaves(parts)
-        has_samples = all(is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape") for leaf in arrays)
+        has_samples = all(
+            is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape")
+            for leaf in arrays
+        )
         return 1 <= len(parts) <= _MOST_PARTS and has_samples and bool(leaves(parts[0]))
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        return {"batch_size": "batch_size"}  # of `fit`, even if a factory that returns arrays has no such parameter
+        return {
+            "batch_size": "batch_size"
+        }  # of `fit`, even if a factory that returns arrays has no such parameter
 
     def batch(self) -> Any:
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
@@ -90,7 +109,13 @@ class Arrays(FitInput):
     def fit_arguments(self, steps: int, most_batches: int | None = None) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
         return {
-            **dict(zip(("x", "y", "sample_weight"), self._rows(0, batches * self.batch_samples), strict=False)),
+            **dict(
+                zip(
+                    ("x", "y", "sample_weight"),
+                    self._rows(0, batches * self.batch_samples),
+                    strict=False,
+                )
+            ),
             "batch_size": self.batch_samples,
             "epochs": math.ceil(steps / batches),
         }
@@ -133,8 +158,14 @@ class Arrays(FitInput):
         return tuple(_each(part, lambda array: array[first:end]) for part in self._parts)
 
 
-def _each(part: Any, function: Any) -> Any:  # a list stays a list, because `fit` takes several inputs as a list
-    return [_each(inner, function) for inner in part] if isinstance(part, list) else mapped(part, function)
+def _each(
+    part: Any, function: Any
+) -> Any:  # a list stays a list, because `fit` takes several inputs as a list
+    return (
+        [_each(inner, function) for inner in part]
+        if isinstance(part, list)
+        else mapped(part, function)
+    )
 
 
 def _without_index(array: Any) -> Any:
@@ -147,7 +178,9 @@ def _without_index(array: Any) -> Any:
     return table.convert_to_numpy(table.array)
 
 
-def _converted(array: Any) -> Any:  # as a train step sees the rows; ragged and sparse tensors stay as they are
+def _converted(
+    array: Any,
+) -> Any:  # as a train step sees the rows; ragged and sparse tensors stay as they are
     rows = dense(array)
     return np.array(rows, _trained_type(rows.dtype)) if hasattr(rows, "__array__") else rows
 

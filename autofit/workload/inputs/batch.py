@@ -11,7 +11,11 @@ from typing import Any
 def leaves(nest: Any) -> list[Any]:
     """Return the arrays of a nest, without missing parts (None)."""
     if isinstance(nest, dict | tuple | list):
-        return [leaf for part in (nest.values() if isinstance(nest, dict) else nest) for leaf in leaves(part)]
+        return [
+            leaf
+            for part in (nest.values() if isinstance(nest, dict) else nest)
+            for leaf in leaves(part)
+        ]
     return [] if nest is None else [nest]
 
 

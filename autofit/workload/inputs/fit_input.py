@@ -19,7 +19,9 @@ from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
 from autofit.workload.inputs.knobs import knobs_of
 
-ReportError = Callable[[BaseException], None]  # gets each error of the user's code while batches are made
+ReportError = Callable[
+    [BaseException], None
+]  # gets each error of the user's code while batches are made
 ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
 
 
@@ -32,7 +34,9 @@ class ArrayBytes:
     """Memory that arrays take while training, in bytes."""
 
     mapped: int = 0  # arrays that are mapped from files; training reads them into memory
-    tensors: tuple[int, ...] = ()  # the copies that `fit` trains on, in the order in which it makes them
+    tensors: tuple[
+        int, ...
+    ] = ()  # the copies that `fit` trains on, in the order in which it makes them
     conversion: int = 0  # temporary copies that exist only while `fit` makes the tensors
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
@@ -61,7 +65,9 @@ class BatchMaker:
     def make(self, function: Callable[..., Any], given: Any) -> Any:
         """Return the batch that a function of the user makes; or the last one, if the run is over."""
         if self.repeats:
-            return mapped(self._last, _first_entry) if self.is_over.value == ONE_SAMPLE else self._last
+            return (
+                mapped(self._last, _first_entry) if self.is_over.value == ONE_SAMPLE else self._last
+            )
         batch = call_reported(self.report_error, function, given)
         with self.made.get_lock():
             self.made.value += 1
@@ -76,30 +82,59 @@ class FitInput(ABC):
     kind: ClassVar[str]
     recognises: ClassVar[staticmethod[[Any], bool]]  # whether data is of this kind
     source: ClassVar[str]  # what makes the batches, for error messages
-    factory: ClassVar[tuple[str, str]]  # parameters and return value of a function that makes such data, as an example
+    factory: ClassVar[
+        tuple[str, str]
+    ]  # parameters and return value of a function that makes such data, as an example
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
-    ends_by_itself: ClassVar[bool] = True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
-    leaves_workers: ClassVar[bool] = False  # whether an interrupted `fit` leaves workers behind, which go on making batches
+    ends_by_itself: ClassVar[bool] = (
+        True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
+    )
+    leaves_workers: ClassVar[bool] = (
+        False  # whether an interrupted `fit` leaves workers behind, which go on making batches
+    )
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
     one_fit: bool = False
     autotunes: ClassVar[bool] = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
-    has_processes: ClassVar[bool] = False  # whether the workers are always processes, each of which makes batches ahead
-    of_fixed_size: bool = False  # whether all batches have one number of samples: a traced train step may rely on it
-    counts_last_batch: bool = True  # whether `sample_count` knows how many samples a partial last batch has
-    part_count: int = 0  # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
+    has_processes: ClassVar[bool] = (
+        False  # whether the workers are always processes, each of which makes batches ahead
+    )
+    of_fixed_size: bool = (
+        False  # whether all batches have one number of samples: a traced train step may rely on it
+    )
+    counts_last_batch: bool = (
+        True  # whether `sample_count` knows how many samples a partial last batch has
+    )
+    part_count: int = (
+        0  # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
+    )
     batch_samples: int  # in a full batch
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
-    batch_seconds: float = 0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
-    epoch_batches: int | None = None  # in an epoch of a trial, all of them full; None if unknown or endless
-    taken: Any = None  # the number of samples that `fit` has taken; None if each step takes a full batch
-    _made: Any = None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
+    batch_seconds: float = (
+        0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
+    )
+    epoch_batches: int | None = (
+        None  # in an epoch of a trial, all of them full; None if unknown or endless
+    )
+    taken: Any = (
+        None  # the number of samples that `fit` has taken; None if each step takes a full batch
+    )
+    _made: Any = (
+        None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
+    )
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
 
     # `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
     # called in another thread or process. `reopen` is a partial that makes the data again; None for arrays and objects.
-    def __init__(self, data: Any, config: FitConfig, report_error: ReportError, reopen: Any) -> None:
-        self._data, self._config, self._report_error, self._reopen = data, config, report_error, reopen
+    def __init__(
+        self, data: Any, config: FitConfig, report_error: ReportError, reopen: Any
+    ) -> None:
+        self._data, self._config, self._report_error, self._reopen = (
+            data,
+            config,
+            report_error,
+            reopen,
+        )
         self._open()
 
     @abstractmethod
@@ -113,12 +148,26 @@ class FitInput(ABC):
         for knob in self.tunes:
             if knob not in knobs_of(data, fixed) and not given & {*KNOBS[knob].parameters}:
                 # as such data names it
-                name = next((name for name in KNOBS[knob].parameters if name in self.factory[0].split(", ")), knob)
+                name = next(
+                    (
+                        name
+                        for name in KNOBS[knob].parameters
+                        if name in self.factory[0].split(", ")
+                    ),
+                    knob,
+                )
                 missing.setdefault(self._remedy(data, knob), []).append(name)
-        return {", ".join(knobs): f"the data takes no such argument; {remedy}" for remedy, knobs in missing.items()}
+        return {
+            ", ".join(knobs): f"the data takes no such argument; {remedy}"
+            for remedy, knobs in missing.items()
+        }
 
     def _remedy(self, data: Any, knob: str) -> str:  # for data that does not take this knob
-        return "add a parameter with this name" if callable(data) else "pass a function that makes it, with this parameter"
+        return (
+            "add a parameter with this name"
+            if callable(data)
+            else "pass a function that makes it, with this parameter"
+        )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
@@ -147,7 +196,10 @@ class FitInput(ABC):
     def validation_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` validate on full batches for about `steps` steps."""
         arguments = self.fit_arguments(steps)
-        return {"validation_data": arguments["x"], "validation_steps": arguments.get("steps_per_epoch")}
+        return {
+            "validation_data": arguments["x"],
+            "validation_steps": arguments.get("steps_per_epoch"),
+        }
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""
@@ -157,7 +209,10 @@ class FitInput(ABC):
     def end_pipeline(self, *, one_sample: bool = False) -> None:
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less time to pass on."""
         if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
-            self._is_over.value, self._is_over = ONE_SAMPLE if one_sample and not self.has_processes else 1, None
+            self._is_over.value, self._is_over = (
+                ONE_SAMPLE if one_sample and not self.has_processes else 1,
+                None,
+            )
 
     def user_batches(self) -> Iterator[Any]:
         """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""
@@ -194,7 +249,9 @@ class FitInput(ABC):
         return mapped(self.as_step_data(raw), dense)
 
     @property
-    def _counts_samples(self) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs
+    def _counts_samples(
+        self,
+    ) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs
         return length_of(leaves(self._batch)[0]) == self.batch_samples
 
     def count_samples(self, batch_size: int) -> None:

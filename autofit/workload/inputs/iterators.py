@@ -14,7 +14,9 @@ from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import FitInput, repeated
 from autofit.workload.inputs.knobs import has_base
 
-_LOOKED_AT = 2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
+_LOOKED_AT = (
+    2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
+)
 
 
 class Generator(FitInput):
@@ -47,7 +49,9 @@ class Grain(FitInput):
         "batch_size, num_threads, prefetch_buffer_size",
         "dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size))",
     )
-    recognises = staticmethod(lambda data: has_base(data, "grain", "MapDataset", "IterDataset", "DataLoader"))
+    recognises = staticmethod(
+        lambda data: has_base(data, "grain", "MapDataset", "IterDataset", "DataLoader")
+    )
 
     def _open(self) -> None:
         if has_base(self._data, "grain", "MapDataset"):
@@ -55,16 +59,22 @@ class Grain(FitInput):
                 "fit would hold up to 500 batches of the grain.MapDataset that the factory returned. Return "
                 "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of these two parameters"
             )
-        self.applied = replace(self._config, batch_size=None, use_multiprocessing=self.has_processes or None)
+        self.applied = replace(
+            self._config, batch_size=None, use_multiprocessing=self.has_processes or None
+        )
         if self.has_processes:
-            self.applied = replace(self.applied, prefetch_factor=self.applied.prefetch_factor or 1)  # grain's default
+            self.applied = replace(
+                self.applied, prefetch_factor=self.applied.prefetch_factor or 1
+            )  # grain's default
         self._keep_first(self._epoch())
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         import grain  # heavy: must stay out of the parent
 
         # one iterator serves the look of Keras and the training: another would start the processes again
-        batches = repeated(lambda: filter(self._is_full, self._batches_of(lambda: self._data)), steps + _LOOKED_AT)
+        batches = repeated(
+            lambda: filter(self._is_full, self._batches_of(lambda: self._data)), steps + _LOOKED_AT
+        )
 
         class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types
             get_state = set_state = None  # they must be defined, but a trial never goes back
@@ -80,7 +90,9 @@ class Grain(FitInput):
 
     def _epoch(self) -> Any:
         # the same data without threads and processes, which would take seconds to start
-        return self._reopen(**{name: 0 for name in (PROCESSES, THREADS) if name in self._reopen.keywords})
+        return self._reopen(
+            **{name: 0 for name in (PROCESSES, THREADS) if name in self._reopen.keywords}
+        )
 
 
 class GrainProcesses(Grain):

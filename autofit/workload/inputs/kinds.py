@@ -24,7 +24,8 @@ from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.reference import Reference
 
 KINDS: dict[str, type[FitInput]] = {
-    kind.kind: kind for kind in (Arrays, PyDatasetInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
+    kind.kind: kind
+    for kind in (Arrays, PyDatasetInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
 }
 
 
@@ -53,7 +54,9 @@ def refuse_unsupported(data: Any) -> None:
         )
 
 
-def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: ReportError) -> FitInput:
+def open_input(
+    data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_error: ReportError
+) -> FitInput:
     """Make the user's data for a config; raise UsageError if the data or a knob is wrong."""
     names = knobs_of(data, kwargs)
     given = arguments_of(names, config)
@@ -61,11 +64,15 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
     try:
         made = data if reopen is None else with_controlled_caches(reopen)
     except TypeError as error:
-        callee, is_unknown, _ = str(error).partition("() got an unexpected keyword argument 'batch_size'")
+        callee, is_unknown, _ = str(error).partition(
+            "() got an unexpected keyword argument 'batch_size'"
+        )
         if not is_unknown or names.get("batch_size") in (None, *parameters_of(data)):
             raise  # it does not come from `**kwargs`
         taker = f"{callee.removesuffix('.__init__')}, which does not take it"
-        raise UsageError(f"the data passes batch_size on to {taker}; add a parameter batch_size to the data") from None
+        raise UsageError(
+            f"the data passes batch_size on to {taker}; add a parameter batch_size to the data"
+        ) from None
     if names and reopen is None:  # a ready-made PyDataset, whose knobs are attributes
         made = copy.copy(data)
         for name, value in given.items():
@@ -73,20 +80,34 @@ def open_input(data: Any, kwargs: Mapping[str, Any], config: FitConfig, report_e
     kind = _kind_of(made)
     if kind is Grain and names.get("workers") == PROCESSES:
         kind = GrainProcesses
-    applied = config if kind is Arrays else FitConfig.of({knob: given.get(name) for knob, name in names.items()})
+    applied = (
+        config
+        if kind is Arrays
+        else FitConfig.of({knob: given.get(name) for knob, name in names.items()})
+    )
     return kind(made, applied, report_error, reopen)
 
 
-def render_kwargs(description: Description, config: FitConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def render_kwargs(
+    description: Description, config: FitConfig
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
     given = rendered(description.input_kind, description.knobs, description.required, config)
-    if description.input_kind == Arrays.kind:  # `fit` makes the batches, even if a factory takes their size, too
+    if (
+        description.input_kind == Arrays.kind
+    ):  # `fit` makes the batches, even if a factory takes their size, too
         return {name: value for name, value in given.items() if name in description.required}, given
     return given, {}
 
 
-def rendered(kind: str, names: Mapping[str, str], required: Sequence[str], config: FitConfig) -> dict[str, Any]:
+def rendered(
+    kind: str, names: Mapping[str, str], required: Sequence[str], config: FitConfig
+) -> dict[str, Any]:
     """Write a config as arguments of a factory, which names the knobs and requires some of them."""
     is_dead = kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
     queue = names.get("max_queue_size") if is_dead else None
-    return {name: value for name, value in arguments_of(names, config).items() if name != queue or name in required}
+    return {
+        name: value
+        for name, value in arguments_of(names, config).items()
+        if name != queue or name in required
+    }

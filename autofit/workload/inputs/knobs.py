@@ -18,7 +18,10 @@ PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with 
 def has_base(value: Any, package: str | tuple[str, ...], *names: str) -> bool:
     """Return whether a value's class, or a base of it, has one of these names in a package."""
     # by the names of the classes, because this process must not import the libraries
-    return any(base.__name__ in names and base.__module__.startswith(package) for base in type(value).__mro__)
+    return any(
+        base.__name__ in names and base.__module__.startswith(package)
+        for base in type(value).__mro__
+    )
 
 
 def is_pydataset(value: Any) -> bool:
@@ -53,7 +56,9 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     knobs = {}
     for knob in DATA_KNOBS:
         names = KNOBS[knob].parameters
-        by_kwargs = takes_any and knob != "prefetch_factor"  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
+        by_kwargs = (
+            takes_any and knob != "prefetch_factor"
+        )  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
         name = next((name for name in names if name in named), knob if by_kwargs else None)
         if name is not None and not given & set(names):
             knobs[knob] = name
@@ -63,7 +68,11 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names that are required parameters of a factory; none if the data is not a factory."""
     parameters = parameters_of(data)
-    return tuple(name for name in names if name in parameters and parameters[name].default is inspect.Parameter.empty)
+    return tuple(
+        name
+        for name in names
+        if name in parameters and parameters[name].default is inspect.Parameter.empty
+    )
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
@@ -74,7 +83,9 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
     for knob, name in names.items():
         value = parameters[name].default if name in parameters else getattr(data, name, None)
         is_auto = autotunes and KNOBS[knob].autotunes and value == AUTOTUNE
-        if type(value) is (bool if knob == "use_multiprocessing" else int) and (value >= KNOBS[knob].lowest or is_auto):
+        if type(value) is (bool if knob == "use_multiprocessing" else int) and (
+            value >= KNOBS[knob].lowest or is_auto
+        ):
             own[knob] = value
     return own
 
@@ -89,19 +100,31 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
     # which is an argument of `fit` for arrays
     required = required_of(data, names.values())
-    usual = {"prefetch_factor": PREFETCH_FACTOR, **({"workers": 0} if names.get("workers") == PROCESSES else {})}
+    usual = {
+        "prefetch_factor": PREFETCH_FACTOR,
+        **({"workers": 0} if names.get("workers") == PROCESSES else {}),
+    }
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
-    return FitConfig.of({**{knob: value for knob, value in whole.values().items() if knob in needed}, **config.values()})
+    return FitConfig.of(
+        {
+            **{knob: value for knob, value in whole.values().items() if knob in needed},
+            **config.values(),
+        }
+    )
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
     """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes."""
-    values: dict[str, Any] = {knob: value for knob, value in config.values().items() if knob in names}
+    values: dict[str, Any] = {
+        knob: value for knob, value in config.values().items() if knob in names
+    }
     if "max_queue_size" in values and not config.has_queue:
         values["max_queue_size"] = 1  # Keras itself keeps one batch of tf.data ready
     if "prefetch_factor" in values and not config.has_queue:
-        values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1  # torch's, or grain's
+        values["prefetch_factor"] = (
+            None if names["prefetch_factor"] == "prefetch_factor" else 1
+        )  # torch's, or grain's
     if names.get("use_multiprocessing") == PERSISTENT:
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

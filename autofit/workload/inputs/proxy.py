@@ -14,7 +14,9 @@ class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships 
 
     # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
 
-    def __init__(self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any) -> None:
+    def __init__(
+        self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any
+    ) -> None:
         super().__init__(**knobs)
         self._dataset, self._length, self._maker = dataset, length, maker
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
@@ -23,7 +25,9 @@ class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships 
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        return self._maker.make(self._dataset.__getitem__, index if self._full is None else index % self._full)
+        return self._maker.make(
+            self._dataset.__getitem__, index if self._full is None else index % self._full
+        )
 
     def on_epoch_begin(self) -> None:
         call_reported(self._maker.report_error, self._dataset.on_epoch_begin)

@@ -29,8 +29,14 @@ class PyDatasetInput(FitInput):
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
-        for knob in _WORKER_KNOBS:  # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
-            self._require_passed_on(knob, getattr(self._config, knob), "the base class, as in super().__init__(**kwargs)")
+        for knob in (
+            _WORKER_KNOBS
+        ):  # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
+            self._require_passed_on(
+                knob,
+                getattr(self._config, knob),
+                "the base class, as in super().__init__(**kwargs)",
+            )
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         self.epoch_batches = self._data.num_batches
         self._made = multiprocessing.Value("q", 0)
@@ -51,10 +57,14 @@ class PyDatasetInput(FitInput):
         if self.epoch_batches is None or not self._counts_samples:
             return super().sample_count()
         last = call_reported(self._report_error, self._data.__getitem__, self.epoch_batches - 1)
-        return (self.epoch_batches - 1) * self.batch_samples + samples_of(self._as_batch(last), self.batch_samples)
+        return (self.epoch_batches - 1) * self.batch_samples + samples_of(
+            self._as_batch(last), self.batch_samples
+        )
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        from autofit.workload.inputs.proxy import DatasetProxy  # loads Keras: must stay out of the parent
+        from autofit.workload.inputs.proxy import (
+            DatasetProxy,
+        )  # loads Keras: must stay out of the parent
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         maker = BatchMaker(self._report_error, self._made, self._is_over)
@@ -74,7 +84,11 @@ def register_iterators() -> None:
 
 # pickle and copy use the same reduction, and copy knows no hook for the state
 def _reduced_iterator(iterator: Any) -> tuple[Any, ...]:
-    state = {name: value for name, value in vars(iterator).items() if name not in ("lock", "index_generator")}
+    state = {
+        name: value
+        for name, value in vars(iterator).items()
+        if name not in ("lock", "index_generator")
+    }
     return _restored, (type(iterator), state)
 
 

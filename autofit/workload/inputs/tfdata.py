@@ -14,7 +14,9 @@ from autofit.workload.inputs.batch import leaves
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import has_base
 
-_CACHED_ELEMENTS = 64  # of a cache in memory: few enough to be made within a second, many enough to differ
+_CACHED_ELEMENTS = (
+    64  # of a cache in memory: few enough to be made within a second, many enough to differ
+)
 _CACHED_BYTES = 256 * 2**20  # the same for large elements
 _REMEDY = "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) instead"
 
@@ -24,7 +26,10 @@ class TfData(FitInput):
 
     kind = "tf.data"
     source = "the tf.data.Dataset"
-    factory = ("batch_size, prefetch", "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)")
+    factory = (
+        "batch_size, prefetch",
+        "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)",
+    )
     tunes = ("batch_size", "max_queue_size")
     autotunes = True
     recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
@@ -35,8 +40,14 @@ class TfData(FitInput):
         self.applied = replace(self._config, batch_size=None)
         self._keep_first(self._data)
         # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
-        shapes = [spec.shape for spec in tf.nest.flatten(self._data.element_spec) if hasattr(spec, "shape")]
-        self.of_fixed_size = all(shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes)
+        shapes = [
+            spec.shape
+            for spec in tf.nest.flatten(self._data.element_spec)
+            if hasattr(spec, "shape")
+        ]
+        self.of_fixed_size = all(
+            shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes
+        )
         self.counts_last_batch = self.of_fixed_size
         self._all_full = self.of_fixed_size or not self._counts_samples
         self._length = int(self._data.cardinality())  # below 0 if unknown or endless
@@ -49,7 +60,11 @@ class TfData(FitInput):
     def count_samples(self, batch_size: int) -> None:
         import tensorflow as tf  # heavy: must stay out of the parent
 
-        self.batch_samples, self.epoch_batches, self._length = batch_size, None, -1  # batches do not tell the samples
+        self.batch_samples, self.epoch_batches, self._length = (
+            batch_size,
+            None,
+            -1,
+        )  # batches do not tell the samples
         with tf.device("CPU"):
             self.taken = tf.Variable(0, dtype=tf.int64)
 
@@ -61,9 +76,17 @@ class TfData(FitInput):
             def is_full(*batch: Any) -> Any:
                 samples = tf.shape(leaves(batch)[0], tf.int64)[0]
                 # if samples are counted, batches of every size pass; the filter runs once for each that `fit` takes
-                return tf.equal(samples, self.batch_samples) if self.taken is None else self.taken.assign_add(samples) > 0
+                return (
+                    tf.equal(samples, self.batch_samples)
+                    if self.taken is None
+                    else self.taken.assign_add(samples) > 0
+                )
 
-            full = full.filter(is_full) if self.epoch_batches is None else full.take(self.epoch_batches)
+            full = (
+                full.filter(is_full)
+                if self.epoch_batches is None
+                else full.take(self.epoch_batches)
+            )
         return {"x": full.repeat().take(steps)}
 
     def _epoch(self) -> Any:
@@ -82,7 +105,9 @@ class TfData(FitInput):
 
 # the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
-_opening = SimpleNamespace(data=False)  # whether the data is being opened: what `build_model` reads must have an end
+_opening = SimpleNamespace(
+    data=False
+)  # whether the data is being opened: what `build_model` reads must have an end
 
 
 def with_controlled_caches(make: Callable[[], Any]) -> Any:
@@ -128,7 +153,9 @@ def _control() -> bool:
         return original(self, filename, name=name)
 
     def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
-        raise UsageError(f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}")
+        raise UsageError(
+            f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}"
+        )
 
     dataset.cache, dataset.snapshot, dataset.save = cache, refused, refused
     return True
@@ -148,7 +175,10 @@ def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
     """Return a dataset that reads the first elements from a cache in memory, as often as the elements have a number."""
     count = int(elements.cardinality())
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)
-    size = sum(len(b"".join(p.numpy().ravel())) if p.dtype == tf.string else p.numpy().nbytes for p in first)
+    size = sum(
+        len(b"".join(p.numpy().ravel())) if p.dtype == tf.string else p.numpy().nbytes
+        for p in first
+    )
     cached_count = max(1, min(_CACHED_ELEMENTS, _CACHED_BYTES // max(1, size)))
     if 0 <= count <= cached_count or count == tf.data.INFINITE_CARDINALITY:
         return cached(elements)  # the user's own epoch never ends with an endless cache

@@ -33,7 +33,9 @@ class TorchLoader(FitInput):
         data = self._data
         self._require_passed_on("num_workers", self._config.workers, "the DataLoader")
         if data.num_workers > 0:  # otherwise there is no prefetch_factor
-            self._require_passed_on("prefetch_factor", self._config.prefetch_factor, "the DataLoader")
+            self._require_passed_on(
+                "prefetch_factor", self._config.prefetch_factor, "the DataLoader"
+            )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
@@ -43,16 +45,26 @@ class TorchLoader(FitInput):
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        return {knob: name for knob, name in named.items() if knob != "max_queue_size"}  # Keras makes no queue for it
+        return {
+            knob: name for knob, name in named.items() if knob != "max_queue_size"
+        }  # Keras makes no queue for it
 
     def sample_count(self) -> int | None:
         samples = super().sample_count()
         draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
-        return min(samples, len(self._data.sampler)) if samples is not None and draws_samples else samples
+        return (
+            min(samples, len(self._data.sampler))
+            if samples is not None and draws_samples
+            else samples
+        )
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
-        return {"x": loader} if operator.length_hint(loader) == steps else {"x": loader, "steps_per_epoch": steps}
+        return (
+            {"x": loader}
+            if operator.length_hint(loader) == steps
+            else {"x": loader, "steps_per_epoch": steps}
+        )
 
     def _epoch(self) -> Any:
         return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)

@@ -30,7 +30,10 @@ def default_of(field):
 
 
 def test_a_file_takes_the_arguments_of_the_call():
-    assert set(load.schema()["properties"]) == set(SIGNATURE) - NOT_IN_FILES | {"host_labels", "matrix"}
+    assert set(load.schema()["properties"]) == set(SIGNATURE) - NOT_IN_FILES | {
+        "host_labels",
+        "matrix",
+    }
 
 
 def test_a_function_has_the_defaults_of_the_settings():
@@ -42,7 +45,13 @@ def test_a_function_has_the_defaults_of_the_settings():
 def row(name, field):
     """A row of a table: name, default, and the first sentence of the text."""
     default = default_of(field)
-    shown = default if isinstance(default, str) else f"{default:g}" if isinstance(default, float) else json.dumps(default)
+    shown = (
+        default
+        if isinstance(default, str)
+        else f"{default:g}"
+        if isinstance(default, float)
+        else json.dumps(default)
+    )
     first = re.split(r"(?<=[.])\s+(?=[A-Z`])", load.texts()[name], maxsplit=1)[0]
     return f"| `{name}` | {f'`{shown}`' if default not in (None, {}) else ''} | {first.replace('|', chr(92) + '|')} |\n"
 
@@ -51,11 +60,17 @@ def test_the_page_lists_the_arguments():
     page, names = PAGE.read_text(), list(SIGNATURE)
     for title, listed in (
         ("everyday arguments", {name: FIELDS[name] for name in names[2:EVERYDAY]}),
-        ("other arguments", {name: FIELDS[name] for name in names[EVERYDAY:] if name not in NOT_IN_FILES}),
+        (
+            "other arguments",
+            {name: FIELDS[name] for name in names[EVERYDAY:] if name not in NOT_IN_FILES},
+        ),
         ("options", Options.model_fields),
     ):
         head = f"| {title.split()[-1].rstrip('s')} | default | |\n| --- | --- | --- |\n"
-        assert f"<!-- {title} -->\n{head}{''.join(row(*item) for item in listed.items())}<!-- end -->\n" in page
+        assert (
+            f"<!-- {title} -->\n{head}{''.join(row(*item) for item in listed.items())}<!-- end -->\n"
+            in page
+        )
 
 
 def build_model():
@@ -68,10 +83,18 @@ def build_model():
         (lambda: autofit.estimate(build_model, ARRAYS, batch_sizes=[8]), "batch_sizes"),
         (lambda: autofit.estimate(build_model, ARRAYS, call="predict"), "call"),
         (lambda: autofit.measure(build_model, ARRAYS, []), "configs"),
-        (lambda: autofit.tune(build_model, ARRAYS, call="predict", effective_batch_size=64), "effective_batch_size"),
+        (
+            lambda: autofit.tune(build_model, ARRAYS, call="predict", effective_batch_size=64),
+            "effective_batch_size",
+        ),
         (lambda: autofit.sweep(build_model, ARRAYS, {"max_trials": [1]}, timeout=8), "timeout"),
         (lambda: autofit.tune("model.py:f", ARRAYS), "build_model"),
-        (lambda: autofit.tune(type("Model", (), {"__module__": "keras.src.models.model"})(), ARRAYS), "build_model"),
+        (
+            lambda: autofit.tune(
+                type("Model", (), {"__module__": "keras.src.models.model"})(), ARRAYS
+            ),
+            "build_model",
+        ),
     ],
 )
 def test_an_error_names_the_argument_that_is_wrong(call, key):
@@ -84,25 +107,55 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: autofit.tune(build_model, *ARRAYS), "call tune(build_model, data, ...), with arrays as data=(x, y)"),
+        (
+            lambda: autofit.tune(build_model, *ARRAYS),
+            "call tune(build_model, data, ...), with arrays as data=(x, y)",
+        ),
         (lambda: autofit.tune(build_model), "missing a required argument: 'data'"),
-        (lambda: autofit.tune(build_model, ARRAYS, epochs=3), "epochs: is an argument of fit; give it in fit_kwargs"),
-        (lambda: autofit.tune(build_model, ARRAYS, workers=4), "workers: is a knob; give values to try in space"),
+        (
+            lambda: autofit.tune(build_model, ARRAYS, epochs=3),
+            "epochs: is an argument of fit; give it in fit_kwargs",
+        ),
+        (
+            lambda: autofit.tune(build_model, ARRAYS, workers=4),
+            "workers: is a knob; give values to try in space",
+        ),
         (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
-        (lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]), "x: is part of the data; give data=(x, y)"),
-        (lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1), "colour: unknown key. Allowed"),
+        (
+            lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]),
+            "x: is part of the data; give data=(x, y)",
+        ),
+        (
+            lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1),
+            "colour: unknown key. Allowed",
+        ),
     ],
 )
 def test_a_wrong_call_says_what_to_write_and_shows_no_frame_of_autofit(call, told):
     with pytest.raises(autofit.UsageError, match=re.escape(told)) as caught:
         call()
-    own = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename.startswith(PACKAGE)]
+    own = [
+        frame.name
+        for frame in traceback.extract_tb(caught.value.__traceback__)
+        if frame.filename.startswith(PACKAGE)
+    ]
     assert own == ["call"]
 
 
 def test_all_that_is_wrong_with_a_call_is_one_error():
-    wrong = {"fit_kwargs": {"epoch": 3}, "space": {"worker": [1]}, "device": "abacus", "options": {"sampler": "tpe"}}
+    wrong = {
+        "fit_kwargs": {"epoch": 3},
+        "space": {"worker": [1]},
+        "device": "abacus",
+        "options": {"sampler": "tpe"},
+    }
     with pytest.raises(autofit.UsageError) as caught:
         autofit.tune(build_model, ARRAYS, **wrong, max_trials=0)
     keys = [error.key for error in (caught.value, *caught.value.others)]
-    assert sorted(keys) == ["device", "fit_kwargs.epoch", "max_trials", "options.sampler", "space.worker"]
+    assert sorted(keys) == [
+        "device",
+        "fit_kwargs.epoch",
+        "max_trials",
+        "options.sampler",
+        "space.worker",
+    ]

@@ -148,8 +148,17 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
         "  number: !!int '${PIN}', again: *plain}\n"
     )
     arguments = load.load(write(text))
-    assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (7, 60, "6GiB")
-    as_written = {"folder": "${FOLDER}/${EMPTY}x", "plain": "$FOLDER", "list": ["${FOLDER}", "$${A}"], "number": "${PIN}"}
+    assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (
+        7,
+        60,
+        "6GiB",
+    )
+    as_written = {
+        "folder": "${FOLDER}/${EMPTY}x",
+        "plain": "$FOLDER",
+        "list": ["${FOLDER}", "$${A}"],
+        "number": "${PIN}",
+    }
     assert arguments["data_kwargs"] == as_written | {"again": "$FOLDER"}
     values = {"folder": "photos/x", "plain": "$FOLDER", "list": ["photos", "${A}"], "number": 12}
     assert expanded(arguments["data_kwargs"]) == values | {"again": "$FOLDER"}
@@ -158,16 +167,27 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
 def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("MEMORY", "2GiB")
-    text = "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
+    text = (
+        "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
+    )
     cells = load.load_cells(write(GOOD + text))
-    assert [values["model_kwargs.token"] for values, _ in cells] == ["${TOKEN}", "${TOKEN}", "other", "other"]
-    assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == ["s3cret"] * 2 + ["other"] * 2
+    assert [values["model_kwargs.token"] for values, _ in cells] == [
+        "${TOKEN}",
+        "${TOKEN}",
+        "other",
+        "other",
+    ]
+    assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == [
+        "s3cret"
+    ] * 2 + ["other"] * 2
     assert [arguments["device_memory"] for _, arguments in cells] == ["1GiB", "2GiB"] * 2
 
 
 def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
     arguments = {"model_kwargs": {"depth": 2}, "data": "d"}
-    changed = load.apply({"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, arguments)
+    changed = load.apply(
+        {"model_kwargs.pixels, data_kwargs.pixels": 64, "space.workers": [1]}, arguments
+    )
     assert changed == {
         "model_kwargs": {"depth": 2, "pixels": 64},
         "data": "d",
@@ -186,7 +206,11 @@ def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
         ("matrix: {max_trials: [3, none]}\n", 3, "matrix.max_trials"),
         ("matrix:\n  widht: [8]\n", 4, "matrix.widht"),
         ("matrix:\n  build_model: [model.py:f]\n", 4, "matrix.build_model"),
-        ("model_kwargs: {width: 8}\nmatrix: {model_kwargs.width.low: [1]}\n", 4, "matrix.model_kwargs.width.low"),
+        (
+            "model_kwargs: {width: 8}\nmatrix: {model_kwargs.width.low: [1]}\n",
+            4,
+            "matrix.model_kwargs.width.low",
+        ),
         ("matrix: {max_trials: [1]}\nhost_labels: [eu]\n", 4, "host_labels"),
     ],
 )

@@ -35,7 +35,9 @@ def run(known, *, wait=True):
     def engine(request, launcher, emit):
         raise AssertionError("nothing is measured here")
 
-    return session.run(engine, WORKLOAD, TuneSettings(options={"wait": wait}), progress=False, known=known)
+    return session.run(
+        engine, WORKLOAD, TuneSettings(options={"wait": wait}), progress=False, known=known
+    )
 
 
 def test_a_stored_result_does_not_wait_for_the_device(detections):
@@ -45,9 +47,12 @@ def test_a_stored_result_does_not_wait_for_the_device(detections):
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"), [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceBusyError)]
+    ("error", "raised"),
+    [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceBusyError)],
 )
-def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_reported(error, raised):
+def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_reported(
+    error, raised
+):
     def known(request, emit):
         raise error
 

@@ -41,7 +41,9 @@ def asked(monkeypatch):
 
 
 def sweep(widths, **arguments):
-    return autofit.sweep(build_model, make_data, {"model_kwargs.width": widths}, **{"progress": False, **arguments})
+    return autofit.sweep(
+        build_model, make_data, {"model_kwargs.width": widths}, **{"progress": False, **arguments}
+    )
 
 
 def test_a_sweep_is_saved_after_each_cell(asked):
@@ -86,9 +88,14 @@ def test_an_argument_that_is_wrong_is_one_clear_error(asked, arguments, key):
 
 def test_the_command_writes_a_file_for_each_part(asked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.py").write_text("def build_model(width=8):\n    pass\n\n\ndef data(batch_size):\n    pass\n")
+    (tmp_path / "model.py").write_text(
+        "def build_model(width=8):\n    pass\n\n\ndef data(batch_size):\n    pass\n"
+    )
     text = "build_model: model.py:build_model\ndata: model.py:data\nmatrix: {model_kwargs.width: [4, 8, 16]}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     done = CliRunner().invoke(app, ["sweep", "sweep.yaml", "--only", "3/3", "--quiet", "--fresh"])
     assert (done.exit_code, asked) == (0, [(16, True)]), done.output
-    assert {path.name for path in tmp_path.glob("*.[jc]s*")} == {"sweep-3-of-3.json", "sweep-3-of-3.csv"}
+    assert {path.name for path in tmp_path.glob("*.[jc]s*")} == {
+        "sweep-3-of-3.json",
+        "sweep-3-of-3.csv",
+    }

@@ -20,7 +20,9 @@ def result():
     """A tune's result that promises batches of 10 at 1,000 samples/s and 4 GiB; an epoch has 2,000 samples."""
     result = result_files.load(RESULT)
     result = replace(result, description=replace(result.description, sample_count=2000))
-    fastest = replace(result.fastest, config=FitConfig(10), samples_per_second=1000.0, host_peak_bytes=4 * GIB)
+    fastest = replace(
+        result.fastest, config=FitConfig(10), samples_per_second=1000.0, host_peak_bytes=4 * GIB
+    )
     return replace(result, fastest=fastest)
 
 
@@ -32,8 +34,12 @@ def trained(result, monkeypatch, capsys):
     """
     at = SimpleNamespace(now=0.0, bytes=2 * GIB, other=(0.0, 2.0), epoch=-1)
     monkeypatch.setattr(watch.time, "perf_counter", lambda: at.now)
-    monkeypatch.setattr(watch.psutil.Process, "children", lambda process, recursive: [])  # other tests' may live
-    monkeypatch.setattr(watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(held=at.bytes))
+    monkeypatch.setattr(
+        watch.psutil.Process, "children", lambda process, recursive: []
+    )  # other tests' may live
+    monkeypatch.setattr(
+        watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(held=at.bytes)
+    )
     monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: at.other)
     monkeypatch.setattr(watch.host, "visible_cores", lambda: 2)
     callback = watch.EpochWatch(result)
@@ -59,7 +65,9 @@ def trained(result, monkeypatch, capsys):
 def test_an_epoch_as_promised(trained):
     line = "autofit: epoch 1: 980 samples/s, 0.98 of the tune's 1,000; host memory 2.00 GiB, 0.50 of the tune's 4.00 GiB\n"
     assert trained(rate=980) == line
-    assert ": 500 samples/s" in trained(start=2.0)  # what a later epoch takes to begin is in its rate
+    assert ": 500 samples/s" in trained(
+        start=2.0
+    )  # what a later epoch takes to begin is in its rate
 
 
 @pytest.mark.parametrize(
@@ -67,9 +75,15 @@ def test_an_epoch_as_promised(trained):
     [
         ({"params": {"steps": None}}, ": 1,000 samples/s, 1.00 of"),
         ({"validates": False, "start": 2.0}, ": 1,000 samples/s, 1.00 of"),
-        ({"batches": range(1), "params": {"steps": 1}}, ": 9.9 samples/s, 0.01 of the tune's 1,000: slower;"),
+        (
+            {"batches": range(1), "params": {"steps": 1}},
+            ": 9.9 samples/s, 0.01 of the tune's 1,000: slower;",
+        ),
         ({"params": {"verbose": 1, "steps": 200}}, "\nautofit: epoch 1: "),
-        ({"rate": 700, "other": (1.4, 0.0)}, " 0.70 of the tune's 1,000: slower, other processes used 1.4 of 2 cores;"),
+        (
+            {"rate": 700, "other": (1.4, 0.0)},
+            " 0.70 of the tune's 1,000: slower, other processes used 1.4 of 2 cores;",
+        ),
     ],
 )
 def test_the_first_epoch_leaves_out_the_first_call_and_validation(trained, how, text):

@@ -41,10 +41,14 @@ ERRORS = SimpleNamespace(
 def counts(monkeypatch):
     """The counts of torch's allocator; the backends are stand-ins."""
     counts = {}
-    cuda = SimpleNamespace(memory_stats=lambda: counts, mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB))
+    cuda = SimpleNamespace(
+        memory_stats=lambda: counts, mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB)
+    )
     torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=cuda)
     for name in backends.NAMES:
-        monkeypatch.setitem(sys.modules, name, torch if name == "torch" else SimpleNamespace(errors=ERRORS))
+        monkeypatch.setitem(
+            sys.modules, name, torch if name == "torch" else SimpleNamespace(errors=ERRORS)
+        )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     return counts
 
@@ -67,7 +71,9 @@ def log(source):
     return LOGS[source]["text"]
 
 
-RETRY, NCCL, BACKPEDAL = map(log, ("tf-pose-estimation 225", "tensorflow 36510", "the pool gets less than it asked for"))
+RETRY, NCCL, BACKPEDAL = map(
+    log, ("tf-pose-estimation 225", "tensorflow 36510", "the pool gets less than it asked for")
+)
 
 
 @pytest.mark.parametrize("source", RAISED)
@@ -83,13 +89,21 @@ def test_what_an_exception_came_from_counts_and_an_error_of_the_users_own_type_n
     cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
     own.__cause__, own.__context__, context.__context__ = context, cause, own
     assert backends.named("tensorflow").exhausted(context) is FailureKind.DEVICE_OOM
-    assert backends.named("tensorflow").exhausted(type("Own", (Exception,), {})("OOM when allocating tensor")) is None
+    assert (
+        backends.named("tensorflow").exhausted(
+            type("Own", (Exception,), {})("OOM when allocating tensor")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("source", LOGS)
 def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
     log = f"hello\n{LOGS[source]['text']}\nbye"
-    assert ended(exit_code=-signal.SIGKILL, stopped=StopReason.DEADLINE, log=log).outcome == LOGS[source]["means"]
+    assert (
+        ended(exit_code=-signal.SIGKILL, stopped=StopReason.DEADLINE, log=log).outcome
+        == LOGS[source]["means"]
+    )
 
 
 @pytest.mark.parametrize("log", ["", RETRY, BACKPEDAL, NCCL])
@@ -109,16 +123,35 @@ TUNING = "InternalError: No algorithm worked!  Error messages: RESOURCE_EXHAUSTE
     [
         (CUBLAS, RETRY, True, Outcome.DEVICE_OOM),
         (TUNING, RETRY, False, Outcome.DEVICE_OOM),
-        (f"UnknownError: {RAISED['tensorflow 59890']['text']}", NCCL, True, Outcome.DEVICE_OOM),  # buffers of several GPUs
-        (None, f"{BACKPEDAL}\n{log('keras 13376')}", True, Outcome.DEVICE_OOM),  # the pool is smaller than its limit
-        ("ValueError: x", log("tensorflow 4735"), False, Outcome.ERROR),  # of the user's code, whatever the log reports
+        (
+            f"UnknownError: {RAISED['tensorflow 59890']['text']}",
+            NCCL,
+            True,
+            Outcome.DEVICE_OOM,
+        ),  # buffers of several GPUs
+        (
+            None,
+            f"{BACKPEDAL}\n{log('keras 13376')}",
+            True,
+            Outcome.DEVICE_OOM,
+        ),  # the pool is smaller than its limit
+        (
+            "ValueError: x",
+            log("tensorflow 4735"),
+            False,
+            Outcome.ERROR,
+        ),  # of the user's code, whatever the log reports
     ],
 )
 def test_memory_that_is_missing_outside_the_pool_is_told_apart(text, log, is_outside, outcome):
-    measured = ended(failure=failure(text), log=log) if text else ended(exit_code=-signal.SIGABRT, log=log)
+    measured = (
+        ended(failure=failure(text), log=log) if text else ended(exit_code=-signal.SIGABRT, log=log)
+    )
     assert (measured.evidence.outside_pool, measured.outcome) == (is_outside, outcome)
 
 
 @pytest.mark.parametrize("source", ["tensorflow 60607", "tensorflow 7272"])
 def test_code_and_context_of_cuda_lie_outside_the_pool(source):
-    assert ended(failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"])).evidence.outside_pool
+    assert ended(
+        failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"])
+    ).evidence.outside_pool

@@ -21,7 +21,14 @@ GPU = Device(0, "some GPU", "GPU-1", 80 * GIB, 78 * GIB)
 SMALL = Device(0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9))
 ONE, BOTH = Placement.on(GPU), Placement.on(GPU, replace(GPU, uuid="GPU-2"))
 JAX_CACHE, MOST = "JAX_COMPILATION_CACHE_DIR", str(4 * GIB)
-NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_CACHE, "KERAS_BACKEND", "NCCL_DEBUG", "XLA_FLAGS")
+NAMES = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    JAX_CACHE,
+    "KERAS_BACKEND",
+    "NCCL_DEBUG",
+    "XLA_FLAGS",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,40 +40,62 @@ def none_set(monkeypatch):
 @pytest.mark.parametrize(
     ("backend", "placement", "expected"),
     [
-        (TensorFlow(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "XLA_FLAGS": None}),
+        (
+            TensorFlow(),
+            ON_CPU,
+            {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "XLA_FLAGS": None},
+        ),
         (TensorFlow(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "NCCL_DEBUG": None}),
         (TensorFlow(), BOTH, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"}),
         (Jax(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu", JAX_CACHE: "/c"}),
         (Jax(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "JAX_PLATFORMS": None}),
-        (Jax(), Placement(count=2), {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))}),
+        (
+            Jax(),
+            Placement(count=2),
+            {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))},
+        ),
         (Torch(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}),
         (Torch(), ONE, {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
         (Torch(), ONE, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),  # for a tf.data pipeline
     ],
 )
 def test_a_trial_gets_its_backend_and_sees_its_devices_alone(backend, placement, expected):
-    variables, expected = backend.environment(placement, "/c"), {"KERAS_BACKEND": backend.name, **expected}
+    variables, expected = (
+        backend.environment(placement, "/c"),
+        {"KERAS_BACKEND": backend.name, **expected},
+    )
     assert {name: variables.get(name) for name in expected} == expected
 
 
-XLA_CACHE, TF_CACHE = "--xla_gpu_per_fusion_autotune_cache_dir", "--tf_xla_persistent_cache_directory"
+XLA_CACHE, TF_CACHE = (
+    "--xla_gpu_per_fusion_autotune_cache_dir",
+    "--tf_xla_persistent_cache_directory",
+)
 
 
 @pytest.mark.parametrize(
     ("present", "version", "expected"),
     [
-        ({"XLA_FLAGS": "-x"}, "2.21.0", {"TF_XLA_FLAGS": f"{TF_CACHE}=/c", "XLA_FLAGS": f"-x {XLA_CACHE}=/c"}),
+        (
+            {"XLA_FLAGS": "-x"},
+            "2.21.0",
+            {"TF_XLA_FLAGS": f"{TF_CACHE}=/c", "XLA_FLAGS": f"-x {XLA_CACHE}=/c"},
+        ),
         ({"TF_XLA_FLAGS": f"{TF_CACHE}=mine", "XLA_FLAGS": f"{XLA_CACHE}=mine"}, "2.21.0", {}),
         ({}, "2.20.0", {}),  # XLA aborts on flags that it does not know
     ],
 )
-def test_processes_of_a_tune_share_what_is_compiled_unless_the_user_has_a_cache(monkeypatch, present, version, expected):
+def test_processes_of_a_tune_share_what_is_compiled_unless_the_user_has_a_cache(
+    monkeypatch, present, version, expected
+):
     assert cache_variables(present, "/c", version) == {"CUDA_CACHE_MAXSIZE": MOST, **expected}
     monkeypatch.setenv(JAX_CACHE, "/mine")
     assert JAX_CACHE not in Jax().environment(ON_CPU, "/c")
 
 
-@pytest.mark.parametrize(("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)])
+@pytest.mark.parametrize(
+    ("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)]
+)
 def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, expected):
     if fraction:
         monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
@@ -78,26 +107,62 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
     ("backend", "gpu", "variables", "limit", "named"),
     [
         (TensorFlow(), SMALL, {}, 7 * GIB, "LogicalDeviceConfiguration(memory_limit=7168)"),
-        (TensorFlow(), GPU, {"TF_GPU_ALLOCATOR": "cuda_malloc"}, 50 * GIB, "TF_GPU_ALLOCATOR=cuda_malloc"),
+        (
+            TensorFlow(),
+            GPU,
+            {"TF_GPU_ALLOCATOR": "cuda_malloc"},
+            50 * GIB,
+            "TF_GPU_ALLOCATOR=cuda_malloc",
+        ),
         (Jax(), GPU, {}, 72 * GIB, "XLA_CLIENT_MEM_FRACTION=0.90"),
-        (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "vmm"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=vmm"),
-        (Jax(), GPU, {"XLA_PYTHON_CLIENT_ALLOCATOR": "address"}, 50 * GIB, "XLA_PYTHON_CLIENT_ALLOCATOR=address"),
+        (
+            Jax(),
+            GPU,
+            {"XLA_PYTHON_CLIENT_ALLOCATOR": "vmm"},
+            50 * GIB,
+            "XLA_PYTHON_CLIENT_ALLOCATOR=vmm",
+        ),
+        (
+            Jax(),
+            GPU,
+            {"XLA_PYTHON_CLIENT_ALLOCATOR": "address"},
+            50 * GIB,
+            "XLA_PYTHON_CLIENT_ALLOCATOR=address",
+        ),
         (Jax(), GPU, {"TF_FORCE_UNIFIED_MEMORY": "1"}, 50 * GIB, "TF_FORCE_UNIFIED_MEMORY=1"),
-        (Jax(), GPU, {"XLA_FLAGS": "-x --xla_gpu_memory_fraction_policy=0.1+"}, 50 * GIB, "memory_fraction_policy=0.1+"),
-        (Torch(), GPU, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, 50 * GIB, "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+        (
+            Jax(),
+            GPU,
+            {"XLA_FLAGS": "-x --xla_gpu_memory_fraction_policy=0.1+"},
+            50 * GIB,
+            "memory_fraction_policy=0.1+",
+        ),
+        (
+            Torch(),
+            GPU,
+            {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+            50 * GIB,
+            "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        ),
     ],
 )
-def test_settings_that_make_trials_unreliable_are_reported(backend, gpu, variables, limit, named, monkeypatch):
+def test_settings_that_make_trials_unreliable_are_reported(
+    backend, gpu, variables, limit, named, monkeypatch
+):
     assert list(backend.problems(gpu, 5 * GIB)) == []
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert named in next(backend.problems(gpu, limit))
 
 
-@pytest.mark.parametrize(("backend", "copies"), [(TensorFlow(), True), (Jax(), False), (Torch(), False)])
+@pytest.mark.parametrize(
+    ("backend", "copies"), [(TensorFlow(), True), (Jax(), False), (Torch(), False)]
+)
 def test_arrays_that_keras_copies_to_the_gpu_are_reported(backend, copies):
     assert list(backend.problems(GPU, 50 * GIB, 5 * GIB)) == []
-    assert ["copies the arrays" in text for text in backend.problems(GPU, 50 * GIB, 6 * GIB)] == [True] * copies
+    assert ["copies the arrays" in text for text in backend.problems(GPU, 50 * GIB, 6 * GIB)] == [
+        True
+    ] * copies
 
 
 def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
@@ -105,10 +170,15 @@ def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
 
     class Event:
         def __init__(self, blocking=False):
-            self.record, self.synchronize = (lambda: calls.append("record")), (lambda: calls.append(("wait", blocking)))
+            self.record, self.synchronize = (
+                (lambda: calls.append("record")),
+                (lambda: calls.append(("wait", blocking))),
+            )
 
     monkeypatch.setitem(
-        sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(Event=Event, is_initialized=lambda: True))
+        sys.modules,
+        "torch",
+        SimpleNamespace(cuda=SimpleNamespace(Event=Event, is_initialized=lambda: True)),
     )
     Torch().end_of(None)()
     assert calls == ["record", ("wait", True)]
@@ -117,7 +187,9 @@ def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
 def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     pool = {"bytes_limit": 40 * GIB}
     devices = [SimpleNamespace(memory_stats=lambda: pool)]
-    jax = SimpleNamespace(default_backend=lambda: "gpu", local_device_count=lambda: 2, local_devices=lambda: devices)
+    jax = SimpleNamespace(
+        default_backend=lambda: "gpu", local_device_count=lambda: 2, local_devices=lambda: devices
+    )
     shares = []
     cuda = SimpleNamespace(
         is_available=lambda: True,
@@ -131,9 +203,15 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "")
     Jax().set_limit(BOTH, 40 * GIB)
     Torch().set_limit(ONE, 40 * GIB)
-    assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares, Torch().peak_bytes(ONE)) == ("0.500000", [40 / 79], 3)
+    assert (os.environ["XLA_CLIENT_MEM_FRACTION"], shares, Torch().peak_bytes(ONE)) == (
+        "0.500000",
+        [40 / 79],
+        3,
+    )
     pool["bytes_limit"] = 79 * GIB
-    with pytest.raises(UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"):
+    with pytest.raises(
+        UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"
+    ):
         Jax().set_limit(BOTH, 40 * GIB)
     jax.local_device_count = lambda: 1
     with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
@@ -145,13 +223,17 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
 
     def program(arguments, results, kept, temporaries):
         sizes = {"argument": arguments, "output": results, "alias": kept, "temp": temporaries}
-        memory = SimpleNamespace(**{f"{name}_size_in_bytes": size * GIB for name, size in sizes.items()})
+        memory = SimpleNamespace(
+            **{f"{name}_size_in_bytes": size * GIB for name, size in sizes.items()}
+        )
         return SimpleNamespace(get_compiled_memory_stats=lambda: memory)
 
     client = SimpleNamespace(live_executables=lambda: [program(1, 1, 0, 0), program(2.25, 2, 2, 3)])
     gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
     errors = SimpleNamespace(JaxRuntimeError=RuntimeError)
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu], errors=errors))
+    monkeypatch.setitem(
+        sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu], errors=errors)
+    )
     assert Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
     stats["bytes_in_use"] = 2.5 * GIB  # with arrays of others
     assert Jax().peak_bytes(ONE) == (2.5 + 2 * 0.25 + 3) * GIB
@@ -165,7 +247,11 @@ def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_n
     given = {"OMP_NUM_THREADS", "JAX_ENABLE_X64", "XLA_FLAGS", "TF_GPU_ALLOCATOR", *others}
     for name in given:
         monkeypatch.setenv(name, "1")
-    switches = {Jax(): {"JAX_ENABLE_X64", "XLA_FLAGS"}, Torch(): set(), TensorFlow(): {"XLA_FLAGS", "TF_GPU_ALLOCATOR"}}
+    switches = {
+        Jax(): {"JAX_ENABLE_X64", "XLA_FLAGS"},
+        Torch(): set(),
+        TensorFlow(): {"XLA_FLAGS", "TF_GPU_ALLOCATOR"},
+    }
     for backend, expected in switches.items():
         assert given & backend.settings().keys() == {"OMP_NUM_THREADS"} | expected
 
@@ -184,7 +270,9 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
     with pytest.raises(UsageError, match=r"'openvino' .*tensorflow, jax, torch"):
         backends.named("openvino")
     monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
-    with pytest.raises(UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'.*backend to jax"):
+    with pytest.raises(
+        UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'.*backend to jax"
+    ):
         backends.named("torch")
 
 
@@ -192,6 +280,12 @@ def test_a_batch_that_is_timed_again_and_again_lies_on_the_device(monkeypatch, k
     tree = SimpleNamespace(map=lambda call, batch: [call(leaf) for leaf in batch])
     jax = SimpleNamespace(tree=tree, device_put=lambda leaf: f"{leaf} on the GPU")
     monkeypatch.setitem(sys.modules, "jax", jax)
-    keras.tree, keras.ops = SimpleNamespace(map_structure=tree.map), SimpleNamespace(convert_to_tensor=jax.device_put)
+    keras.tree, keras.ops = (
+        SimpleNamespace(map_structure=tree.map),
+        SimpleNamespace(convert_to_tensor=jax.device_put),
+    )
     assert Jax().on_device(["x", "y"]) == ["x on the GPU", "y on the GPU"]
-    assert (Torch().on_device(["x", None]), TensorFlow().on_device(["x"])) == (["x on the GPU", None], ["x"])
+    assert (Torch().on_device(["x", None]), TensorFlow().on_device(["x"])) == (
+        ["x on the GPU", None],
+        ["x"],
+    )

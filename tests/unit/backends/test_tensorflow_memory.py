@@ -24,7 +24,11 @@ def operation(reads=(), makes=(), after=(), overwrites=False, seconds=1.0):
 @pytest.mark.parametrize(("overwrites", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
 def test_a_buffer_lives_until_its_last_reader_has_ended(overwrites, expected):
     a, b, c = made(100, 100, 100)
-    operations = operation(makes=[a]), operation([a], [b], (0,), overwrites), operation([b], [c], (1,), overwrites)
+    operations = (
+        operation(makes=[a]),
+        operation([a], [b], (0,), overwrites),
+        operation([b], [c], (1,), overwrites),
+    )
     assert peak(operations, [c], threads=1).total() == expected
 
 
@@ -41,10 +45,14 @@ def test_the_peak_is_between_the_largest_buffer_and_all_of_them(seed, threads):
     operations = []
     for number, buffer in enumerate(buffers):
         read = {chance.randrange(number) for _ in range(min(number, 2))}
-        operations.append(operation([buffers[n] for n in read], [buffer], read, True, chance.random()))
+        operations.append(
+            operation([buffers[n] for n in read], [buffer], read, True, chance.random())
+        )
     sizes = [buffer.size_bytes for buffer in buffers]
     found = peak(operations, buffers[-1:], threads).total()
-    without = peak([replace(op, overwrites=False) for op in operations], buffers[-1:], threads).total()
+    without = peak(
+        [replace(op, overwrites=False) for op in operations], buffers[-1:], threads
+    ).total()
     assert max(sizes) <= found <= without <= sum(sizes)
 
 

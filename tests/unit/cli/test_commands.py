@@ -36,7 +36,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_check_prints_its_findings_and_runs_nothing(folder):
-    modules = GOOD.replace("model.py:", "model:")  # in the working directory, which the command appends to the path
+    modules = GOOD.replace(
+        "model.py:", "model:"
+    )  # in the working directory, which the command appends to the path
     (folder / "tune.yaml").write_text(modules + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
@@ -54,12 +56,18 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
         ("host_memory: 900TiB\n", 2, "autofit: tune.yaml:4:1: host_memory: 900TiB "),
         ("device: gpu:9\n", 2, "autofit: tune.yaml:4:1: device: 'gpu:9' "),
         ("validation: broken.py:f\n", 1, "ZeroDivisionError"),
-        ("validation: late.py:f\n", 2, "your module sets KERAS_BACKEND=openvino when it is imported"),
+        (
+            "validation: late.py:f\n",
+            2,
+            "your module sets KERAS_BACKEND=openvino when it is imported",
+        ),
     ],
 )
 def test_check_reports_what_would_fail(folder, text, code, expected):
     (folder / "broken.py").write_text("def f():\n    pass\n\n\n1 / 0\n")
-    (folder / "late.py").write_text("import os\n\nos.environ['KERAS_BACKEND'] = 'openvino'\nimport broken\nf = 1\n")
+    (folder / "late.py").write_text(
+        "import os\n\nos.environ['KERAS_BACKEND'] = 'openvino'\nimport broken\nf = 1\n"
+    )
     (folder / "tune.yaml").write_text(GOOD + text)
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert (done.exit_code, done.stdout) == (code, "")
@@ -67,8 +75,12 @@ def test_check_reports_what_would_fail(folder, text, code, expected):
     assert PACKAGE not in done.stderr
 
 
-def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules(folder, monkeypatch):
-    (folder / "model.py").write_text("import os\n\nSEEN = os.environ.pop('CUDA_VISIBLE_DEVICES')\n" + MODEL)
+def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules(
+    folder, monkeypatch
+):
+    (folder / "model.py").write_text(
+        "import os\n\nSEEN = os.environ.pop('CUDA_VISIBLE_DEVICES')\n" + MODEL
+    )
     (folder / "sweep.yaml").write_text(GOOD + "matrix: {model_kwargs.width: [4, 8]}\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     done = RUN.invoke(app, ["check", "sweep.yaml"])
@@ -87,7 +99,12 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     for path in CONFIGS:
         assert path.read_text().startswith(f"# yaml-language-server: $schema={shipped}\n")
         validator.validate(yaml.safe_load(path.read_text()))
-    for text in ("max_trials: 2", "x-own: 3", "matrix: {model_kwargs.width: [1]}", "host_memory: 1"):
+    for text in (
+        "max_trials: 2",
+        "x-own: 3",
+        "matrix: {model_kwargs.width: [1]}",
+        "host_memory: 1",
+    ):
         validator.validate(yaml.safe_load(GOOD + text))
     for text in ("max_trails: 3", "max_trials: many", "space: {wrokers: [1]}", "device: abacus"):
         with pytest.raises(jsonschema.ValidationError):
@@ -100,7 +117,10 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         ("sweep tune.yaml", "tune.yaml:1:1: has no `matrix:`"),
         ("sweep sweep.yaml --on rays", "executor: 'rays'"),
         ("sweep sweep.yaml --output no/such.json", "--output: the folder no does not exist"),
-        ("sweep sweep.yaml --output table.csv", "table.csv is the name of the CSV file; give the JSON file: table.json"),
+        (
+            "sweep sweep.yaml --output table.csv",
+            "table.csv is the name of the CSV file; give the JSON file: table.json",
+        ),
         ("report none.json", "none.json: "),
         ("report tune.yaml -o .", "--output: . is a folder"),
         ("show tune.yaml", "tune.yaml: "),
@@ -117,11 +137,17 @@ def test_wrong_calls_exit_with_2_and_a_message(folder, arguments, expected):
     assert expected in done.stderr
 
 
-@pytest.mark.parametrize(("option", "batch_size"), [("64", 64), ("keep", "keep"), (None, "largest")])
-def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(folder, option, batch_size, monkeypatch):
+@pytest.mark.parametrize(
+    ("option", "batch_size"), [("64", 64), ("keep", "keep"), (None, "largest")]
+)
+def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(
+    folder, option, batch_size, monkeypatch
+):
     (folder / "tune.yaml").write_text(GOOD + "batch_size: largest\n")
     asked = []
-    monkeypatch.setattr(autofit, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0))
+    monkeypatch.setattr(
+        autofit, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0)
+    )
     RUN.invoke(app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])])
     assert asked == [batch_size]
 
@@ -132,7 +158,11 @@ def test_every_command_has_a_help():
 
 
 def test_a_shell_completes_the_options_of_commands():
-    asked = {"_AUTOFIT_COMPLETE": "complete_bash", "COMP_WORDS": "autofit tune --batch", "COMP_CWORD": "2"}
+    asked = {
+        "_AUTOFIT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "autofit tune --batch",
+        "COMP_CWORD": "2",
+    }
     assert RUN.invoke(app, prog_name="autofit", env=asked).stdout == "--batch-size\n"
 
 

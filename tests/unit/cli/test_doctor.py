@@ -28,7 +28,11 @@ GPU = Device(1, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
 
 
 def gpu_with(free_bytes, *holders):
-    return next(doctor._on_gpus(replace(HERE, devices=(replace(GPU, free_bytes=free_bytes, held_by=holders),))))
+    return next(
+        doctor._on_gpus(
+            replace(HERE, devices=(replace(GPU, free_bytes=free_bytes, held_by=holders),))
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,8 @@ def test_a_fact_is_good_or_has_a_remedy(finding, status):
 
 
 @pytest.mark.parametrize(
-    ("name", "known"), [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "nothing")]
+    ("name", "known"),
+    [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "nothing")],
 )
 def test_what_is_known_of_a_gpu_is_said(name, known):
     (finding,) = doctor._on_gpus(replace(HERE, devices=(replace(GPU, name=name),)))
@@ -77,9 +82,14 @@ def test_a_trial(end, status, monkeypatch):
         return Measurement(end, Evidence(f"made to be {end.value}"))
 
     launcher = SimpleNamespace(warm=warm, run=run)
-    monkeypatch.setattr(doctor, "ProcessLauncher", lambda *_, **options: contextlib.nullcontext(launcher))
+    monkeypatch.setattr(
+        doctor, "ProcessLauncher", lambda *_, **options: contextlib.nullcontext(launcher)
+    )
     finding = doctor._trial(Torch(), HERE, Placement.on(GPU))
-    assert (finding.status, "[torch-gpu]" in (finding.remedy or "")) == (status, end is Outcome.ERROR)
+    assert (finding.status, "[torch-gpu]" in (finding.remedy or "")) == (
+        status,
+        end is Outcome.ERROR,
+    )
 
 
 def test_the_trial_runs_on_the_gpu_of_a_tune(monkeypatch):
@@ -91,22 +101,39 @@ def test_the_trial_runs_on_the_gpu_of_a_tune(monkeypatch):
     assert list(doctor.diagnose())[-1] == Placement.on(devices[1])
 
 
-FINDINGS = (ok("cores", "2"), warning("storage", "cannot be locked", "Run [sudo] mount -a."), problem("trial", "x", "y."))
+FINDINGS = (
+    ok("cores", "2"),
+    warning("storage", "cannot be locked", "Run [sudo] mount -a."),
+    problem("trial", "x", "y."),
+)
 
 
 @pytest.mark.parametrize(("count", "code"), [(3, 1), (2, 0)])
 def test_findings_are_printed_and_problems_set_the_exit_code(count, code, monkeypatch):
-    monkeypatch.setattr(doctor, "diagnose", lambda: iter([Activity("importing"), *FINDINGS[:count]]))
+    monkeypatch.setattr(
+        doctor, "diagnose", lambda: iter([Activity("importing"), *FINDINGS[:count]])
+    )
     done = RUN.invoke(app, ["doctor"])
     assert done.exit_code == code
     assert "→ Run [sudo] mount -a." in done.stdout
     done = RUN.invoke(app, ["doctor", "--json"])
     report = json.loads(done.stdout)
-    assert (done.exit_code, report["problems"], report["warnings"], len(report["findings"])) == (code, code, 1, count)
+    assert (done.exit_code, report["problems"], report["warnings"], len(report["findings"])) == (
+        code,
+        code,
+        1,
+        count,
+    )
 
 
-@pytest.mark.parametrize(("error", "work", "status"), [(0, "", "ok"), (1, "", "problem"), (1, "2 cores", "warning")])
-def test_a_figure_is_not_called_wrong_while_others_use_the_machine(error, work, status, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "work", "status"), [(0, "", "ok"), (1, "", "problem"), (1, "2 cores", "warning")]
+)
+def test_a_figure_is_not_called_wrong_while_others_use_the_machine(
+    error, work, status, monkeypatch
+):
     monkeypatch.setattr(host, "other_work", lambda: work)
-    monkeypatch.setitem(verify.CHECKS, "made up", lambda bench: verify._compared(1.0 + error, 1.0, 0.05, "x"))
+    monkeypatch.setitem(
+        verify.CHECKS, "made up", lambda bench: verify._compared(1.0 + error, 1.0, 0.05, "x")
+    )
     assert verify.measured("made up", None).status == status

@@ -43,7 +43,11 @@ def test_it_chooses_functions_and_writes_a_valid_file(tmp_path, monkeypatch):
     (tmp_path / "src" / "train.py").write_text(PROGRAM)
     done = RUN.invoke(app, ["init", "src/train.py"])
     assert (done.exit_code, done.stderr) == (0, "")
-    lines = ["build_model: build_model in line 16", "data: Photos in line 6", "validation: validation_data in line 13"]
+    lines = [
+        "build_model: build_model in line 16",
+        "data: Photos in line 6",
+        "validation: validation_data in line 13",
+    ]
     assert done.stdout.splitlines()[:3] == lines
     text = (tmp_path / "tune.yaml").read_text()
     assert yaml.safe_load(text) == {
@@ -51,18 +55,28 @@ def test_it_chooses_functions_and_writes_a_valid_file(tmp_path, monkeypatch):
         "data": "src/train.py:Photos",
         "validation": "src/train.py:validation_data",
     }
-    defaults = re.findall(r"^# ((?:fit_kwargs|space|baseline|batch_size|\w+_memory|max_seconds): .*)", text, re.MULTILINE)
+    defaults = re.findall(
+        r"^# ((?:fit_kwargs|space|baseline|batch_size|\w+_memory|max_seconds): .*)",
+        text,
+        re.MULTILINE,
+    )
     assert len(defaults) == 7
     (tmp_path / "all.yaml").write_text("\n".join([text, *defaults]))
     assert load.load("all.yaml")["max_seconds"] is None
 
 
-@pytest.mark.parametrize("program", ["def f(x):\n    pass\n", "def my_model():\n    pass\n", "def f(:\n", None, PROGRAM])
-def test_what_cannot_be_written_is_an_error_and_no_file_is_overwritten(tmp_path, monkeypatch, program):
+@pytest.mark.parametrize(
+    "program", ["def f(x):\n    pass\n", "def my_model():\n    pass\n", "def f(:\n", None, PROGRAM]
+)
+def test_what_cannot_be_written_is_an_error_and_no_file_is_overwritten(
+    tmp_path, monkeypatch, program
+):
     monkeypatch.chdir(tmp_path)
     if program is not None:
         (tmp_path / "train.py").write_text(program)
     if program is PROGRAM:
         (tmp_path / "tune.yaml").write_text("mine: 1\n")
     assert RUN.invoke(app, ["init", "train.py"]).exit_code == 2
-    assert [file.read_text() for file in tmp_path.glob("*.yaml")] == (["mine: 1\n"] if program is PROGRAM else [])
+    assert [file.read_text() for file in tmp_path.glob("*.yaml")] == (
+        ["mine: 1\n"] if program is PROGRAM else []
+    )

@@ -49,7 +49,9 @@ def driver(monkeypatch, answers):
         DeviceGetMemoryInfo=lambda handle: Fake(
             total=16 * GIB, used=sum(held.values()), free=16 * GIB - sum(held.values())
         ),
-        DeviceGetComputeRunningProcesses=lambda handle: [Fake(pid=p, usedGpuMemory=size) for p, size in held.items()],
+        DeviceGetComputeRunningProcesses=lambda handle: [
+            Fake(pid=p, usedGpuMemory=size) for p, size in held.items()
+        ],
     )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return held
@@ -70,7 +72,12 @@ def refuse(answers, function, handles=(0,)):
 def test_a_device_has_what_nvml_reports_and_who_holds_its_memory(driver, answers):
     driver[1] = 12 * GIB
     (gpu,) = gpus.nvidia_devices()
-    assert (gpu.name, gpu.driver, gpu.total_bytes, gpu.free_bytes) == ("NVIDIA T4", "550.54", 16 * GIB, 4 * GIB)
+    assert (gpu.name, gpu.driver, gpu.total_bytes, gpu.free_bytes) == (
+        "NVIDIA T4",
+        "550.54",
+        16 * GIB,
+        4 * GIB,
+    )
     assert gpu.compute_capability == (7, 5)
     assert "(pid 1) holds 12.0 GiB" in gpu.held_by[0]
     refuse(answers, "DeviceGetCudaComputeCapability")
@@ -90,7 +97,9 @@ def test_a_gpu_held_by_the_calling_process_is_busy(driver, answers):
 
 
 def tensorflow(handle, *devices):
-    return Fake(context_safe=lambda: Fake(_context_handle=handle, list_logical_devices=lambda kind: devices))
+    return Fake(
+        context_safe=lambda: Fake(_context_handle=handle, list_logical_devices=lambda kind: devices)
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,14 +116,18 @@ def tensorflow(handle, *devices):
 )
 # what a container's driver may report: nobody, no bytes, the pid that the host gives
 @pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {4711: GIB}])
-def test_a_gpu_used_by_a_framework_of_this_process_is_busy(driver, monkeypatch, held, module, loaded, is_busy):
+def test_a_gpu_used_by_a_framework_of_this_process_is_busy(
+    driver, monkeypatch, held, module, loaded, is_busy
+):
     driver |= held
     monkeypatch.setitem(sys.modules, module, loaded)
     with pytest.raises(DeviceBusyError) if is_busy else contextlib.nullcontext():
         gpus.require_free(GPU)
 
 
-def test_use_is_summed_over_the_given_processes_and_what_is_not_reported_is_unknown(driver, answers):
+def test_use_is_summed_over_the_given_processes_and_what_is_not_reported_is_unknown(
+    driver, answers
+):
     driver |= {10: 2 * GIB, 11: GIB, 12: 0}
     assert gpus.used_bytes(GPU, {10, 11}) == (3 * GIB, 3 * GIB)
     assert gpus.used_bytes(GPU, {12}) == gpus.used_bytes(GPU, {99}) == (3 * GIB, None)
@@ -129,7 +142,8 @@ def test_a_gpu_that_nvml_cannot_read_is_left_out_and_the_others_stay(driver, ans
 
 
 @pytest.mark.parametrize(
-    ("named", "uuids"), [(None, ["MIG-0af0", "MIG-1af0"]), ("MIG-1a", ["MIG-1af0"]), ("1", ["MIG-1af0"])]
+    ("named", "uuids"),
+    [(None, ["MIG-0af0", "MIG-1af0"]), ("MIG-1a", ["MIG-1af0"]), ("1", ["MIG-1af0"])],
 )
 def test_each_mig_slice_is_a_device(driver, answers, monkeypatch, named, uuids):
     answers(
@@ -149,9 +163,18 @@ def test_each_mig_slice_is_a_device(driver, answers, monkeypatch, named, uuids):
 
 @pytest.mark.parametrize(
     ("named", "indices"),
-    [(None, [0, 1, 2]), (" 2 , 1", [2, 1]), ("1,-1,0", [1]), ("", []), ("GPU-c,GPU-a", [2, 0]), ("1,GPU-x,0", [1])],
+    [
+        (None, [0, 1, 2]),
+        (" 2 , 1", [2, 1]),
+        ("1,-1,0", [1]),
+        ("", []),
+        ("GPU-c,GPU-a", [2, 0]),
+        ("1,GPU-x,0", [1]),
+    ],
 )
-def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, answers, monkeypatch, named, indices):
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(
+    driver, answers, monkeypatch, named, indices
+):
     answers(DeviceGetCount=lambda: 3, DeviceGetUUID=lambda handle: f"GPU-{'abc'[handle]}1f0e")
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
@@ -159,9 +182,12 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(driver, answers, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("visible", "is_hidden"), [(None, False), ("0", False), ("MIG-4d2e, MIG-5f3a", False), ("", True), ("-1", True)]
+    ("visible", "is_hidden"),
+    [(None, False), ("0", False), ("MIG-4d2e, MIG-5f3a", False), ("", True), ("-1", True)],
 )
-def test_a_tune_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(monkeypatch, tmp_path, visible, is_hidden):
+def test_a_tune_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(
+    monkeypatch, tmp_path, visible, is_hidden
+):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -169,7 +195,11 @@ def test_a_tune_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(monk
     assert gpus.choose_placement(MACHINE, "auto") == ON_CPU  # no device file
     (tmp_path / "nvidia0").touch()
     assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
-    with contextlib.nullcontext() if is_hidden else pytest.raises(UsageError, match=r"device: .*nvidia0.* write cpu"):
+    with (
+        contextlib.nullcontext()
+        if is_hidden
+        else pytest.raises(UsageError, match=r"device: .*nvidia0.* write cpu")
+    ):
         assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
 
 

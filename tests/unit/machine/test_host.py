@@ -25,10 +25,17 @@ def test_cgroups_of_version_2(cgroup):
     cgroup("a/cpu.max", "150000 100000\n")
     cgroup("a/b/memory.events", "oom 1\noom_kill 3\n")
     assert (host.cpu_quota(), host.oom_kills()) == (1.5, 3)
-    for name, text in (("max", "1000000"), ("current", "600000"), ("stat", "anon 500000\ninactive_file 100000")):
+    for name, text in (
+        ("max", "1000000"),
+        ("current", "600000"),
+        ("stat", "anon 500000\ninactive_file 100000"),
+    ):
         cgroup(f"a/b/memory.{name}", text)
     machine = host.detect(())
-    assert (machine.memory_bytes, machine.available_bytes) == (1_000_000, 500_000)  # the kernel frees what is inactive
+    assert (machine.memory_bytes, machine.available_bytes) == (
+        1_000_000,
+        500_000,
+    )  # the kernel frees what is inactive
     assert host.usable_cores() == min(2, host.visible_cores())
 
 
@@ -39,6 +46,10 @@ def test_cgroups_of_version_1(cgroup):
     cgroup("memory/a/memory.oom_control", "oom_kill 2\n")
     cgroup("memory/a/memory.limit_in_bytes", "1000000")
     cgroup("memory/a/memory.usage_in_bytes", "900000")
-    assert (host.cpu_quota(), host.oom_kills(), host.detect(()).available_bytes) == (None, 2, 100_000)
+    assert (host.cpu_quota(), host.oom_kills(), host.detect(()).available_bytes) == (
+        None,
+        2,
+        100_000,
+    )
     cgroup("cpu,cpuacct/a/cpu.cfs_quota_us", "50000\n")
     assert (host.cpu_quota(), host.usable_cores()) == (0.5, 1)

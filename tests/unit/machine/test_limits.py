@@ -16,11 +16,23 @@ FULL = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
 @pytest.mark.parametrize(
     ("gpu", "device_memory", "host_memory", "device_bytes", "host_bytes"),
     [
-        (None, "90%", "50%", None, 8 * GIB),  # of the total; a CPU has a limit only if a size is given
+        (
+            None,
+            "90%",
+            "50%",
+            None,
+            8 * GIB,
+        ),  # of the total; a CPU has a limit only if a size is given
         (None, "64MiB", "6GiB", 64 * 2**20, 6 * GIB),
         (None, "90%", "6 GB", None, 6 * 10**9),
         (GPU, "50%", "100%", 5 * GIB, 12 * GIB),  # of what is free, and at most what is available
-        (replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB), "1GiB", "80%", GIB, 12 * GIB),
+        (
+            replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB),
+            "1GiB",
+            "80%",
+            GIB,
+            12 * GIB,
+        ),
     ],
 )
 def test_amounts_become_limits(gpu, device_memory, host_memory, device_bytes, host_bytes):
@@ -31,17 +43,33 @@ def test_amounts_become_limits(gpu, device_memory, host_memory, device_bytes, ho
 @pytest.mark.parametrize(
     ("capability", "free", "percent", "expected"),
     [
-        ((8, 9), 7.6, "90%", 7.6 - 0.488 - 1.5),  # a card of 8 GiB: 90 % would be more than TensorFlow takes
+        (
+            (8, 9),
+            7.6,
+            "90%",
+            7.6 - 0.488 - 1.5,
+        ),  # a card of 8 GiB: 90 % would be more than TensorFlow takes
         ((7, 5), 14.6, "100%", 14.6 - 0.488 - 1.025),
-        ((8, 6), 1.9, "100%", 1.9 - 0.488 - 0.22),  # of less than 2 GiB TensorFlow keeps 225 MiB, whatever the generation
+        (
+            (8, 6),
+            1.9,
+            "100%",
+            1.9 - 0.488 - 0.22,
+        ),  # of less than 2 GiB TensorFlow keeps 225 MiB, whatever the generation
         (None, 8.0, "90%", 7.2),
         ((8, 9), 8.0, "1e-9%", 1 / GIB),  # a byte at least
     ],
 )
-def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(capability, free, percent, expected):
-    gpu = replace(GPU, free_bytes=int(free * GIB), total_bytes=int(free * GIB), compute_capability=capability)
+def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(
+    capability, free, percent, expected
+):
+    gpu = replace(
+        GPU, free_bytes=int(free * GIB), total_bytes=int(free * GIB), compute_capability=capability
+    )
     pool = TensorFlow().pool_bytes(gpu)
-    assert limits.resolve_limits(MACHINE, gpu, percent, "80%", pool).device_bytes == pytest.approx(expected * GIB, rel=0.01)
+    assert limits.resolve_limits(MACHINE, gpu, percent, "80%", pool).device_bytes == pytest.approx(
+        expected * GIB, rel=0.01
+    )
     assert limits.resolve_limits(MACHINE, gpu, "1GiB", "80%", pool).device_bytes == GIB
 
 
@@ -56,7 +84,12 @@ def test_malformed_amounts(amount):
     [
         (None, "90%", "17GiB", r"host_memory: 17GiB .*16\.0 GiB"),
         (GPU, "11GiB", "80%", r"device_memory: 11GiB .*10\.0 GiB .* NVIDIA T4"),
-        (FULL, "90%", "80%", r"device: .*1\.00 GiB of 16\.0 GiB .* NVIDIA T4 \(python \(pid 1\) holds"),
+        (
+            FULL,
+            "90%",
+            "80%",
+            r"device: .*1\.00 GiB of 16\.0 GiB .* NVIDIA T4 \(python \(pid 1\) holds",
+        ),
     ],
 )
 def test_amounts_above_the_total_or_free_memory(gpu, device_memory, host_memory, message):

@@ -15,8 +15,20 @@ from autofit.records.machine import ON_CPU, Device, Placement
 from tests.unit.machine.test_limits import MACHINE as HOST
 
 T4, FAST, SAME, SLOW = (
-    Device(index, name, f"GPU-{index}", total * 2**30, total * 2**30, compute_capability=(capability, 0))
-    for index, name, total, capability in ((0, "T4", 16, 7), (1, "A100", 80, 8), (2, "A100", 80, 8), (3, "T4", 16, 7))
+    Device(
+        index,
+        name,
+        f"GPU-{index}",
+        total * 2**30,
+        total * 2**30,
+        compute_capability=(capability, 0),
+    )
+    for index, name, total, capability in (
+        (0, "T4", 16, 7),
+        (1, "A100", 80, 8),
+        (2, "A100", 80, 8),
+        (3, "T4", 16, 7),
+    )
 )
 MACHINE = replace(HOST, devices=(T4, FAST, SAME, SLOW))
 
@@ -44,14 +56,19 @@ def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(device
 
 @pytest.mark.parametrize("device", ["gpu:0,1", "gpu:1,1", "gpu:1,9", "3x gpu"])
 def test_placements_that_are_not_possible(device):
-    with pytest.raises(UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "):
+    with pytest.raises(
+        UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "
+    ):
         gpus.choose_placement(MACHINE, device)
     with pytest.raises(UsageError, match=rf"device: '{device}' .*GPUs: none"):
         gpus.choose_placement(HOST, device)
 
 
 def test_a_device_has_one_of_a_few_forms():
-    assert not any(re.match(gpus.DEVICE, device) for device in ("tpu", "2", "0x gpu", "gpu:", "gpu:0,", "cpu:0", "2x auto"))
+    assert not any(
+        re.match(gpus.DEVICE, device)
+        for device in ("tpu", "2", "0x gpu", "gpu:", "gpu:0,", "cpu:0", "2x auto")
+    )
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))
@@ -62,7 +79,10 @@ def test_a_shared_batch_is_the_next_multiple(batch, count):
 
 
 def test_all_devices_are_locked_or_none():
-    with DeviceLock(Placement.on(SAME), "another") as taken, DeviceLock(Placement.on(SAME, FAST), "mine") as lock:
+    with (
+        DeviceLock(Placement.on(SAME), "another") as taken,
+        DeviceLock(Placement.on(SAME, FAST), "mine") as lock,
+    ):
         assert taken.acquire()
         assert not lock.acquire()
         assert "another" in lock.holder()

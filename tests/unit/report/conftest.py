@@ -7,7 +7,15 @@ import pytest
 from rich.console import Console
 
 from autofit.records.description import EstimateRecord, EstimateRow, Footprint
-from autofit.records.result import Answer, CallSource, Cell, FailedTune, Speedup, SweepRecord, TuneRecord
+from autofit.records.result import (
+    Answer,
+    CallSource,
+    Cell,
+    FailedTune,
+    Speedup,
+    SweepRecord,
+    TuneRecord,
+)
 from autofit.records.states import Outcome, Role, Stage
 from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
 from autofit.report.console.tables import summarise
@@ -44,7 +52,9 @@ COMMON = {  # of a tune, with or without a result
 
 def trial(config, why=""):
     """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
-    return Trial(config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why)
+    return Trial(
+        config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why
+    )
 
 
 def summary_of(record):
@@ -63,7 +73,10 @@ def record():
         **COMMON,
         limits=LIMITS,
         trials=trials,
-        runs=(replace(trial(CHOSEN), stage=Stage.CHOSEN), replace(trial(BASELINE), stage=Stage.BASELINE)),
+        runs=(
+            replace(trial(CHOSEN), stage=Stage.CHOSEN),
+            replace(trial(BASELINE), stage=Stage.BASELINE),
+        ),
         fastest=Answer(
             config=CHOSEN,
             samples_per_second=chosen.samples_per_second,
@@ -95,7 +108,9 @@ def two_answers(record):
         speedup=speedup,
         data_kwargs=OWN.values(),
     )
-    runs = tuple(replace(trial(config), stage=stage) for config, stage in STAGES.items() for _ in range(3))
+    runs = tuple(
+        replace(trial(config), stage=stage) for config, stage in STAGES.items() for _ in range(3)
+    )
     return replace(record, same_batch=own, runs=runs)
 
 
@@ -120,7 +135,11 @@ def sweep(record):
     """A cell with a result, one that failed and one that waits."""
     cells = (
         Cell({"model_kwargs.width": 8, "data_kwargs.size": "s"}, record),
-        Cell({"model_kwargs.width": 16, "data_kwargs.size": "s"}, None, "ValueError: no\n  File x\nthe last line"),
+        Cell(
+            {"model_kwargs.width": 16, "data_kwargs.size": "s"},
+            None,
+            "ValueError: no\n  File x\nthe last line",
+        ),
         Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}),
     )
     return SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
@@ -133,8 +152,20 @@ def estimate():
     for batch in (8, 32):
         device = {"weights": 20 * MIB, "activations": batch * MIB, "temporaries": 0}
         host = {"process": 500 * MIB, "queue": 2 * batch * MIB}
-        rows.append(EstimateRow(batch, device, host, sum(device.values()) + 10 * MIB, 700 * MIB, fits=batch == 8))
+        rows.append(
+            EstimateRow(
+                batch, device, host, sum(device.values()) + 10 * MIB, 700 * MIB, fits=batch == 8
+            )
+        )
     footprint = Footprint(8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12)
     description = replace(DESCRIPTION, footprints=(footprint,))
     limits = Limits(60 * MIB, 8192 * MIB)
-    return EstimateRecord(description, FitConfig(None, 4, 10, True), limits, MACHINE, "GPU 0: Tesla T4", tuple(rows), 8)
+    return EstimateRecord(
+        description,
+        FitConfig(None, 4, 10, True),
+        limits,
+        MACHINE,
+        "GPU 0: Tesla T4",
+        tuple(rows),
+        8,
+    )

@@ -14,7 +14,10 @@ from tests.fakes import make_request, with_fields
 
 def numbers(text):
     """The numbers of a sentence, citations aside."""
-    return [number.replace(",", "") for number in re.findall(r"(?<![\d:.])\d[\d,]*(?:\.\d+)?", re.sub(r"\(.*", "", text))]
+    return [
+        number.replace(",", "")
+        for number in re.findall(r"(?<![\d:.])\d[\d,]*(?:\.\d+)?", re.sub(r"\(.*", "", text))
+    ]
 
 
 def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
@@ -38,15 +41,24 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
     [
         (3000.0, 19.9, "input", None),  # by the confirmed rate, not by that of the search
         (3000.0, 30.0, "contention", None),
-        (7.7, 100.0, "compute", ["100"]),  # the rate is 20 and far below the input's: the model is the limit
+        (
+            7.7,
+            100.0,
+            "compute",
+            ["100"],
+        ),  # the rate is 20 and far below the input's: the model is the limit
         (60.0, 8.0, "input", ["60"]),
         (7.7, 8.0, "unknown", []),
         (19.5, 100.0, "compute", ["20", "100"]),  # within the noise of a ceiling
     ],
 )
-def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(record, tmp_path, compute, inputs, bottleneck, shown):
+def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(
+    record, tmp_path, compute, inputs, bottleneck, shown
+):
     for searched in (7.5, 20.0):
-        slow = confirmed(record, tmp_path, searched=searched, confirmed=20.0, compute=compute, inputs=inputs)
+        slow = confirmed(
+            record, tmp_path, searched=searched, confirmed=20.0, compute=compute, inputs=inputs
+        )
         text = choice.bottleneck_sentence(slow)
         assert slow.bottleneck == bottleneck
         if shown is not None:
@@ -61,19 +73,33 @@ def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):
         return replace(record.trials[0].measurement, samples_per_second=rate, **measured)
 
     choice = Answer(config, 1000.0, 0.01, None, None, record.speedup)
-    ceilings = ceilings_of(choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)])
+    ceilings = ceilings_of(
+        choice, [run(500.0, 520.0, 5000.0), run(980.0, 2000.0, 1001.0), run(990.0, None, None)]
+    )
     assert ceilings == ("input", 2000.0, 1001.0, 980.0)
     assert ceilings_of(choice, []) == ("unknown", None, None, None)
-    steady = replace(run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0)  # the rest is between epochs
+    steady = replace(
+        run(1000.0, 5000.0, 3050.0), steady_samples_per_second=3000.0
+    )  # the rest is between epochs
     assert ceilings_of(choice, [steady]) == ("input", 5000.0, 3050.0, 3000.0)
-    raised = replace(steady, input_samples_per_second=3000.0, input_is_read=False, compute_is_read=False)  # one taken over
+    raised = replace(
+        steady, input_samples_per_second=3000.0, input_is_read=False, compute_is_read=False
+    )  # one taken over
     assert ceilings_of(choice, [raised]) == ("input", 5000.0, None, 3000.0)
 
 
 def test_a_larger_batch_names_a_learning_rate(record):
-    larger = with_fields(record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32)))
+    larger = with_fields(
+        record, config=FitConfig(128), speedup=replace(record.speedup, baseline=FitConfig(32))
+    )
     for optimizer, factor in (("SGD", "4"), ("Adam", "2"), ("", "2")):
-        described = with_fields(larger, description=replace(larger.description, optimizer=optimizer))
+        described = with_fields(
+            larger, description=replace(larger.description, optimizer=optimizer)
+        )
         assert numbers(choice.headlines(described)[-1].note) == ["128", "32", factor]
-    assert numbers(choice.headlines(with_fields(larger, effective_batch_size=64))[-1].note) == ["64"]
-    assert "learning rate" not in choice.headlines(with_fields(larger, config=FitConfig(32)))[-1].note
+    assert numbers(choice.headlines(with_fields(larger, effective_batch_size=64))[-1].note) == [
+        "64"
+    ]
+    assert (
+        "learning rate" not in choice.headlines(with_fields(larger, config=FitConfig(32)))[-1].note
+    )

@@ -38,14 +38,20 @@ def outputs(record, sweep):
 @pytest.mark.parametrize("name", UNSHOWN)
 def test_no_output_states_a_gain_that_is_not_shown(record, sweep, name):
     texts = outputs(with_fields(record, speedup=UNSHOWN[name]), sweep)
-    assert [output for output, text in texts.items() if "no gain shown" not in text or "1.84" in text] == []
+    assert [
+        output for output, text in texts.items() if "no gain shown" not in text or "1.84" in text
+    ] == []
 
 
 @pytest.mark.parametrize(("ratio", "low", "high"), [(2.22, 2.17, 2.28), (0.58, 0.51, 0.66)])
 def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio, low, high):
     shown = with_fields(record, speedup=Speedup(BASELINE, Outcome.OK, ratio, low, high, 3))
     texts = outputs(shown, sweep)
-    assert [output for output, text in texts.items() if f"{ratio}x" not in text or "no gain shown" in text] == []
+    assert [
+        output
+        for output, text in texts.items()
+        if f"{ratio}x" not in text or "no gain shown" in text
+    ] == []
     assert choice.headlines(shown)[-1].gain == f"{ratio}x ({low} to {high})"
 
 
@@ -62,14 +68,19 @@ def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio
 def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, speedup, facts):
     challenger = Challenger(CHOSEN, 1990.0, speedup)
     same = Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3)
-    kept = replace(record, fastest=replace(record.fastest, config=BASELINE, speedup=same, challenger=challenger))
+    kept = replace(
+        record,
+        fastest=replace(record.fastest, config=BASELINE, speedup=same, challenger=challenger),
+    )
     shown = choice.headlines(kept)[-1]
     assert shown.gain == choice.NO_GAIN
     assert all(fact in str(shown) for fact in (*facts, str(BASELINE), str(CHOSEN)))
 
 
 def test_a_baseline_that_failed_is_no_gain(record):
-    failed = choice.headlines(with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM)))[-1]
+    failed = choice.headlines(with_fields(record, speedup=Speedup(BASELINE, Outcome.DEVICE_OOM)))[
+        -1
+    ]
     assert failed.gain == choice.NONE
     assert "device OOM" in failed.note
 
@@ -84,15 +95,26 @@ def test_a_table_flags_whether_the_gain_is_shown(record, sweep):
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(two_answers, sweep, is_late):
+def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(
+    two_answers, sweep, is_late
+):
     record, figures = two_answers, ("1.48x", "2.22x")
     if is_late:
         own = replace(record.same_batch, needed_seconds=600.0)  # less than the other answer needs
         fastest = replace(record.fastest, confirmed=False, needed_seconds=1234.0)
         record = replace(record, same_batch=own, fastest=fastest)
-        record, figures = with_fields(record, speedup=UNSHOWN["no pair"]), ("1.48x", "not confirmed", "max_seconds to 1234")
+        record, figures = (
+            with_fields(record, speedup=UNSHOWN["no pair"]),
+            ("1.48x", "not confirmed", "max_seconds to 1234"),
+        )
     for output, text in outputs(record, sweep).items():
         if "sweep" not in output:
             assert ("read once in the search, not confirmed" in text) == is_late
-            assert ([figure for figure in figures if figure not in text], "to 600" in text) == ([], False), output
-            assert (text.count("model.fit("), text.index("1.48x") < text.index(figures[1])) == (2, True), output
+            assert ([figure for figure in figures if figure not in text], "to 600" in text) == (
+                [],
+                False,
+            ), output
+            assert (text.count("model.fit("), text.index("1.48x") < text.index(figures[1])) == (
+                2,
+                True,
+            ), output

@@ -20,18 +20,25 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
         return console.file.getvalue()
 
     text = plain()
-    assert len(re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)) == len(record.trials)
+    assert len(
+        re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)
+    ) == len(record.trials)
     assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == len(record.runs)
     for trial in record.trials:
         assert str(trial.config) in text
-        assert trial.measurement.outcome.value == "ok" or f"    {trial.measurement.evidence.reason}" in text
+        assert (
+            trial.measurement.outcome.value == "ok"
+            or f"    {trial.measurement.evidence.reason}" in text
+        )
     assert "\x1b" not in text
     assert plain(quiet=True) == ""
 
 
 def show_trials(progress, record, *, trials, max_seconds=None):
     """So many trials of 5 s."""
-    progress.show(Described(record.description, replace(record, trials=(), seconds=30.0), max_seconds))
+    progress.show(
+        Described(record.description, replace(record, trials=(), seconds=30.0), max_seconds)
+    )
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
         progress.show(Trial(FitConfig(number, 1, 10, False), took))
@@ -49,14 +56,24 @@ def test_the_time_left_is_that_of_max_seconds(record, max_seconds, left):
 
 
 @pytest.mark.parametrize("trials", [1, 60])
-def test_the_live_display_begins_with_the_running_trial_and_ends_with_a_row_for_each(record, trials, monkeypatch):
+def test_the_live_display_begins_with_the_running_trial_and_ends_with_a_row_for_each(
+    record, trials, monkeypatch
+):
     module = "autofit.report.console.progress"
-    monkeypatch.setattr(f"{module}._REFRESH_PER_SECOND", 0.001)  # the frame that stays is the only one
-    terminal = Console(width=80, height=24, file=io.StringIO(), force_terminal=True, color_system=None)
+    monkeypatch.setattr(
+        f"{module}._REFRESH_PER_SECOND", 0.001
+    )  # the frame that stays is the only one
+    terminal = Console(
+        width=80, height=24, file=io.StringIO(), force_terminal=True, color_system=None
+    )
     drawn = Console(width=80, file=io.StringIO())
     with Progress(terminal) as progress:
         show_trials(progress, record, trials=trials)
-        progress.show(Activity("trial 61 of at most 99", FitConfig(64), Phase.TRAINING, "the largest that may fit"))
+        progress.show(
+            Activity(
+                "trial 61 of at most 99", FitConfig(64), Phase.TRAINING, "the largest that may fit"
+            )
+        )
         drawn.print(progress._draw())
     lines = drawn.file.getvalue().splitlines()
     assert "trial 61" in lines[0]

@@ -33,15 +33,21 @@ def test_an_epoch_is_stated_with_its_validation_and_the_gap_before_it(record):
     text = f"{times[0]:.0f} s now, {times[1]:.1f} s then; of it 1.5 s validation, 0.25 s between epochs"
     assert advice(replace(record, runs=tuple(runs)))["epoch"] == text
     one = replace(runs[0], measurement=replace(runs[0].measurement, validation_seconds=None))
-    assert "validation" not in advice(replace(record, runs=(one, *runs[1:])))["epoch"]  # two epochs of different kinds
+    assert (
+        "validation" not in advice(replace(record, runs=(one, *runs[1:])))["epoch"]
+    )  # two epochs of different kinds
     assert "epoch" not in advice(record)
-    unread = replace(runs[0], measurement=replace(record.runs[0].measurement, epoch_gap_unread="made up"))
+    unread = replace(
+        runs[0], measurement=replace(record.runs[0].measurement, epoch_gap_unread="made up")
+    )
     assert advice(replace(record, runs=(unread,)))["epoch"].endswith(": made up")
 
 
 def test_lines_to_paste_are_never_broken(record):
     folder = "/a/folder" * 20
-    long = with_fields(record, call_source=replace(record.call_source, data_kwargs={"folder": folder}))
+    long = with_fields(
+        record, call_source=replace(record.call_source, data_kwargs={"folder": folder})
+    )
     assert f"folder={folder!r}," in str(Result(**vars(long)))
     assert f"folder={folder!r}," in summary_of(long)
 
@@ -52,9 +58,13 @@ def test_a_sweep_prints_itself_as_its_table(sweep):
     assert matches_snapshot(str(swept), "sweep.txt")
 
 
-def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(sweep, two_answers):
+def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(
+    sweep, two_answers
+):
     cell = Cell({"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed")
-    both, failed = columns.cell_rows(replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers), cell)))
+    both, failed = columns.cell_rows(
+        replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers), cell))
+    )
     assert (both["at your batch"], both["gain"]) == ("1.48x", "2.22x")
     assert (failed["data_kwargs.memory"], failed["width"], failed["memory"]) == ("0.5", "8", "")
 

@@ -15,8 +15,14 @@ BASELINE = FitConfig(30, 1, 10, False, steps_per_execution=1)
 
 
 def out(failures, ran, configs):
-    outcomes = [*((config, Outcome.ERROR) for config in failures), *((config, Outcome.OK) for config in ran)]
-    trials = [Trial(config, Measurement(outcome, Evidence("it ran, or not"))) for config, outcome in outcomes]
+    outcomes = [
+        *((config, Outcome.ERROR) for config in failures),
+        *((config, Outcome.OK) for config in ran),
+    ]
+    trials = [
+        Trial(config, Measurement(outcome, Evidence("it ran, or not")))
+        for config, outcome in outcomes
+    ]
     mask = ruled_out(arrays(*configs), trials, 8, [BASELINE])
     return [config for config, is_out in zip(configs, mask, strict=True) if is_out]
 
@@ -33,8 +39,13 @@ def out(failures, ran, configs):
 )
 def test_batch_sizes_that_the_code_cannot_take_are_left_out(failed, ran, left):
     sizes = [FitConfig(size, 1, 10, False, steps_per_execution=1) for size in BATCHES]
-    failures, finished = ([config for config in sizes if config.batch_size in some] for some in (failed, ran))
-    assert tuple(config.batch_size for config in sizes if config not in out(failures, finished, sizes)) == left
+    failures, finished = (
+        [config for config in sizes if config.batch_size in some] for some in (failed, ran)
+    )
+    assert (
+        tuple(config.batch_size for config in sizes if config not in out(failures, finished, sizes))
+        == left
+    )
 
 
 def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_has_run():
@@ -45,13 +56,20 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
     assert out([both], [], [threads, steps, both]) == [both]
     assert out([both], [steps], [threads, steps, both]) == [threads, both]
     assert out([both], [threads], [threads, steps, both]) == [steps, both]
-    one, several = ([FitConfig(size, 1, 10, False, steps_per_execution=number) for size in BATCHES] for number in (1, 8))
+    one, several = (
+        [FitConfig(size, 1, 10, False, steps_per_execution=number) for size in BATCHES]
+        for number in (1, 8)
+    )
     assert out(several[:5], [], one) == []
     alone, larger = (FitConfig(size, 8, 4, True, steps_per_execution=1) for size in (30, 64))
-    assert out([FitConfig(64, 8, 4, True, steps_per_execution=8)], [], [alone, larger]) == [larger]  # which waits for it
+    assert out([FitConfig(64, 8, 4, True, steps_per_execution=8)], [], [alone, larger]) == [
+        larger
+    ]  # which waits for it
 
 
-configs = st.builds(FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans())
+configs = st.builds(
+    FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans()
+)
 
 
 @settings(max_examples=40)
@@ -66,9 +84,17 @@ def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
 
 
 def test_a_hang_rules_out_as_many_workers_of_its_kind():
-    threads, processes, inline = FitConfig(32, 4, 10, False), FitConfig(32, 4, 10, True), FitConfig(32, 1, 10, False)
+    threads, processes, inline = (
+        FitConfig(32, 4, 10, False),
+        FitConfig(32, 4, 10, True),
+        FitConfig(32, 1, 10, False),
+    )
     smaller = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, True), FitConfig(8, 1, 10, False)
-    alike = {threads: FitConfig(8, 8, 2, False), processes: FitConfig(8, 8, 2, True), inline: FitConfig(64, 1, 10, False)}
+    alike = {
+        threads: FitConfig(8, 8, 2, False),
+        processes: FitConfig(8, 8, 2, True),
+        inline: FitConfig(64, 1, 10, False),
+    }
     for hung, other in alike.items():
         among = [threads, processes, inline, *smaller, other]
         assert [c for c in among if like_a_hang(arrays(c), arrays(hung))[0]] == [hung, other]

@@ -21,7 +21,9 @@ INPUT_BOUND = {"sample": 1e-6, "made": 0.1, "capacity": 20}
 
 
 def proposer(limits=WIDE, *, space=SPACE, baseline=BASELINE, **changes):
-    return FrontierSearch(space, baseline, SearchContext(DESCRIPTION, limits, cores=8, on_cpu=False, **changes))
+    return FrontierSearch(
+        space, baseline, SearchContext(DESCRIPTION, limits, cores=8, on_cpu=False, **changes)
+    )
 
 
 def left(asked, trials):
@@ -33,7 +35,9 @@ def failed(batch, outcome, processes=False):
 
 
 def hung(workers):
-    return Trial(FitConfig(32, workers, 10, False), Measurement(Outcome.TIMEOUT, Evidence("idle", hung=True)))
+    return Trial(
+        FitConfig(32, workers, 10, False), Measurement(Outcome.TIMEOUT, Evidence("idle", hung=True))
+    )
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, seconds=0.0):
@@ -41,17 +45,30 @@ def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB
     step = config.batch_size / (0.01 + sample * config.batch_size)
     workers = min(config.workers, capacity) if config.has_queue else 1
     device = 100 * MIB + held * config.batch_size
-    host = 200 * MIB + (config.max_queue_size if config.has_queue else 1) * config.batch_size * MIB // 4
+    host = (
+        200 * MIB
+        + (config.max_queue_size if config.has_queue else 1) * config.batch_size * MIB // 4
+    )
     evidence = Evidence("by formula")
     if device > limits.device_bytes:
-        return Trial(config, Measurement(Outcome.DEVICE_OOM, evidence, seconds, host_peak_bytes=int(host)))
+        return Trial(
+            config, Measurement(Outcome.DEVICE_OOM, evidence, seconds, host_peak_bytes=int(host))
+        )
     if host > limits.host_bytes:
-        return Trial(config, Measurement(Outcome.HOST_OOM, evidence, seconds, host_peak_bytes=limits.host_bytes))
+        return Trial(
+            config,
+            Measurement(Outcome.HOST_OOM, evidence, seconds, host_peak_bytes=limits.host_bytes),
+        )
     peaks = {"device_peak_bytes": device, "host_peak_bytes": int(host)}
     spreads = {"spread": 0.01, "compute_spread": 0.01, "input_spread": 0.01}
     rates = {"compute_samples_per_second": step, "input_samples_per_second": workers / made}
     rate = min(step, workers / made)
-    return Trial(config, Measurement(Outcome.OK, evidence, seconds, samples_per_second=rate, **rates, **spreads, **peaks))
+    return Trial(
+        config,
+        Measurement(
+            Outcome.OK, evidence, seconds, samples_per_second=rate, **rates, **spreads, **peaks
+        ),
+    )
 
 
 def searched(asked, limits=WIDE, most=20, **formula):
@@ -67,20 +84,35 @@ def searched(asked, limits=WIDE, most=20, **formula):
 
 
 @settings(max_examples=4)
-@given(st.floats(1e-5, 1e-1), st.floats(1e-5, 1e-1), st.integers(150, 5000), st.integers(300, 20_000), st.integers(1, 20))
-def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(sample, made, device, host, held):
+@given(
+    st.floats(1e-5, 1e-1),
+    st.floats(1e-5, 1e-1),
+    st.integers(150, 5000),
+    st.integers(300, 20_000),
+    st.integers(1, 20),
+)
+def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(
+    sample, made, device, host, held
+):
     limits = Limits(device * MIB, host * MIB)
     with pytest.MonkeyPatch.context() as patch:
         use_quick_models(patch)
-        trials, _, _ = searched(proposer(limits), limits, most=10, sample=sample, made=made, held=held * MIB)
+        trials, _, _ = searched(
+            proposer(limits), limits, most=10, sample=sample, made=made, held=held * MIB
+        )
     assert len({t.config for t in trials}) == len(trials)
     for later, trial in enumerate(trials):
         before = trials[:later]
-        largest = max((t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK), default=None)
+        largest = max(
+            (t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK),
+            default=None,
+        )
         sizes = [size for size in SPACE.batch_size if largest is not None and size > largest]
         assert largest is None or trial.config.batch_size <= max(8 * largest, min(sizes, default=0))
         for oom in (t for t in before if t.measurement.outcome.is_oom):
-            assert not dominated_by(arrays(trial.config), arrays(oom.config), oom.measurement.outcome)[0]
+            assert not dominated_by(
+                arrays(trial.config), arrays(oom.config), oom.measurement.outcome
+            )[0]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +135,9 @@ def test_the_best_is_found_in_a_few_trials(formula, most, share):
 def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
     full = [failed(b, Outcome.DEVICE_OOM) for b in (2048, 1024)]
-    allowed = [max(c.batch_size for c in left(proposer(), [*ran, *full[:count]])) for count in (1, 2)]
+    allowed = [
+        max(c.batch_size for c in left(proposer(), [*ran, *full[:count]])) for count in (1, 2)
+    ]
     assert allowed[1] == 32 < allowed[0]
 
 
@@ -111,10 +145,22 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ("trials", "is_allowed", "is_left"),
     [  # what a failure leaves to try
         ([failed(8, Outcome.CRASHED)], lambda c: c == FitConfig(8, 1, 10, False), False),
-        ([run(BASELINE), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, False),  # slow to start
-        ([run(BASELINE), hung(4)], lambda c: c.workers >= 4 and c.has_queue and not c.use_multiprocessing, False),
+        (
+            [run(BASELINE), failed(32, Outcome.TIMEOUT, True)],
+            lambda c: c.use_multiprocessing,
+            False,
+        ),  # slow to start
+        (
+            [run(BASELINE), hung(4)],
+            lambda c: c.workers >= 4 and c.has_queue and not c.use_multiprocessing,
+            False,
+        ),
         ([run(BASELINE), hung(4)], lambda c: c.workers == 2 and not c.use_multiprocessing, True),
-        ([run(FitConfig(8, 1, 10, False)), failed(32, Outcome.TIMEOUT, True)], lambda c: c.use_multiprocessing, True),
+        (
+            [run(FitConfig(8, 1, 10, False)), failed(32, Outcome.TIMEOUT, True)],
+            lambda c: c.use_multiprocessing,
+            True,
+        ),
     ],
 )
 def test_a_failure_rules_out_what_would_fail_as_well(trials, is_allowed, is_left):
@@ -137,7 +183,9 @@ def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom_and_ne
     limits, held, seconds, is_risky
 ):
     # the rate grows with the batch, whatever its size
-    trials, proposals, _ = searched(proposer(limits), limits, sample=1e-6, made=1e-9, held=held, seconds=seconds)
+    trials, proposals, _ = searched(
+        proposer(limits), limits, sample=1e-6, made=1e-9, held=held, seconds=seconds
+    )
     risky = [index for index, proposal in enumerate(proposals) if proposal.reason is Reason.RISK]
     assert bool(risky) is is_risky
     assert all(proposal.host_share <= 0.97 for proposal in proposals)
@@ -147,7 +195,9 @@ def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom_and_ne
 
 
 def test_where_no_size_is_within_a_leap_of_those_that_ran_the_next_one_is_tried():
-    asked = proposer(space=replace(SPACE, batch_size=(16, 512)), baseline=FitConfig(16, 1, 10, False))
+    asked = proposer(
+        space=replace(SPACE, batch_size=(16, 512)), baseline=FitConfig(16, 1, 10, False)
+    )
     assert 512 in {trial.config.batch_size for trial in searched(asked, made=1e-6)[0]}
 
 
@@ -155,13 +205,22 @@ def test_where_no_size_is_within_a_leap_of_those_that_ran_the_next_one_is_tried(
     ("batch_sizes", "made", "sample", "tries_calls"),
     [((4, 8, 16, 64, 256), 3e-3, 2.5e-3, False), ((4,), 1e-3, 2e-3, True)],
 )
-def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(batch_sizes, made, sample, tries_calls):
+def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(
+    batch_sizes, made, sample, tries_calls
+):
     space = SearchSpace(batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32))
     asked = proposer(space=space, baseline=FitConfig(8, 1, 10, False, steps_per_execution=1))
-    calls = [t for t in searched(asked, seconds=5.0, made=made, sample=sample)[0] if t.config.steps_per_execution > 1]
+    calls = [
+        t
+        for t in searched(asked, seconds=5.0, made=made, sample=sample)[0]
+        if t.config.steps_per_execution > 1
+    ]
     assert bool(calls) == tries_calls
     for trial in calls:
-        assert trial.config.steps_per_execution * trial.config.batch_size / trial.samples_per_second < 1.2
+        assert (
+            trial.config.steps_per_execution * trial.config.batch_size / trial.samples_per_second
+            < 1.2
+        )
 
 
 def test_a_warm_start_that_was_right_needs_no_second_trial():

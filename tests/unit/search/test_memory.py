@@ -33,12 +33,18 @@ def memory_of(description, trials=(), device=LIMIT, host=LIMIT):
 def bytes_of(memory, config, limits=(LIMIT, LIMIT)):
     """Device and host memory of a config, each as expected and at most."""
     arrays = ConfigArrays([config], 1)
-    expected = [float(share[0]) * limit for (share, _), limit in zip(memory.shares(arrays), limits, strict=True)]
+    expected = [
+        float(share[0]) * limit
+        for (share, _), limit in zip(memory.shares(arrays), limits, strict=True)
+    ]
     return tuple(zip(expected, memory.upper_bytes(arrays)[:, 0], strict=True))
 
 
 def ran(config, device=None, host=None):
-    return Trial(config, Measurement(Outcome.OK, Evidence("ran"), device_peak_bytes=device, host_peak_bytes=host))
+    return Trial(
+        config,
+        Measurement(Outcome.OK, Evidence("ran"), device_peak_bytes=device, host_peak_bytes=host),
+    )
 
 
 def ran_at(peak, *batches):
@@ -50,7 +56,9 @@ def oom(config, outcome):
 
 
 @pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
-def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest_batch_that_ran(description):
+def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest_batch_that_ran(
+    description,
+):
     memory = memory_of(description, ran_at(lambda b: (50 + 2 * b) * MIB, 16, 32, 64))
     (at_largest, _), (beyond, _) = (bytes_of(memory, FitConfig(batch)) for batch in (64, 68))
     assert at_largest[1] < 1.12 * at_largest[0]
@@ -61,8 +69,18 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
     """Affine peaks that scatter by half a percent, as XLA's do; the estimate lacks a constant or is off by up to 30 %."""
     draw = random.Random(seed)
-    held, a_sample, off = draw.uniform(0.04, 0.35), draw.uniform(0.0005, 0.02), draw.uniform(0.7, 1.3)
-    description = estimated((8, 32), lambda b: (seed % 2 * held + a_sample * b) * off * LIMIT, "XLA", 0.5, jit_compile=True)
+    held, a_sample, off = (
+        draw.uniform(0.04, 0.35),
+        draw.uniform(0.0005, 0.02),
+        draw.uniform(0.7, 1.3),
+    )
+    description = estimated(
+        (8, 32),
+        lambda b: (seed % 2 * held + a_sample * b) * off * LIMIT,
+        "XLA",
+        0.5,
+        jit_compile=True,
+    )
     largest, trials = int((1 - held) / a_sample), []
     batch = max(1, largest // 16)
     for _ in range(4):
@@ -83,7 +101,9 @@ def test_a_device_oom_raises_what_is_predicted(has_peak):
     trials = ran_at(lambda b: 36 * MIB, 16) if has_peak else []
     full = oom(FitConfig(64), Outcome.DEVICE_OOM)
     memories = (memory_of(ESTIMATED, each, 100 * MIB) for each in (trials, [*trials, full]))
-    (before, _), (after, _) = (bytes_of(memory, FitConfig(64), (100 * MIB, LIMIT)) for memory in memories)
+    (before, _), (after, _) = (
+        bytes_of(memory, FitConfig(64), (100 * MIB, LIMIT)) for memory in memories
+    )
     assert before[0] < 86 * MIB < after[0]
     assert after[1] > 100 * MIB
 
@@ -106,7 +126,9 @@ def test_after_a_host_oom_batches_are_known_to_be_larger():
 )
 @settings(max_examples=40)
 def test_memory_never_falls_with_a_knob(seen, processes, description):
-    trials = [ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB) for b, size in seen]
+    trials = [
+        ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB) for b, size in seen
+    ]
     memory = memory_of(description, trials)
     for low, high in itertools.pairwise((8, 64, 256)):
         pairs = [

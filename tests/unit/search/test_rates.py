@@ -13,10 +13,17 @@ from autofit.search.context import SearchContext
 from autofit.search.rates import Rates
 from tests.fakes import DESCRIPTION, arrays
 
-SEEN = [FitConfig(8, 1, 10, False), FitConfig(64, 4, 4, False), FitConfig(256, 2, 10, True), FitConfig(128, 8, 20, False)]
+SEEN = [
+    FitConfig(8, 1, 10, False),
+    FitConfig(64, 4, 4, False),
+    FitConfig(256, 2, 10, True),
+    FitConfig(128, 8, 20, False),
+]
 ALL = [
     FitConfig(b, w, q, mp)
-    for b, w, q, mp in itertools.product((8, 32, 128, 512, 1024), (1, 2, 4, 8), (2, 10, 20), (False, True))
+    for b, w, q, mp in itertools.product(
+        (8, 32, 128, 512, 1024), (1, 2, 4, 8), (2, 10, 20), (False, True)
+    )
 ]
 
 
@@ -33,7 +40,11 @@ def ran(config, scale=1.0, spread=0.02):
 
 
 def of_rates(config, fit, step=None, made=None, spread=0.02):
-    rates = {"samples_per_second": fit, "compute_samples_per_second": step, "input_samples_per_second": made}
+    rates = {
+        "samples_per_second": fit,
+        "compute_samples_per_second": step,
+        "input_samples_per_second": made,
+    }
     spreads = {"spread": spread, "compute_spread": spread, "input_spread": spread}
     return Trial(config, Measurement(Outcome.OK, Evidence("ran to its end"), **spreads, **rates))
 
@@ -49,7 +60,9 @@ def predicted(trials, *configs, on_cpu=False, cores=8, takes_turns=False):
 
 
 def test_four_trials_predict_the_rest():
-    errors = np.abs(predicted([ran(c) for c in SEEN], *ALL).mean - np.log([truth(c)[0] for c in ALL]))
+    errors = np.abs(
+        predicted([ran(c) for c in SEEN], *ALL).mean - np.log([truth(c)[0] for c in ALL])
+    )
     assert np.median(errors) < 0.05
     assert np.percentile(errors, 90) < 0.25
 
@@ -65,27 +78,36 @@ def test_one_trial_is_enough_to_begin_and_the_model_is_surer_near_it_than_far_fr
 def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
     dip, others = threads(128, 4), [ran(c) for c in (*SEEN, threads(512, 4))]
     at = dip, FitConfig(128, 4, 20, False), threads(8, 1)
-    measured, near, far = predicted([*others, ran(dip, scale=0.8)], *at).mean - predicted(others, *at).mean
+    measured, near, far = (
+        predicted([*others, ran(dip, scale=0.8)], *at).mean - predicted(others, *at).mean
+    )
     assert measured < -0.09
     assert near == pytest.approx(measured, abs=0.02)
     assert abs(far) < 0.05
 
 
 def test_a_rate_is_not_expected_to_pass_its_ceilings():
-    mean = predicted([ran(threads(b, 1)) for b in (8, 64, 512)], *(threads(512, w) for w in (2, 4, 8))).mean
+    mean = predicted(
+        [ran(threads(b, 1)) for b in (8, 64, 512)], *(threads(512, w) for w in (2, 4, 8))
+    ).mean
     assert (mean < math.log(truth(threads(512, 8))[1]) + 0.03).all()
 
 
 def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_trial():
     one, two = threads(64, 1), threads(64, 2)
     trials = [of_rates(one, 1500.0, 3000.0, 3000.0)]
-    means = [predicted(trials, one, two, on_cpu=True, cores=2, takes_turns=turns).mean for turns in (False, True)]
+    means = [
+        predicted(trials, one, two, on_cpu=True, cores=2, takes_turns=turns).mean
+        for turns in (False, True)
+    ]
     never, always = (math.exp(queued - alone) for alone, queued in means)
     assert always > max(1.3, never)
 
 
 def test_more_steps_in_a_call_are_expected_to_help_small_batches_and_the_gain_is_learned():
-    one, many, larger, _ = at = [threads(batch, 1, steps) for batch in (8, 1024) for steps in (1, 32)]
+    one, many, larger, _ = at = [
+        threads(batch, 1, steps) for batch in (8, 1024) for steps in (1, 32)
+    ]
 
     def measured(config, seconds):
         rate = config.batch_size / (seconds + 1e-5 * config.batch_size)
@@ -102,25 +124,42 @@ def test_more_steps_in_a_call_are_expected_to_help_small_batches_and_the_gain_is
 
 def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
     """The readings of a real job on two cores that loads volumes from files: two threads take both cores from the step."""
-    read = [(32, 1, 2889, 5733, 3896), (128, 2, 3079, 5337, 5049), (16, 2, 2215, 4334, 6258), (32, 2, 2300, 5733, 4939)]
-    trials = [of_rates(threads(batch, workers), *rates, spread=0.05) for batch, workers, *rates in read]
+    read = [
+        (32, 1, 2889, 5733, 3896),
+        (128, 2, 3079, 5337, 5049),
+        (16, 2, 2215, 4334, 6258),
+        (32, 2, 2300, 5733, 4939),
+    ]
+    trials = [
+        of_rates(threads(batch, workers), *rates, spread=0.05) for batch, workers, *rates in read
+    ]
     mean = predicted(trials, threads(64, 1), threads(128, 1), on_cpu=True, cores=2).mean
     assert mean == pytest.approx(np.log([3000, 3234]), abs=0.1)  # as plain `fit` trained
 
 
 def test_stated_deviations_are_those_of_the_errors():
     """Each error counts once: at what ran, the model is no less sure than the reading, and it errs as it says."""
-    draw, squares, deviation = np.random.default_rng(0), [], math.hypot(0.03, 0.03)  # of the reading, and between runs
+    draw, squares, deviation = (
+        np.random.default_rng(0),
+        [],
+        math.hypot(0.03, 0.03),
+    )  # of the reading, and between runs
     for _ in range(12):
-        trials = [ran(c, scale=math.exp(deviation * draw.standard_normal()), spread=0.06) for c in SEEN]
+        trials = [
+            ran(c, scale=math.exp(deviation * draw.standard_normal()), spread=0.06) for c in SEEN
+        ]
         rates = predicted(trials, *SEEN)
         assert (rates.deviation <= deviation).all()
-        squares += list(np.square((rates.mean - np.log([truth(c)[0] for c in SEEN])) / rates.deviation))
+        squares += list(
+            np.square((rates.mean - np.log([truth(c)[0] for c in SEEN])) / rates.deviation)
+        )
     assert 0.6 < math.sqrt(np.mean(squares)) < 1.4
 
 
 def test_what_is_uncertain_for_both_is_certain_for_their_difference():
-    rates = predicted([ran(threads(8, 1), spread=0.1)], threads(1024, 1), threads(896, 1), threads(8, 1))
+    rates = predicted(
+        [ran(threads(8, 1), spread=0.1)], threads(1024, 1), threads(896, 1), threads(8, 1)
+    )
     lead, deviation = rates.lead_over(0)
     assert lead == pytest.approx(rates.mean - rates.mean[0])
     assert deviation[0] == pytest.approx(0.0, abs=1e-6)
@@ -144,7 +183,9 @@ def of_epochs(config, samples=3000):
     trial, gap = ran(config), 0.05 + 0.1 * config.workers * config.use_multiprocessing
     rate = samples / (samples / trial.samples_per_second + gap)
     read = {"samples_per_second": rate, "steady_samples_per_second": trial.samples_per_second}
-    return Trial(config, replace(trial.measurement, epoch_samples=samples, epoch_gap_seconds=gap, **read))
+    return Trial(
+        config, replace(trial.measurement, epoch_samples=samples, epoch_gap_seconds=gap, **read)
+    )
 
 
 def test_processes_that_start_in_each_short_epoch_are_expected_to_be_slow_where_one_trial_read_it():

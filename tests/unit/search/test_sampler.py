@@ -47,12 +47,16 @@ def test_study_optimize_finds_the_best_and_stops():
     assert sampler.proposal.device_share > 0
 
 
-def test_it_goes_on_where_a_study_was_and_within_what_fits_if_more_is_asked_than_is_worth_it(monkeypatch):
+def test_it_goes_on_where_a_study_was_and_within_what_fits_if_more_is_asked_than_is_worth_it(
+    monkeypatch,
+):
     use_quick_models(monkeypatch)
     sampler, straight = optimized(12)
     _, study = optimized(3)
     _, study = optimized(2, study)
-    assert [trial.params for trial in study.trials] == [trial.params for trial in straight.trials[:5]]
+    assert [trial.params for trial in study.trials] == [
+        trial.params for trial in straight.trials[:5]
+    ]
     assert len({tuple(trial.params.items()) for trial in straight.trials}) == 12
     assert sum(trial.value == 0 for trial in straight.trials) <= 1
     assert "expected to gain" in sampler.stop_reason(straight)
@@ -61,7 +65,10 @@ def test_it_goes_on_where_a_study_was_and_within_what_fits_if_more_is_asked_than
 def test_a_space_that_is_exhausted_is_said_and_other_parameters_may_be_searched_beside_the_knobs():
     sampler = FrontierSampler({"batch_size": [8, 16]}, cores=2)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.optimize(lambda trial: sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1), n_trials=2)
+    study.optimize(
+        lambda trial: sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1),
+        n_trials=2,
+    )
     assert all(0.1 <= trial.params["rate"] <= 1 for trial in study.trials)
     assert sampler.stop_reason(study) == EXHAUSTED
     with pytest.raises(RuntimeError, match=EXHAUSTED):

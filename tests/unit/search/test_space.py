@@ -16,7 +16,9 @@ SPACE = build_space(None, KNOBS, cores=4, sample_count=1000)
 
 
 @given(st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans())
-def test_a_canonical_config_stands_for_itself_and_without_a_queue_for_all_settings_of_it(batch, workers, queue, processes):
+def test_a_canonical_config_stands_for_itself_and_without_a_queue_for_all_settings_of_it(
+    batch, workers, queue, processes
+):
     config = FitConfig(batch, workers, queue, processes)
     once = SPACE.canonical(config)
     assert SPACE.canonical(once) == once
@@ -31,9 +33,19 @@ def test_the_space_lists_each_point_once_and_only_legal_ones():
 
 
 def test_of_settings_whose_workers_are_never_all_busy_the_smallest_is_the_point():
-    asked = {"batch_size": [8], "workers": [1, 4, 8, 16], "max_queue_size": [2, 10], "use_multiprocessing": [False]}
+    asked = {
+        "batch_size": [8],
+        "workers": [1, 4, 8, 16],
+        "max_queue_size": [2, 10],
+        "use_multiprocessing": [False],
+    }
     points = build_space(asked, KNOBS, cores=16).configs()
-    assert {(c.workers, c.max_queue_size) for c in points if c.has_queue} == {(4, 2), (4, 10), (8, 10), (16, 10)}
+    assert {(c.workers, c.max_queue_size) for c in points if c.has_queue} == {
+        (4, 2),
+        (4, 10),
+        (8, 10),
+        (16, 10),
+    }
 
 
 def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_is_asked():
@@ -52,7 +64,11 @@ def sizes(asked=None, knobs=KNOBS, **changes):
     [
         ({"batch_size": {"min": 8, "max": 100}}, {}, (8, 12, *range(16, 97, 8), 100)),
         ({"batch_size": [64, 8]}, {}, (8, 64)),
-        ({"batch_size": {"min": 8, "max": 64}}, {"effective_batch_size": 96}, (8, 12, 16, 24, 32, 48)),
+        (
+            {"batch_size": {"min": 8, "max": 64}},
+            {"effective_batch_size": 96},
+            (8, 12, 16, 24, 32, 48),
+        ),
         ({}, {"effective_batch_size": 24, "replicas": 4}, (4, 8, 12, 24)),
         ({"batch_size": {"min": 3, "max": 12}}, {"replicas": 2}, (4, 6, 8, 12)),
         ({"batch_size": [8, 64, 512]}, {"sample_count": 2000, "min_updates": 10}, (8, 64, 512)),
@@ -68,7 +84,10 @@ def test_the_batch_sizes_of_a_space(asked, changes, expected):
         ({}, 4096),
         ({"on_gpu": True}, 65536),
         ({"sample_count": 2000, "min_updates": 10}, 200),
-        ({"sample_count": 2000, "min_updates": 10, "effective_batch_size": 1024}, 1024),  # which decides on the updates
+        (
+            {"sample_count": 2000, "min_updates": 10, "effective_batch_size": 1024},
+            1024,
+        ),  # which decides on the updates
         ({"sample_count": 200, "min_updates": 10}, 32),  # what Keras takes, if nothing is said
     ],
 )
@@ -97,10 +116,17 @@ def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, p
         ({}, {"sample_count": 1, "replicas": 2}, "device", {1, 2}),
         ({}, {"knobs": ["workers"], "effective_batch_size": 64}, "effective_batch_size", {64}),
         ({"workers": [1]}, {"knobs": ["batch_size"]}, "space", set()),
-        ({"workers": [-1, 2]}, {}, "space.workers", {1, 2}),  # -1 is AUTOTUNE, which is for tf.data alone
+        (
+            {"workers": [-1, 2]},
+            {},
+            "space.workers",
+            {1, 2},
+        ),  # -1 is AUTOTUNE, which is for tf.data alone
     ],
 )
-def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, changes, key, numbers):
+def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(
+    asked, changes, key, numbers
+):
     with pytest.raises(UsageError) as caught:
         sizes(asked, **{"sample_count": 100, **changes})
     assert caught.value.key == key
@@ -116,12 +142,16 @@ def test_a_space_without_a_batch_size_or_with_another_knob_is_an_error(asked, ch
         ({16: 100, 64: 100}, 0.02, 32, 16),  # at equal distance, the cheaper one
     ],
 )
-def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen(rates, tolerance, baseline, chosen):
+def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen(
+    rates, tolerance, baseline, chosen
+):
     configs = {FitConfig(batch): rate for batch, rate in rates.items()}
     assert nearest(configs, tolerance, FitConfig(baseline)) == FitConfig(chosen)
 
 
-@pytest.mark.parametrize("asked", [{"batch_size": [8, 0]}, {"workers": {"min": -1, "max": 4}}, {"max_queue_size": -2}])
+@pytest.mark.parametrize(
+    "asked", [{"batch_size": [8, 0]}, {"workers": {"min": -1, "max": 4}}, {"max_queue_size": -2}]
+)
 def test_what_no_knob_may_be_is_refused_before_anything_runs(asked):
     with pytest.raises(ValidationError, match=r"give a whole number from [01] on"):
         Space(**asked)

@@ -21,14 +21,17 @@ def test_the_file_is_the_record_and_comes_back_whole(record, tmp_path):
     saved = json.loads((tmp_path / "result.json").read_text())
     assert list(saved) == [field.name for field in fields(record)]
     assert saved["fastest"]["config"] == asdict(record.config)
-    assert [trial["measurement"]["outcome"] for trial in saved["trials"]] == [t.measurement.outcome for t in record.trials]
+    assert [trial["measurement"]["outcome"] for trial in saved["trials"]] == [
+        t.measurement.outcome for t in record.trials
+    ]
     assert result_files.load(tmp_path / "result.json") == record
     with pytest.raises(UsageError, match="No such file"):
         result_files.save(record, tmp_path / "nowhere" / "result.json")
 
 
 @pytest.mark.parametrize(
-    ("text", "facts"), [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())]
+    ("text", "facts"),
+    [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())],
 )
 def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     file = tmp_path / "result.json"
@@ -38,9 +41,13 @@ def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     assert all(fact in str(caught.value) for fact in facts)
 
 
-def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers_are_numbers_again(record, tmp_path):
+def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers_are_numbers_again(
+    record, tmp_path
+):
     call_source = replace(record.call_source, data_kwargs={"augment": len, "scale": {1, 2}})
-    weighted = with_fields(record, call_source=call_source, fit_kwargs={"class_weight": {0: 1.0, 1: 2.5}})
+    weighted = with_fields(
+        record, call_source=call_source, fit_kwargs={"class_weight": {0: 1.0, 1: 2.5}}
+    )
     result_files.save(weighted, tmp_path / "result.json")
     loaded = result_files.load(tmp_path / "result.json")
     assert loaded.call_source.data_kwargs["augment"] == "<built-in function len>"

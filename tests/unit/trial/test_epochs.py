@@ -11,7 +11,9 @@ from autofit.trial.worker import step_clock
 from autofit.trial.worker.step_clock import Epochs, SteadyRate, planned_epochs
 
 STEADY = SteadyRate(1000.0, 0.1, 0.02, 100)  # calls of 20 samples
-SPEC = TrialSpec(Role.CONFIRM, FitConfig(20), Limits(None, 2**33), 60, 2.5, longest_epoch_seconds=500.0)
+SPEC = TrialSpec(
+    Role.CONFIRM, FitConfig(20), Limits(None, 2**33), 60, 2.5, longest_epoch_seconds=500.0
+)
 
 
 @pytest.fixture
@@ -25,7 +27,11 @@ def trained(monkeypatch):
         while not clock.done and count:
             now[0], count = now[0] + 1.0, count - 1
             for _ in range(5):
-                over = (lambda at=now[0] + 0.02: now.__setitem__(0, max(now[0], at))) if waits else None
+                over = (
+                    (lambda at=now[0] + 0.02: now.__setitem__(0, max(now[0], at)))
+                    if waits
+                    else None
+                )
                 now[0] += 0.0 if waits else 0.02
                 clock.step_ended(over)
             clock.epoch_ended()
@@ -42,7 +48,9 @@ def test_a_gap_is_what_the_first_call_takes_beyond_a_steady_one(trained, waits):
     assert read["spread"] == pytest.approx(0.1 * 20 / 21)
 
 
-def test_whole_epochs_are_timed_from_the_end_of_the_first_unless_a_callback_ends_the_training(trained):
+def test_whole_epochs_are_timed_from_the_end_of_the_first_unless_a_callback_ends_the_training(
+    trained,
+):
     steps, read = trained(100, 2.5)
     assert steps == 4 * 5
     assert read["samples_per_second"] == pytest.approx(100 / 1.1)

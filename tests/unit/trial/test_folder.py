@@ -11,7 +11,9 @@ from autofit.trial.folder import TuneFolder
 
 def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, other, linked = (tmp_path / name for name in ("autofit-tune-left", "autofit-photos", "photos"))
+    left, other, linked = (
+        tmp_path / name for name in ("autofit-tune-left", "autofit-photos", "photos")
+    )
     for folder in (left / "tmp", other, linked):
         folder.mkdir(parents=True)
         (folder / "file").touch()

@@ -14,7 +14,9 @@ GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
 def peaks_of(placement, phases):
     """The peaks of a backend that counts what the test says."""
     peak = [0]
-    backend = SimpleNamespace(peak_bytes=lambda placement: peak[0], reset_peak=lambda placement: peak.__setitem__(0, 0))
+    backend = SimpleNamespace(
+        peak_bytes=lambda placement: peak[0], reset_peak=lambda placement: peak.__setitem__(0, 0)
+    )
     peaks = DevicePeaks(backend, placement)
     for phase, counted in phases:
         peaks.enter(phase)
@@ -29,7 +31,11 @@ VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
 @pytest.mark.parametrize(
     ("phases", "on_gpu", "on_cpu"),
     [
-        ([FIRST, *LATER], 30, 500),  # what a GPU tries in its first step does not count if there are others
+        (
+            [FIRST, *LATER],
+            30,
+            500,
+        ),  # what a GPU tries in its first step does not count if there are others
         ([FIRST], 500, 500),
         ([*VALIDATED, *LATER], 400, 400),  # nor in its first step of validation
         ([*VALIDATED, (Phase.VALIDATION, 40), *LATER], 40, 400),
@@ -37,11 +43,18 @@ VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
 )
 def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cpu):
     phases = [(Phase.BUILDING, 10), *phases]
-    assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [on_gpu, on_cpu]
+    assert [peaks_of(placement, phases).highest() for placement in (GPU, ON_CPU)] == [
+        on_gpu,
+        on_cpu,
+    ]
     assert peaks_of(GPU, phases).by_phase == dict(phases[:-1])  # the last phase goes on
-    assert peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None  # it counted nothing
+    assert (
+        peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
+    )  # it counted nothing
 
 
 def test_the_reason_of_an_error_of_tensorflow_is_what_happened_and_not_the_operation():
-    error = RuntimeError("Graph execution error:\n\nIncompatible shapes: [1] vs. [2]\n\t [[{{node x}}]] [Op:y]")
+    error = RuntimeError(
+        "Graph execution error:\n\nIncompatible shapes: [1] vs. [2]\n\t [[{{node x}}]] [Op:y]"
+    )
     assert user_failure(error).reason == "Incompatible shapes: [1] vs. [2]"

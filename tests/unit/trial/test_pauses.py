@@ -47,16 +47,29 @@ def test_waking_up_now_and_then_is_no_progress():
 
 @pytest.mark.parametrize(
     ("pauses", "batch", "seconds"),
-    [([], 8, math.inf), ([(0.1, 8)], 8, 6), ([(0.1, 8)], 1, 6), ([(0.1, 8)], 800, 50), ([(0.1, 8), (8.0, 32)], 8, 40)],
+    [
+        ([], 8, math.inf),
+        ([(0.1, 8)], 8, 6),
+        ([(0.1, 8)], 1, 6),
+        ([(0.1, 8)], 800, 50),
+        ([(0.1, 8), (8.0, 32)], 8, 40),
+    ],
 )
 def test_the_pause_of_a_hang_is_learnt_and_grows_with_the_batch(pauses, batch, seconds):
     assert hang_seconds(pauses, batch) == pytest.approx(seconds)
 
 
 def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypatch):
-    clock, gpu_totals = SimpleNamespace(now=1000.0), iter([300, 700, 500])  # the driver knows no processes
+    clock, gpu_totals = (
+        SimpleNamespace(now=1000.0),
+        iter([300, 700, 500]),
+    )  # the driver knows no processes
     server, *below = [
-        SimpleNamespace(pid=pid, memory=ProcessMemory(held, written, held, held), status=lambda: psutil.STATUS_RUNNING)
+        SimpleNamespace(
+            pid=pid,
+            memory=ProcessMemory(held, written, held, held),
+            status=lambda: psutil.STATUS_RUNNING,
+        )
         for pid, held, written in ((1, 100, 60), (2, 50, 50), (3, 10, 0))
     ]
     server.children = lambda recursive=False: below if recursive else below[:1]
@@ -68,12 +81,22 @@ def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypat
     monkeypatch.setattr(psutil, "Process", lambda pid: server)
     monkeypatch.setattr(ProcessMemory, "of", read)
     monkeypatch.setattr("autofit.trial.watcher.time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr("autofit.machine.gpus.used_bytes", lambda device, pids: (next(gpu_totals), None))
+    monkeypatch.setattr(
+        "autofit.machine.gpus.used_bytes", lambda device, pids: (next(gpu_totals), None)
+    )
     watching = Watcher(1, 10**10, 60.0, gpus_used=["a GPU"])
     assert watching.poll() is None
-    assert (watching.last_bytes, watching.rest_seconds, watching.driver_peak_bytes) == (40 + 50 + 10, 0.25, 400)
+    assert (watching.last_bytes, watching.rest_seconds, watching.driver_peak_bytes) == (
+        40 + 50 + 10,
+        0.25,
+        400,
+    )
     clock.now += 1.0
-    assert watching.poll() is None  # without another reading of the memory: those take a hundredth of the time
+    assert (
+        watching.poll() is None
+    )  # without another reading of the memory: those take a hundredth of the time
     watching.enter(Phase.FIRST_STEP)
     clock.now += 2.0
-    assert watching.seconds_by_phase == pytest.approx({Phase.STARTING: 1.03, Phase.FIRST_STEP: 2.03})
+    assert watching.seconds_by_phase == pytest.approx(
+        {Phase.STARTING: 1.03, Phase.FIRST_STEP: 2.03}
+    )

@@ -42,7 +42,9 @@ def sent(monkeypatch):
     reported = []
     monkeypatch.setattr(pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers)
     monkeypatch.setattr(os, "_exit", end)
-    data_workers.end_with_worker(SimpleNamespace(send=lambda message: reported.append(message.failure)))
+    data_workers.end_with_worker(
+        SimpleNamespace(send=lambda message: reported.append(message.failure))
+    )
     return reported
 
 
@@ -52,7 +54,9 @@ def test_a_worker_that_died_is_reported_even_if_it_dies_while_its_pool_asks(sent
     assert (len(workers), sent) == (1, [])
     with pytest.raises(Ended):
         pool.Pool._join_exited_workers(workers)
-    assert [(failure.kind, "SIGSEGV" in failure.reason) for failure in sent] == [(FailureKind.WORKER_DIED, True)]
+    assert [(failure.kind, "SIGSEGV" in failure.reason) for failure in sent] == [
+        (FailureKind.WORKER_DIED, True)
+    ]
 
 
 def test_one_that_its_pool_ended_is_not(sent):

@@ -3,7 +3,13 @@ import threading
 import pytest
 
 from autofit.trial.worker import step_clock
-from autofit.trial.worker.step_clock import SteadyRate, StepClock, ceiling, steps_to_drain, wait_until_full
+from autofit.trial.worker.step_clock import (
+    SteadyRate,
+    StepClock,
+    ceiling,
+    steps_to_drain,
+    wait_until_full,
+)
 
 
 @pytest.fixture
@@ -11,7 +17,9 @@ def clock_time(monkeypatch):
     """A time that a test sets by hand."""
     now = [0.0]
     monkeypatch.setattr(step_clock.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(step_clock.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(
+        step_clock.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
     return now
 
 
@@ -68,9 +76,18 @@ def test_a_queue_is_waited_for_until_nothing_new_comes_and_not_forever(clock_tim
 
 @pytest.mark.parametrize(
     ("queued", "begun", "input_rate", "steps"),
-    [(12, 0, 0.0, 12), (12, 0, 50.0, 24), (12, 0, 95.0, 36), (12, 0, 110.0, 12), (0, 4, 99.0, 4), (0, 4, 100.0, 0)],
+    [
+        (12, 0, 0.0, 12),
+        (12, 0, 50.0, 24),
+        (12, 0, 95.0, 36),
+        (12, 0, 110.0, 12),
+        (0, 4, 99.0, 4),
+        (0, 4, 100.0, 0),
+    ],
 )
-def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(queued, begun, input_rate, steps):
+def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(
+    queued, begun, input_rate, steps
+):
     assert steps_to_drain(queued, begun, input_rate, 100.0) == steps
 
 
@@ -100,11 +117,16 @@ def test_of_steps_that_go_on_the_ends_are_noted_when_they_are_over():
 @pytest.mark.parametrize(
     ("settings", "waited"),
     [
-        ({"most_ahead": 2}, [0, 0, *range(8)]),  # the first, the last of the warm-up, then the one two steps ago
+        (
+            {"most_ahead": 2},
+            [0, 0, *range(8)],
+        ),  # the first, the last of the warm-up, then the one two steps ago
         ({"steps": 10}, [0, 9]),
     ],
 )
-def test_a_clock_may_let_few_steps_only_be_under_way_and_waits_for_the_last_of_a_given_number(settings, waited):
+def test_a_clock_may_let_few_steps_only_be_under_way_and_waits_for_the_last_of_a_given_number(
+    settings, waited
+):
     ends = []
     clock = StepClock(10, 100.0, warm_up=1, **settings)
     for number in range(10):
@@ -130,4 +152,8 @@ def test_a_queue_that_fills_after_the_steady_part_does_not_change_the_rate(clock
 
 def test_a_rate_alone_that_is_below_that_of_both_is_raised_and_is_no_reading():
     both, slower, faster = (SteadyRate(rate, 0.1, 0.01, 100) for rate in (1000.0, 900.0, 1500.0))
-    assert [ceiling(alone, both) for alone in (slower, faster, None)] == [(1000.0, False), (1500.0, True), (None, False)]
+    assert [ceiling(alone, both) for alone in (slower, faster, None)] == [
+        (1000.0, False),
+        (1500.0, True),
+        (None, False),
+    ]

@@ -13,9 +13,15 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.trial.wire import Failure, Message, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
-WALK, XLA = ([Footprint(size, {"activations": 7 * size}, method, 0.35) for size in (1, 8)] for method in ("walk", "XLA"))
+WALK, XLA = (
+    [Footprint(size, {"activations": 7 * size}, method, 0.35) for size in (1, 8)]
+    for method in ("walk", "XLA")
+)
 MEASURED = Measurement(
-    Outcome.OK, Evidence("finished"), samples_per_second=1000.0, device_peak_bytes_by_phase={Phase.TRAINING: 5}
+    Outcome.OK,
+    Evidence("finished"),
+    samples_per_second=1000.0,
+    device_peak_bytes_by_phase={Phase.TRAINING: 5},
 )
 FAILURE = Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")
 
@@ -23,15 +29,26 @@ FAILURE = Failure(FailureKind.ERROR, "ValueError: no", "Traceback: no")
 def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came():
     receiving, sending = multiprocessing.Pipe(duplex=False)
     phases = [Phase.BUILDING, Phase.ESTIMATING, Phase.ESTIMATING, Phase.VALIDATION]
-    others = [Message(description=DESCRIPTION), Message(measurement=MEASURED), Message(failure=FAILURE)]
-    others += [*(Message(footprints=(footprint,)) for footprint in WALK), Message(estimate_problem="no")]
+    others = [
+        Message(description=DESCRIPTION),
+        Message(measurement=MEASURED),
+        Message(failure=FAILURE),
+    ]
+    others += [
+        *(Message(footprints=(footprint,)) for footprint in WALK),
+        Message(estimate_problem="no"),
+    ]
     with receiving, sending:
         trial = TrialPipe(1, receiving)
         for message in [*others, *(Message(phase=phase) for phase in phases)]:
             os.write(sending.fileno(), encode(message))
-        os.write(sending.fileno(), encode(Message(phase=Phase.BUILDING))[:10])  # the rest of the line has not arrived
+        os.write(
+            sending.fileno(), encode(Message(phase=Phase.BUILDING))[:10]
+        )  # the rest of the line has not arrived
         assert trial.read() == phases
-        assert trial.messages == Message(Phase.VALIDATION, DESCRIPTION, tuple(WALK), "no", MEASURED, FAILURE)
+        assert trial.messages == Message(
+            Phase.VALIDATION, DESCRIPTION, tuple(WALK), "no", MEASURED, FAILURE
+        )
         assert trial.is_open
         assert trial.read() == []
 
@@ -41,22 +58,37 @@ def test_a_pipe_keeps_all_phases_in_order_and_the_latest_of_what_else_came():
     [
         ([*WALK], "", WALK, None),
         ([*WALK, *XLA], "", XLA, None),
-        ([*WALK, XLA[1]], None, WALK, None),  # ended while XLA compiled: a line of the walk is more than a point of XLA's
+        (
+            [*WALK, XLA[1]],
+            None,
+            WALK,
+            None,
+        ),  # ended while XLA compiled: a line of the walk is more than a point of XLA's
         ([], None, [], "ended at its deadline"),
         ([WALK[0]], "cannot be traced", [], "cannot be traced"),
     ],
 )
-def test_a_description_has_as_much_of_the_estimate_as_arrived(footprints, estimated, footprints_described, problem):
+def test_a_description_has_as_much_of_the_estimate_as_arrived(
+    footprints, estimated, footprints_described, problem
+):
     messages = Message(None, DESCRIPTION, tuple(footprints), estimated)
     described = messages.described("ended at its deadline")
     assert described is not None
-    assert (described.footprints, described.estimate_problem) == (tuple(footprints_described), problem)
+    assert (described.footprints, described.estimate_problem) == (
+        tuple(footprints_described),
+        problem,
+    )
 
 
 def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
     receiving, sending = multiprocessing.Pipe(duplex=False)
     for phase in (Phase.LOADING, Phase.TRAINING):
         os.write(sending.fileno(), encode(Message(phase=phase)))
-    server, watcher = SimpleNamespace(connection=sending, exit_code=lambda pid: 0), SimpleNamespace(rest_seconds=0)
-    watching = ProcessLauncher._watch(None, server, TrialPipe(1, receiving), watcher, None, estimates_all=True)
+    server, watcher = (
+        SimpleNamespace(connection=sending, exit_code=lambda pid: 0),
+        SimpleNamespace(rest_seconds=0),
+    )
+    watching = ProcessLauncher._watch(
+        None, server, TrialPipe(1, receiving), watcher, None, estimates_all=True
+    )
     assert [*watching] == [Phase.LOADING, Phase.TRAINING]

@@ -11,7 +11,11 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.tuning.answers import MOST_CANDIDATES, Answers
 
-BASELINE, OWN, OTHER = FitConfig(32, 1, 10, False), FitConfig(32, 4, 10, False), FitConfig(128, 4, 10, False)
+BASELINE, OWN, OTHER = (
+    FitConfig(32, 1, 10, False),
+    FitConfig(32, 4, 10, False),
+    FitConfig(128, 4, 10, False),
+)
 
 
 def answers_of(own_batch=32, *, baseline_may_win=True, rates=(1.0, 2.0, 3.0)):
@@ -32,7 +36,9 @@ def add(answers, noise=(1.0, 1.01, 1.02), **rates):
 def test_the_interval_of_two_series_is_welchs():
     difference, half_width = sequential_interval([1.0, 3.0, 2.0], [1.0, 1.0, 1.0], 0.985)
     assert difference == 1.0
-    assert half_width == pytest.approx(5.6428 / math.sqrt(3), rel=1e-4)  # t of two degrees of freedom, 98.5 %
+    assert half_width == pytest.approx(
+        5.6428 / math.sqrt(3), rel=1e-4
+    )  # t of two degrees of freedom, 98.5 %
     alike = sequential_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0], 0.985)
     assert alike == (-10.0, pytest.approx(3.2978 * math.sqrt(2 / 3), rel=1e-4))  # of four
     assert sequential_interval([1.0], [2.0], 0.98) == (-1.0, math.inf)
@@ -61,8 +67,16 @@ def test_the_interval_is_students_by_the_scatter_of_all_runs(series, half_width)
         ([100, 100.02, 100.01], [100, 99.98, 100], BASELINE),  # not by more than the tolerance
         ([150, 110, 120], [100, 98, 100], None),  # open
         ([150, 80, 100], [100, 120, 110], BASELINE),  # slower so far: not worth more
-        ([104, 150, 90], [100, 98, 101], BASELINE),  # faster so far, but eight rounds would hardly show it
-        ([120, 90, 118, 104, 125, 96, 119, 102], [100, 98, 100, 99, 101, 103, 97, 100], BASELINE),  # after eight
+        (
+            [104, 150, 90],
+            [100, 98, 101],
+            BASELINE,
+        ),  # faster so far, but eight rounds would hardly show it
+        (
+            [120, 90, 118, 104, 125, 96, 119, 102],
+            [100, 98, 100, 99, 101, 103, 97, 100],
+            BASELINE,
+        ),  # after eight
     ],
 )
 def test_rounds_run_until_they_answer_whether_the_config_is_faster(chosen, baseline, answer):
@@ -87,7 +101,9 @@ def test_at_three_looks_few_equal_configs_are_called_faster(scatter):
 
 
 @pytest.mark.parametrize(("other", "fastest"), [(6.0, OTHER), (2.0, OWN), (1.5, OWN)])
-def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_own_batch_size(other, fastest):
+def test_the_fastest_is_compared_again_once_another_config_is_the_answer_at_the_own_batch_size(
+    other, fastest
+):
     answers = answers_of()
     for noise in (1.0, 1.6, 0.9, 1.0, 1.0):
         if len(answers.log_rates(OTHER)) == LOOKS[0]:
@@ -108,7 +124,9 @@ def test_what_is_not_shown_leaves_the_rounds_that_go_on():
 
 def test_an_answer_has_few_candidates_and_later_ones_need_more_evidence():
     answers = Answers(BASELINE, 0.02, None, baseline_may_win=True)
-    *others, further = [FitConfig(128, workers, 10, False) for workers in range(MOST_CANDIDATES + 1)]
+    *others, further = [
+        FitConfig(128, workers, 10, False) for workers in range(MOST_CANDIDATES + 1)
+    ]
     widths = []
     for other in others:
         assert answers.propose({BASELINE: 1.0, other: 2.0})
@@ -124,7 +142,9 @@ def test_what_was_beaten_or_is_not_likely_to_be_faster_is_no_candidate():
     add(answers, baseline=1.0, own=2.0, other=3.0)
     for rates in ({BASELINE: 9.0, OWN: 8.0, OTHER: 3.0}, {BASELINE: 1.0, OWN: 2.0, OTHER: 3.0}, {}):
         assert not answers.propose(rates)
-    assert not Answers(BASELINE, 0.02, 32, baseline_may_win=True).propose({BASELINE: 1.0, OWN: 1.01, OTHER: 1.01})
+    assert not Answers(BASELINE, 0.02, 32, baseline_may_win=True).propose(
+        {BASELINE: 1.0, OWN: 1.01, OTHER: 1.01}
+    )
 
 
 def test_without_a_baseline_the_candidate_is_the_answer_once_it_has_run():

@@ -12,7 +12,12 @@ from autofit.search.frontier import EXHAUSTED
 from autofit.storage import connection
 from tests.fakes import MIB, FakeLauncher, arrays, make_request, tune, tuned
 
-SMALL = {"batch_size": [8, 16], "workers": [1, 2], "max_queue_size": [4], "use_multiprocessing": [False]}
+SMALL = {
+    "batch_size": [8, 16],
+    "workers": [1, 2],
+    "max_queue_size": [4],
+    "use_multiprocessing": [False],
+}
 
 
 class Largest(optuna.samplers.RandomSampler):
@@ -22,11 +27,18 @@ class Largest(optuna.samplers.RandomSampler):
         return {}
 
     def sample_relative(self, study, trial, search_space):
-        return {"batch_size": 10**6, "workers": 64, "max_queue_size": 100, "use_multiprocessing": False}
+        return {
+            "batch_size": 10**6,
+            "workers": 64,
+            "max_queue_size": 100,
+            "use_multiprocessing": False,
+        }
 
 
 def test_another_sampler_proposes_within_the_memory(tmp_path):
-    request = make_request(tmp_path, device_bytes=80 * MIB, max_trials=8, sampler=optuna.samplers.TPESampler(seed=0))
+    request = make_request(
+        tmp_path, device_bytes=80 * MIB, max_trials=8, sampler=optuna.samplers.TPESampler(seed=0)
+    )
     record = tune(request, FakeLauncher(cliff=32), lambda event: None)
     trials = record.searched
     assert len({trial.config for trial in trials}) == len(trials) >= 8
@@ -34,9 +46,13 @@ def test_another_sampler_proposes_within_the_memory(tmp_path):
     assert all("proposed by the sampler" in trial.why for trial in trials)
     with connection.opened(request.settings.storage) as backend:
         stored = backend.get_all_trials(backend.get_study_id_from_name(request.fingerprint()))
-    assert [FitConfig.of(trial.params) for trial in stored] == [trial.config for trial in record.trials]
+    assert [FitConfig.of(trial.params) for trial in stored] == [
+        trial.config for trial in record.trials
+    ]
     for earlier, trial in itertools.combinations(trials, 2):
-        assert not dominated_by(arrays(trial.config), arrays(earlier.config), earlier.measurement.outcome)[0]
+        assert not dominated_by(
+            arrays(trial.config), arrays(earlier.config), earlier.measurement.outcome
+        )[0]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +70,9 @@ def test_a_sampler_that_has_nothing_new_to_propose_is_stopped(tmp_path, sampler,
 
 def test_another_sampler_learns_from_the_trials_of_an_earlier_tune(tmp_path):
     sampler, seen = optuna.samplers.RandomSampler(seed=0), []
-    sampler.before_trial = lambda study, trial: seen.append([one.value for one in study.get_trials() if one.value])
+    sampler.before_trial = lambda study, trial: seen.append(
+        [one.value for one in study.get_trials() if one.value]
+    )
     earlier = tuned(tmp_path, sampler=sampler, max_trials=3)
     seen.clear()
     tuned(tmp_path, sampler=sampler, max_trials=9)

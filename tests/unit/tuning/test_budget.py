@@ -23,7 +23,12 @@ from tests.fakes import BASELINE, DESCRIPTION, MIB, FakeLauncher, collect, make_
 
 END_SECONDS = 0.3
 """That ending a process at its deadline takes."""
-FEW = {"batch_size": [8, 32, 128, 512], "workers": [1, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [8, 32, 128, 512],
+    "workers": [1, 4],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 
 
 class Timed(FakeLauncher):
@@ -38,7 +43,16 @@ class Timed(FakeLauncher):
         hangs: whether a trial hangs, by its spec.
     """
 
-    def __init__(self, describing=5.0, start=3.0, step=0.02, jitter=0.0, seed=0, hangs=lambda spec: False, **kwargs):
+    def __init__(
+        self,
+        describing=5.0,
+        start=3.0,
+        step=0.02,
+        jitter=0.0,
+        seed=0,
+        hangs=lambda spec: False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.now, self._describing, self._start, self._step = 0.0, describing, start, step
         self._jitter, self._seed, self._hangs = jitter, seed, hangs
@@ -49,25 +63,35 @@ class Timed(FakeLauncher):
         noise = math.sin(12.9898 * (len(self.specs) + 1) + 78.233 * self._seed)  # from -1 to 1
         step = self._step * (spec.config.batch_size or 32) / 32
         steps = max(spec.measure_seconds, (18 if spec.role == "confirm" else 10) * step)
-        seconds = self._describing if spec.role == "describe" else (self._start + steps) * (1 + noise * self._jitter)
+        seconds = (
+            self._describing
+            if spec.role == "describe"
+            else (self._start + steps) * (1 + noise * self._jitter)
+        )
         if self._hangs(spec):
             seconds = 1e9
         if seconds > spec.deadline_seconds:
             self.cut.append(spec)
             self.now += max(0.0, spec.deadline_seconds) + END_SECONDS
-            return Measurement(Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds)
+            return Measurement(
+                Outcome.TIMEOUT, Evidence("ended at its deadline"), spec.deadline_seconds
+            )
         self.now += seconds
         if isinstance(result, Description):
             return result
         if result.samples_per_second is None:
             return replace(result, seconds=seconds)
         rate = result.samples_per_second * (1 + noise * self._jitter / 4)
-        return replace(result, seconds=seconds, step_seconds=step, samples_per_second=rate, spread=0.05)
+        return replace(
+            result, seconds=seconds, step_seconds=step, samples_per_second=rate, spread=0.05
+        )
 
     def tune(self, tmp_path, **changes):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(budget, "monotonic", lambda: self.now)
-            return collect(engine.tune, make_request(tmp_path, **{"space": FEW, **changes}), self)[1]
+            return collect(engine.tune, make_request(tmp_path, **{"space": FEW, **changes}), self)[
+                1
+            ]
 
 
 def pairs_of(record):
@@ -103,18 +127,24 @@ def test_the_whole_tune_ends_within_max_seconds(tmp_path_factory, max_seconds, *
 
 @given(**DURATIONS, jitter=st.floats(0, 0.05))
 @settings(max_examples=6)
-def test_three_rounds_run_whenever_three_trials_and_three_rounds_fit(tmp_path_factory, max_seconds, **durations):
+def test_three_rounds_run_whenever_three_trials_and_three_rounds_fit(
+    tmp_path_factory, max_seconds, **durations
+):
     # what three trials and three rounds of three configs take, of the largest batch
     longest = durations["start"] + 2.0 + 38 * durations["step"] * max(FEW["batch_size"]) / 32
     needed = durations["describing"] + 12 * 1.1 * 1.3 * longest
-    record = Timed(**durations).tune(tmp_path_factory.mktemp("tune"), max_seconds=needed + max_seconds)
+    record = Timed(**durations).tune(
+        tmp_path_factory.mktemp("tune"), max_seconds=needed + max_seconds
+    )
     assert record.fastest.confirmed
     if record.config != BASELINE or record.fastest.challenger is not None:
         assert pairs_of(record) >= LOOKS[0]
 
 
 def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_config(tmp_path):
-    launcher = Timed(hangs=lambda spec: spec.role == "confirm" and len(launcher.configs("confirm")) == 4)
+    launcher = Timed(
+        hangs=lambda spec: spec.role == "confirm" and len(launcher.configs("confirm")) == 4
+    )
     record = launcher.tune(tmp_path, max_seconds=150.0)
     assert launcher.now <= 150.0 + END_SECONDS
     assert all(run.measurement.outcome is Outcome.OK for run in (*record.trials, *record.runs))
@@ -141,12 +171,19 @@ def test_trials_at_the_own_batch_size_have_their_time_as_well_as_the_rounds(tmp_
     request = make_request(tmp_path, max_seconds=150.0)
     sizes = (8, 16, 32, 64, 128)
     ran = [Measurement(Outcome.OK, Evidence(""), 10.0, float(size)) for size in sizes]
-    trials = [Trial(replace(BASELINE, batch_size=size), one) for size, one in zip(sizes, ran, strict=True)]
+    trials = [
+        Trial(replace(BASELINE, batch_size=size), one) for size, one in zip(sizes, ran, strict=True)
+    ]
     problem = Problem(request, DESCRIPTION, SearchSpace(sizes), BASELINE)
     own, best = (budget.confirming_seconds(trials[at].config, trials) for at in (2, 4))
-    before, at_own_batch = (budget.Budget(request.settings).trial_seconds(trials, problem, to_come) for to_come in (2, 0))
+    before, at_own_batch = (
+        budget.Budget(request.settings).trial_seconds(trials, problem, to_come)
+        for to_come in (2, 0)
+    )
     assert 0 < before <= 150.0 - LOOKS[0] * (best + 2 * own) - 2 * own
-    assert before < at_own_batch <= 150.0 - LOOKS[0] * (best + 2 * own)  # they need not leave time for themselves
+    assert (
+        before < at_own_batch <= 150.0 - LOOKS[0] * (best + 2 * own)
+    )  # they need not leave time for themselves
 
 
 def test_trials_at_the_own_batch_size_use_the_time_that_is_left_for_them(tmp_path):
@@ -155,7 +192,9 @@ def test_trials_at_the_own_batch_size_use_the_time_that_is_left_for_them(tmp_pat
         tmp_path, max_seconds=150.0, space=space | {"use_multiprocessing": [False, True]}
     )
     assert "max_seconds" in record.stop_reason
-    assert record.speedup.baseline.batch_size in {trial.config.batch_size for trial in record.trials}
+    assert record.speedup.baseline.batch_size in {
+        trial.config.batch_size for trial in record.trials
+    }
 
 
 def test_without_time_for_a_confirming_run_the_result_says_so_and_names_the_seconds(tmp_path):
@@ -180,13 +219,18 @@ def test_after_the_longest_trial_its_config_and_the_best_so_far_can_be_confirmed
     request, now = make_request(Path(), max_seconds=rounds * (best + 3 * own)), 0.0
     problem = Problem(request, DESCRIPTION, SearchSpace((32, 64, 128)), BASELINE)
     ran = Measurement(Outcome.OK, Evidence(""), own, samples_per_second=1.0)
-    trials = [*4 * [Trial(BASELINE, ran)], Trial(FitConfig(64), replace(ran, seconds=best, samples_per_second=2.0))]
+    trials = [
+        *4 * [Trial(BASELINE, ran)],
+        Trial(FitConfig(64), replace(ran, seconds=best, samples_per_second=2.0)),
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "monotonic", lambda: now)
         tracked = budget.Budget(request.settings)
 
         def fits(*sizes):
-            return tracked.rounds_fit([FitConfig(size) for size in sizes], LOOKS[0], trials, is_first=True)[0]
+            return tracked.rounds_fit(
+                [FitConfig(size) for size in sizes], LOOKS[0], trials, is_first=True
+            )[0]
 
         two_fit, four_fit = fits(64, 32), fits(64, 32, 32, 32)
         now = 0.999 * tracked.trial_seconds(trials, problem, 2)
@@ -195,7 +239,9 @@ def test_after_the_longest_trial_its_config_and_the_best_so_far_can_be_confirmed
         assert not four_fit or fits(64, 32, 32)
 
 
-@pytest.mark.parametrize(("describing", "start", "max_seconds"), [(5.0, 3.0, 4), (0.5, 3.0, 1), (5.0, 200.0, 60)])
+@pytest.mark.parametrize(
+    ("describing", "start", "max_seconds"), [(5.0, 3.0, 4), (0.5, 3.0, 1), (5.0, 200.0, 60)]
+)
 def test_seconds_that_end_before_any_trial_does_are_named_with_more_that_are_likely_to_be_enough(
     tmp_path, describing, start, max_seconds
 ):
@@ -203,14 +249,19 @@ def test_seconds_that_end_before_any_trial_does_are_named_with_more_that_are_lik
     with pytest.raises(NoTrialFinishedError, match=rf"max_seconds \({max_seconds}\)") as raised:
         launcher.tune(tmp_path, max_seconds=max_seconds)
     (named,) = map(int, re.findall(r"Raise it to (\d+)$", str(raised.value)))
-    longest = max((spec.deadline_seconds for spec in launcher.cut if spec.role == "measure"), default=0.0)
+    longest = max(
+        (spec.deadline_seconds for spec in launcher.cut if spec.role == "measure"), default=0.0
+    )
     assert named >= 2 * max(max_seconds, describing + 4 * longest) - END_SECONDS
 
 
 @pytest.mark.parametrize(
-    ("batch_sizes", "kind"), [((8, 64), NoTrialFinishedError), ((16, 64), NothingFitsError), (None, NothingFitsError)]
+    ("batch_sizes", "kind"),
+    [((8, 64), NoTrialFinishedError), ((16, 64), NothingFitsError), (None, NothingFitsError)],
 )
-def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(tmp_path, batch_sizes, kind):
+def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
+    tmp_path, batch_sizes, kind
+):
     request = make_request(tmp_path, host_bytes=50 * MIB, max_seconds=30)
     oom = Measurement(Outcome.HOST_OOM, Evidence("died by SIGKILL"), 1.0)
     trials = [Trial(FitConfig(size), oom) for size in (64, 16)]

@@ -13,11 +13,21 @@ from autofit.records.trial import Limits
 from autofit.storage import connection
 from tests.fakes import MIB, FakeLauncher, collect, make_request, tune, tuned
 
-FEW = {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [64, 128, 256],
+    "workers": [2, 4],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 SHARES = {
     "device_memory": "90%",
     "host_memory": "80%",
-    "space": {"batch_size": [8, 16, 32, 64, 256], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]},
+    "space": {
+        "batch_size": [8, 16, 32, 64, 256],
+        "workers": [4],
+        "max_queue_size": [10],
+        "use_multiprocessing": [False],
+    },
 }
 
 
@@ -53,7 +63,9 @@ def test_a_tune_whose_study_is_deleted_meanwhile_goes_on_and_says_so(tmp_path):
             if len(self.specs) == 3:
                 with connection.opened(where) as backend, contextlib.suppress(KeyError):
                     backend.delete_study(backend.get_study_id_from_name(request.fingerprint()))
-                    backend.create_new_study([StudyDirection.MAXIMIZE], "another")  # SQLite gives it the same id
+                    backend.create_new_study(
+                        [StudyDirection.MAXIMIZE], "another"
+                    )  # SQLite gives it the same id
             return super().measure(spec)
 
     events, record = collect(tune, request, Forgets())
@@ -66,7 +78,9 @@ def test_a_tune_whose_study_is_deleted_meanwhile_goes_on_and_says_so(tmp_path):
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
 def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("optuna.storages._rdb.storage.random.random", lambda: 0.0)  # it waits between attempts
+    monkeypatch.setattr(
+        "optuna.storages._rdb.storage.random.random", lambda: 0.0
+    )  # it waits between attempts
     where, limit = kind.format(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
 
     class Fills(FakeLauncher):
@@ -77,7 +91,9 @@ def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, ki
             return super().measure(spec)
 
     try:
-        events, record = collect(tune, make_request(tmp_path, storage=where, space=FEW, max_trials=3), Fills())
+        events, record = collect(
+            tune, make_request(tmp_path, storage=where, space=FEW, max_trials=3), Fills()
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     (notice,) = told(events, "cannot be stored")
@@ -85,13 +101,20 @@ def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, ki
     assert [trial.number for trial in record.trials] == list(range(len(record.trials)))
     assert record.speedup.ratio > 1
     launcher = FakeLauncher()
-    assert tuned(tmp_path, launcher, storage=where, space=FEW, max_trials=3).trials[0] == record.trials[0]
+    assert (
+        tuned(tmp_path, launcher, storage=where, space=FEW, max_trials=3).trials[0]
+        == record.trials[0]
+    )
     assert len(launcher.configs("measure")) >= 2
 
 
 @pytest.mark.parametrize("memory", ["host", "device"])
 def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
-    asked = {"storage": f"journal:{tmp_path}/t.log", "limits": Limits(4096 * MIB, 4096 * MIB), "space": FEW}
+    asked = {
+        "storage": f"journal:{tmp_path}/t.log",
+        "limits": Limits(4096 * MIB, 4096 * MIB),
+        "space": FEW,
+    }
     results = []
     for _ in range(3):
         record, again = tuned(tmp_path, **asked), FakeLauncher()
@@ -103,8 +126,14 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
     assert len({result.config for result in results}) == 3
     peaks = [getattr(result, f"{memory}_peak_bytes") for result in results]
     assert peaks == sorted(peaks, reverse=True)
-    ooms = {trial.config for trial in record.trials if trial.measurement.outcome is Outcome(f"{memory}_oom")}
+    ooms = {
+        trial.config
+        for trial in record.trials
+        if trial.measurement.outcome is Outcome(f"{memory}_oom")
+    }
     assert ooms == {result.config for result in results[:2]}
     assert tuned(tmp_path, **asked, fresh=True).config == results[0].config
-    with pytest.raises(UsageError, match=r"u\.log does not have the tune .*: give the storage of that tune"):
+    with pytest.raises(
+        UsageError, match=r"u\.log does not have the tune .*: give the storage of that tune"
+    ):
         Result(**vars(record)).failed(memory, f"journal:{tmp_path}/u.log")

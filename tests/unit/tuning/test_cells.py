@@ -21,12 +21,19 @@ from autofit.workload.workload import Workload
 from tests import fakes
 from tests.fakes import MIB
 
-FEW = {"batch_size": [8, 32], "workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [8, 32],
+    "workers": [1],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 
 
 def cell(workload=None, labels=None, width=8, **settings):
     values = {"model_kwargs.width": width}
-    return CellRequest(values, workload or Workload(len, len), TuneSettings(**settings), host_labels=labels or {})
+    return CellRequest(
+        values, workload or Workload(len, len), TuneSettings(**settings), host_labels=labels or {}
+    )
 
 
 @pytest.fixture
@@ -37,10 +44,14 @@ def swept(tmp_path):
         width = cell.values["model_kwargs.width"]
         if width == 16:
             raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
-        return fakes.tuned(tmp_path / str(width), device_bytes=(5 if width == 32 else 150) * MIB, space=FEW)
+        return fakes.tuned(
+            tmp_path / str(width), device_bytes=(5 if width == 32 else 150) * MIB, space=FEW
+        )
 
     cells = tuple(tuned(tune_cell, cell(width=width)) for width in (8, 16, 32))
-    return SweepRecord(title="sweep.yaml", cells=cells, machine=fakes.MACHINE, seconds=9.0, started_at=1e9)
+    return SweepRecord(
+        title="sweep.yaml", cells=cells, machine=fakes.MACHINE, seconds=9.0, started_at=1e9
+    )
 
 
 def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, tmp_path):
@@ -51,7 +62,10 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
     SweepResult(**vars(swept)).save(path)
     assert result_files.load(path) == swept
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
-    shown = [(row["model_kwargs.width"], row["outcome"], row["batch_size"], row["problem"][:14]) for row in rows]
+    shown = [
+        (row["model_kwargs.width"], row["outcome"], row["batch_size"], row["problem"][:14])
+        for row in rows
+    ]
     assert shown == [
         ("8", "ok", str(result.config.batch_size), ""),
         ("16", "failed", "", swept.cells[1].problem[:14]),
@@ -65,12 +79,22 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
 
 
 def node(name="a", labels=None, **resources):
-    return {"NodeID": name, "Alive": True, "Resources": {"measuring": 1.0, **resources}, "Labels": labels or {}}
+    return {
+        "NodeID": name,
+        "Alive": True,
+        "Resources": {"measuring": 1.0, **resources},
+        "Labels": labels or {},
+    }
 
 
 @pytest.mark.parametrize(
     ("gpus", "cores", "memory"),
-    [(["1"], [2, 3], "20%"), (["2", "3"], [4, 5, 6, 7], "40%"), (["GPU-77"], None, "20%"), ([], None, "80%")],
+    [
+        (["1"], [2, 3], "20%"),
+        (["2", "3"], [4, 5, 6, 7], "40%"),
+        (["GPU-77"], None, "20%"),
+        ([], None, "80%"),
+    ],
 )
 def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, cores, memory):
     pinned = []
@@ -102,14 +126,21 @@ def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
 
 
 def test_cells_take_a_gpu_where_the_cluster_has_some():
-    devices = [(device, has_gpus) for device in ("auto", "2x gpu", "2x cpu") for has_gpus in (True, False)]
-    counts = [ray_cells._gpu_count(TuneSettings(device=device), has_gpus=has_gpus) for device, has_gpus in devices]
+    devices = [
+        (device, has_gpus) for device in ("auto", "2x gpu", "2x cpu") for has_gpus in (True, False)
+    ]
+    counts = [
+        ray_cells._gpu_count(TuneSettings(device=device), has_gpus=has_gpus)
+        for device, has_gpus in devices
+    ]
     assert counts == [1, 0, 2, 2, 0, 0]
 
 
 def test_a_cell_is_a_task_with_its_gpus_and_labels(tmp_path):
     submitted = []
-    task = SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda *_: submitted.append(options)))
+    task = SimpleNamespace(
+        options=lambda **options: SimpleNamespace(remote=lambda *_: submitted.append(options))
+    )
     ray = SimpleNamespace(put=lambda part: part, remote=lambda **options: lambda function: task)
     list(ray_cells._submitted(ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path))
     on_cpu, on_gpus = submitted

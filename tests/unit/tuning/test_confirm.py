@@ -11,7 +11,12 @@ from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, make_request, tune, tuned
 
 PLAIN = {"workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
-FEW = {"batch_size": [64, 128, 256], "workers": [2, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [64, 128, 256],
+    "workers": [2, 4],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DEVICE_OOM, Outcome.ERROR])
@@ -20,7 +25,10 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome
     second = tuned(tmp_path / "b", FakeLauncher({("confirm", first): outcome}), space=FEW)
     assert second.config != first
     assert not outcome.is_oom or second.config.batch_size < first.batch_size
-    assert [t.measurement.outcome for t in second.trials if t.config == first] == [Outcome.OK, outcome]
+    assert [t.measurement.outcome for t in second.trials if t.config == first] == [
+        Outcome.OK,
+        outcome,
+    ]
     # it counts once, and not as one of the search
     (failed,) = [run for run in second.runs if run.measurement.outcome is outcome]
     assert failed in second.trials
@@ -37,20 +45,29 @@ def test_the_baseline_keeps_its_place_unless_the_choice_is_shown_to_be_faster(tm
     def changed(spec, measured):
         if spec.role == "measure":
             return measured
-        return replace(measured, samples_per_second=1000.0 * (1.0 if spec.config == BASELINE else next(factors)))
+        return replace(
+            measured,
+            samples_per_second=1000.0 * (1.0 if spec.config == BASELINE else next(factors)),
+        )
 
     record = tuned(tmp_path, FakeLauncher(changed=changed), max_trials=3)
     assert record.config == BASELINE
     assert record.data_kwargs["batch_size"] == 32
     assert (record.speedup.ratio, record.speedup.is_shown) == (1.0, False)
-    assert (record.fastest.spread > 0.1) is (len(multiples) > 1)  # the runs of all configs are counted in it
+    assert (record.fastest.spread > 0.1) is (
+        len(multiples) > 1
+    )  # the runs of all configs are counted in it
     challenger = record.fastest.challenger
     assert challenger.config != BASELINE
     assert 3 <= challenger.speedup.pairs <= 8
 
 
 def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
-    level = {"samples_per_second": 1000.0, "compute_samples_per_second": 1000.0, "input_samples_per_second": 4000.0}
+    level = {
+        "samples_per_second": 1000.0,
+        "compute_samples_per_second": 1000.0,
+        "input_samples_per_second": 4000.0,
+    }
     launcher = FakeLauncher(changed=lambda spec, measured: replace(measured, **level))
     record = tuned(tmp_path, launcher, space=FEW, baseline={"batch_size": 128, "workers": 2})
     assert record.config == FitConfig(128, 2, 10, False)
@@ -63,7 +80,10 @@ def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_
 
 
 def test_the_own_batch_size_is_tried_although_the_space_leaves_it_out(tmp_path):
-    record = tuned(tmp_path, space={"batch_size": [8, 16], "max_queue_size": [10], "use_multiprocessing": [False]})
+    record = tuned(
+        tmp_path,
+        space={"batch_size": [8, 16], "max_queue_size": [10], "use_multiprocessing": [False]},
+    )
     assert record.same_batch.config.batch_size == 32
     assert record.same_batch.speedup.is_shown
     assert record.fastest == record.same_batch  # smaller batches are slower here
@@ -81,12 +101,16 @@ def test_confirming_runs_of_a_tune_that_was_ended_are_not_run_again(tmp_path):
     record = tuned(tmp_path, second, space=FEW)
     assert len(first.configs("confirm")) + len(second.configs("confirm")) == len(record.runs)
     assert [run.stage for run in record.runs].count("baseline") == 3
-    tuned(tmp_path, third, space=FEW, tolerance=0.03)  # another answer is asked for, with its own proof
+    tuned(
+        tmp_path, third, space=FEW, tolerance=0.03
+    )  # another answer is asked for, with its own proof
     assert third.configs("confirm") == [run.config for run in record.runs]
 
 
 @pytest.mark.parametrize("limit", [4096 * MIB, 8192 * MIB])
-def test_a_confirming_run_that_ran_out_of_memory_counts_in_a_later_tune_under_the_same_limit_only(tmp_path, limit):
+def test_a_confirming_run_that_ran_out_of_memory_counts_in_a_later_tune_under_the_same_limit_only(
+    tmp_path, limit
+):
     first = tuned(tmp_path / "whole", space=FEW).config
     asked = {"space": FEW, "host_memory": "80%"}
 
@@ -113,9 +137,15 @@ def test_a_choice_that_disappoints_gives_way_to_the_next_best(tmp_path):
 
     def changed(spec, measured):
         disappoints = spec.role == "confirm" and spec.config == first.config
-        return replace(measured, samples_per_second=measured.samples_per_second / 3) if disappoints else measured
+        return (
+            replace(measured, samples_per_second=measured.samples_per_second / 3)
+            if disappoints
+            else measured
+        )
 
     second = tuned(tmp_path / "b", FakeLauncher(changed=changed))
     assert second.config != first.config
     assert second.samples_per_second > 0.7 * first.samples_per_second
-    assert {first.config, second.config} <= {run.config for run in second.runs if run.stage == "chosen"}
+    assert {first.config, second.config} <= {
+        run.config for run in second.runs if run.stage == "chosen"
+    }

@@ -19,7 +19,10 @@ def outline(record):
         "run": [f"{run.stage} {run.config}: {run.measurement.outcome}" for run in record.runs],
         "chosen": str(record.config),
         "samples_per_second": round(record.samples_per_second),
-        "gain": [round(value, 2) for value in (record.speedup.ratio, record.speedup.low, record.speedup.high)],
+        "gain": [
+            round(value, 2)
+            for value in (record.speedup.ratio, record.speedup.low, record.speedup.high)
+        ],
         "stopped": record.stop_reason,
     }
 
@@ -27,7 +30,9 @@ def outline(record):
 def test_tunes_are_as_they_were(tmp_path, monkeypatch):
     found = {"no limit": outline(tuned(tmp_path / "a"))}
     monkeypatch.undo()  # the quick models of these tests
-    found["a device limit"] = outline(tuned(tmp_path / "b", FakeLauncher(cliff=160), device_bytes=330 * MIB))
+    found["a device limit"] = outline(
+        tuned(tmp_path / "b", FakeLauncher(cliff=160), device_bytes=330 * MIB)
+    )
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
     assert found == json.loads(GOLDEN.read_text())

@@ -30,7 +30,11 @@ from tests.fakes import (
 TF_DATA = replace(
     DESCRIPTION,
     input_kind="tf.data",
-    knobs={"batch_size": "batch_size", "workers": "num_parallel_calls", "max_queue_size": "prefetch"},
+    knobs={
+        "batch_size": "batch_size",
+        "workers": "num_parallel_calls",
+        "max_queue_size": "prefetch",
+    },
     defaults={"batch_size": 64, "workers": -1, "max_queue_size": -1},
 )
 TAKES_STEPS = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
@@ -42,17 +46,35 @@ STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
 @pytest.mark.parametrize(
     ("described", "settings", "key"),
     [
-        (DESCRIPTION, {"space": {"workers": [-1, 2]}}, "space.workers"),  # AUTOTUNE is for tf.data alone
+        (
+            DESCRIPTION,
+            {"space": {"workers": [-1, 2]}},
+            "space.workers",
+        ),  # AUTOTUNE is for tf.data alone
         (DESCRIPTION, {"baseline": {"workers": -1}}, "baseline"),
-        (replace(DESCRIPTION, knobs={"batch_size": "batch_size"}), {"space": {"workers": [1]}}, "space"),
+        (
+            replace(DESCRIPTION, knobs={"batch_size": "batch_size"}),
+            {"space": {"workers": [1]}},
+            "space",
+        ),
         (DESCRIPTION, STEPS, "space"),  # for this model, they cannot be set
         (NO_BATCH, {"batch_size": "largest"}, "batch_size"),
         (replace(DESCRIPTION, knobs={}, untuned={"prefetch": "it is not taken"}), {}, None),
-        (replace(DESCRIPTION, fixed_batch_size=8, untuned={"batch_size": "of one size"}), {"space": ONE_EACH}, None),
-        (replace(DESCRIPTION, accumulates_by=""), {"effective_batch_size": 64}, "effective_batch_size"),
+        (
+            replace(DESCRIPTION, fixed_batch_size=8, untuned={"batch_size": "of one size"}),
+            {"space": ONE_EACH},
+            None,
+        ),
+        (
+            replace(DESCRIPTION, accumulates_by=""),
+            {"effective_batch_size": 64},
+            "effective_batch_size",
+        ),
     ],
 )
-def test_what_does_not_suit_the_workload_is_an_error_before_anything_is_trained(tmp_path, described, settings, key):
+def test_what_does_not_suit_the_workload_is_an_error_before_anything_is_trained(
+    tmp_path, described, settings, key
+):
     launcher = FakeLauncher({"describe": described})
     with pytest.raises(UsageError) as caught:
         tuned(tmp_path, launcher, **settings)
@@ -69,10 +91,16 @@ def test_what_does_not_suit_the_workload_is_an_error_before_anything_is_trained(
             {"device_bytes": 50 * MIB},
             "54.0",
         ),
-        (Measurement(Outcome.HOST_OOM, Evidence("large"), host_peak_bytes=51 * MIB), {"host_bytes": 50 * MIB}, "51.0"),
+        (
+            Measurement(Outcome.HOST_OOM, Evidence("large"), host_peak_bytes=51 * MIB),
+            {"host_bytes": 50 * MIB},
+            "51.0",
+        ),
     ],
 )
-def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(tmp_path, described, limits, message):
+def test_a_batch_that_cannot_fit_is_said_before_anything_is_trained(
+    tmp_path, described, limits, message
+):
     launcher = FakeLauncher({"describe": described})
     with pytest.raises(NothingFitsError, match=rf"{message} MiB .* 50\.0 MiB"):
         tuned(tmp_path, launcher, **limits)
@@ -86,7 +114,9 @@ class Autotuned(FakeLauncher):
         config = spec.config
         threads = 4 if config.workers == -1 else min(config.workers, 2)
         queue = 4 if config.max_queue_size == -1 else config.max_queue_size
-        return super().measure(replace(spec, config=FitConfig(config.batch_size, threads, queue, False)))
+        return super().measure(
+            replace(spec, config=FitConfig(config.batch_size, threads, queue, False))
+        )
 
 
 def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resumed(tmp_path):
@@ -94,28 +124,41 @@ def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resu
     before = tuned(tmp_path, launcher, max_trials=4)
     assert launcher.specs[0].config == FitConfig()  # described as it is written
     events, record = collect(tune, make_request(tmp_path, max_trials=6), launcher)
-    assert next(event for event in events if isinstance(event, Described)).log.trials == before.trials
+    assert (
+        next(event for event in events if isinstance(event, Described)).log.trials == before.trials
+    )
     assert record.speedup.baseline == FitConfig(64, -1, -1)
     assert (record.config.workers, record.data_kwargs["num_parallel_calls"]) == (-1, -1)
     assert {trial.config.workers for trial in record.trials} > {-1}
     assert result_files.decode(result_files.encode(record)) == record
-    assert build_problem(make_request(tmp_path, baseline={"workers": 2}), TF_DATA).baseline == FitConfig(64, 2, -1)
+    assert build_problem(
+        make_request(tmp_path, baseline={"workers": 2}), TF_DATA
+    ).baseline == FitConfig(64, 2, -1)
 
 
-@pytest.mark.parametrize(("settings", "largest"), [({}, 200), ({"space": {"batch_size": [8, 64]}}, 64)])
-def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(tmp_path, settings, largest):
+@pytest.mark.parametrize(
+    ("settings", "largest"), [({}, 200), ({"space": {"batch_size": [8, 64]}}, 64)]
+)
+def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(
+    tmp_path, settings, largest
+):
     problem = build_problem(make_request(tmp_path, min_updates=10, **settings), DESCRIPTION)
     assert problem.space.batch_size[-1] == largest
     assert ["min_updates: 1" in text for text in notices(problem)] == [True] * (not settings)
     partial = build_problem(
-        make_request(tmp_path, min_updates=10, **settings), replace(DESCRIPTION, counts_last_batch=False)
+        make_request(tmp_path, min_updates=10, **settings),
+        replace(DESCRIPTION, counts_last_batch=False),
     )
-    assert ["an epoch of about 2,000 samples" in text for text in notices(partial)] == [True] * (not settings)
+    assert ["an epoch of about 2,000 samples" in text for text in notices(partial)] == [True] * (
+        not settings
+    )
     every = build_problem(make_request(tmp_path, min_updates=1, **settings), DESCRIPTION)
     assert not list(notices(every))
 
 
-def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_counts_batches(tmp_path):
+def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_counts_batches(
+    tmp_path,
+):
     def steps_of(described, **settings):
         problem = build_problem(make_request(tmp_path, **settings), described)
         return problem.space.steps_per_execution, problem.baseline.steps_per_execution
@@ -123,14 +166,25 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
     assert steps_of(TAKES_STEPS) == ((1, 8, 32), 1)
     assert steps_of(TAKES_STEPS, **STEPS) == ((8,), 1)
     counts = replace(TAKES_STEPS, batch_callbacks=("Schedule",))
-    for described in (DESCRIPTION, replace(TAKES_STEPS, defaults={"steps_per_execution": 4}), counts):
+    for described in (
+        DESCRIPTION,
+        replace(TAKES_STEPS, defaults={"steps_per_execution": 4}),
+        counts,
+    ):
         assert steps_of(described) == (None, None)
 
 
-def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_they_were_asked_for(tmp_path):
+def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_they_were_asked_for(
+    tmp_path,
+):
     def changed(spec, measured):
         if (spec.config.steps_per_execution or 1) > 1:
-            return Measurement(Outcome.ERROR, Evidence("ValueError: shapes differ"), 1.0, traceback="Traceback: boom")
+            return Measurement(
+                Outcome.ERROR,
+                Evidence("ValueError: shapes differ"),
+                1.0,
+                traceback="Traceback: boom",
+            )
         rates = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
         return replace(measured, **{name: 100 * getattr(measured, name) for name in rates})
 
@@ -139,7 +193,9 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
     failed = [config for config in launcher.configs("measure") if config.steps_per_execution > 1]
     assert 1 <= len(failed) <= 3  # the first differ from the baseline in other ways, too
     assert record.config.steps_per_execution == 1
-    assert sum(isinstance(event, str) and "ValueError: shapes differ" in event for event in events) == len(failed)
+    assert sum(
+        isinstance(event, str) and "ValueError: shapes differ" in event for event in events
+    ) == len(failed)
     with pytest.raises(UserCodeError):
         tuned(tmp_path, launcher, **STEPS)
 
@@ -178,12 +234,16 @@ def test_a_batch_size_that_is_kept_is_the_only_one_that_runs(tmp_path, asked, ow
     assert record.speedup.baseline == replace(BASELINE, batch_size=own)
     assert record.config == record.same_batch.config != record.speedup.baseline
     assert record.speedup.is_shown
-    assert len(launcher.configs("measure")) <= 4  # those at the own batch size are no additional ones
+    assert (
+        len(launcher.configs("measure")) <= 4
+    )  # those at the own batch size are no additional ones
 
 
 def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_speed(tmp_path):
     """The rate saturates at batch sizes far below the limit, and few updates are left: both do not count."""
-    record = tuned(tmp_path, batch_size="largest", device_bytes=700 * MIB, min_updates=32, max_trials=12)
+    record = tuned(
+        tmp_path, batch_size="largest", device_bytes=700 * MIB, min_updates=32, max_trials=12
+    )
     assert 0.8 * 700 * MIB < record.device_peak_bytes <= 700 * MIB
     assert record.config.batch_size == max(trial.config.batch_size for trial in record.trials)
     assert replace(record.config, batch_size=32) == BASELINE  # the other knobs are the user's
@@ -193,7 +253,10 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
 
 @pytest.mark.parametrize("asked", ["keep", "largest", 64])
 def test_two_batch_sizes_that_contradict_each_other_are_an_error(asked):
-    contradictions = [{"space": {"batch_size": [16, 32]}}, *([{"baseline": {"batch_size": 32}}] if asked == 64 else [])]
+    contradictions = [
+        {"space": {"batch_size": [16, 32]}},
+        *([{"baseline": {"batch_size": 32}}] if asked == 64 else []),
+    ]
     for settings in contradictions:
         with pytest.raises(UsageError) as raised:
             TuneSettings(batch_size=asked, **settings)

@@ -37,7 +37,11 @@ OTHER_RESULT = [
 ]
 SAME = [
     {"machine": replace(MACHINE, available_bytes=2**30, memory_bytes=2**40, host="another")},
-    {"placement": Placement.on(replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",)))},
+    {
+        "placement": Placement.on(
+            replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",))
+        )
+    },
     {"fresh": True},
     {"storage": "elsewhere.db"},
     {"device_bytes": 100 * MIB},
@@ -52,7 +56,9 @@ SAME = [
         for changes in of
     ],
 )
-def test_what_changes_the_answer_changes_a_key_and_nothing_else_does(tmp_path, changes, is_same_study, is_same_result):
+def test_what_changes_the_answer_changes_a_key_and_nothing_else_does(
+    tmp_path, changes, is_same_study, is_same_result
+):
     one, other = make_request(tmp_path, **ASKED), make_request(tmp_path, **ASKED | changes)
     assert (one.fingerprint() == other.fingerprint()) is is_same_study
     assert (one.result_key() == other.result_key()) is is_same_result

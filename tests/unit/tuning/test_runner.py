@@ -12,7 +12,12 @@ from autofit.report.choice import advice
 from autofit.tuning.runner import TrialRunner
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune, tuned
 
-FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [8, 32, 128],
+    "workers": [4],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 
 
 def said(events):
@@ -20,7 +25,8 @@ def said(events):
 
 
 @pytest.mark.parametrize(
-    ("backend", "jit", "most"), [("torch", True, 480.0), ("torch", False, 180.0), ("jax", True, 180.0)]
+    ("backend", "jit", "most"),
+    [("torch", True, 480.0), ("torch", False, 180.0), ("jax", True, 180.0)],
 )
 def test_limits_reach_every_trial_and_a_step_that_torch_compiles_has_more_time_within_max_seconds(
     tmp_path, backend, jit, most
@@ -36,11 +42,18 @@ def test_limits_reach_every_trial_and_a_step_that_torch_compiles_has_more_time_w
 
 
 @pytest.mark.parametrize(("tolerance", "longest"), [(0.02, 500.0), (0.5, 20.0)])
-def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_tolerance(tmp_path, tolerance, longest):
+def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_tolerance(
+    tmp_path, tolerance, longest
+):
     launcher = FakeLauncher()
     tuned(tmp_path, launcher, tolerance=tolerance, space=FEW)
-    read = {spec.role: (spec.longest_epoch_seconds, spec.epoch_samples) for spec in launcher.specs[1:]}
-    assert read == {"measure": (15.0, DESCRIPTION.sample_count), "confirm": (longest, DESCRIPTION.sample_count)}
+    read = {
+        spec.role: (spec.longest_epoch_seconds, spec.epoch_samples) for spec in launcher.specs[1:]
+    }
+    assert read == {
+        "measure": (15.0, DESCRIPTION.sample_count),
+        "confirm": (longest, DESCRIPTION.sample_count),
+    }
 
 
 def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_path):
@@ -65,7 +78,9 @@ def beside_other_work(disturbed):
     def changed(spec, measured):
         if len(launcher.specs) - 2 not in disturbed:
             return replace(measured, conditions=QUIET)
-        return replace(measured, samples_per_second=0.6 * measured.samples_per_second, conditions=BUSY)
+        return replace(
+            measured, samples_per_second=0.6 * measured.samples_per_second, conditions=BUSY
+        )
 
     launcher = FakeLauncher(changed=changed)
     return launcher
@@ -81,7 +96,10 @@ def test_what_other_work_disturbed_is_measured_again(tmp_path):
 def test_other_work_that_does_not_pass_is_said_once(tmp_path):
     launcher = beside_other_work(range(100))
     events, record = collect(tune, make_request(tmp_path, space=FEW), launcher)
-    assert ["1.1 of 2 cores" in text for text in said(events)] == [True, True]  # once that a trial is repeated
+    assert ["1.1 of 2 cores" in text for text in said(events)] == [
+        True,
+        True,
+    ]  # once that a trial is repeated
     assert len(launcher.specs) == 1 + len(record.searched) + len(record.runs) + 1
     assert "1.1 of 2 cores" in advice(record)["other work"]
 
@@ -99,7 +117,9 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
             if spec.role != role or len(lost) == times:
                 return result
             lost.append(spec.config)
-            return Measurement(Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0)
+            return Measurement(
+                Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0
+            )
 
     request = make_request(tmp_path, space=FEW)
     if times == 1:
@@ -114,14 +134,20 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
         assert len(lost) == 2 * len(set(lost))
 
 
-def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(tmp_path):
+def test_a_library_that_finds_no_memory_beside_the_limit_gets_some_before_the_batch_is_condemned(
+    tmp_path,
+):
     def changed(spec, measured):
         if spec.limits.device_bytes == 4096 * MIB and spec.config.batch_size > 32:
-            return Measurement(Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0)
+            return Measurement(
+                Outcome.DEVICE_OOM, Evidence("no cublas handle", outside_pool=True), 5.0
+            )
         return measured
 
     events, record = collect(
-        tune, make_request(tmp_path, device_bytes=4096 * MIB, space=FEW), FakeLauncher(changed=changed)
+        tune,
+        make_request(tmp_path, device_bytes=4096 * MIB, space=FEW),
+        FakeLauncher(changed=changed),
     )
     assert record.config.batch_size > 32
     assert not any(trial.measurement.outcome.is_oom for trial in record.trials)

@@ -29,7 +29,12 @@ from tests.fakes import (
     tuned,
 )
 
-FEW = {"batch_size": [8, 32, 128], "workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
+FEW = {
+    "batch_size": [8, 32, 128],
+    "workers": [4],
+    "max_queue_size": [10],
+    "use_multiprocessing": [False],
+}
 FIRST = FitConfig(8, 1, 10, False)
 """What is tried first where nothing is known of the memory."""
 
@@ -40,10 +45,17 @@ def kept(events):
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
     launcher, source = FakeLauncher(), CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2})
-    events, record = collect(tune, make_request(tmp_path, max_trials=20, call_source=source), launcher)
+    events, record = collect(
+        tune, make_request(tmp_path, max_trials=20, call_source=source), launcher
+    )
 
     def rate(config):
-        return launcher.measure(TrialSpec(Role.MEASURE, config, Limits(None, 8192 * MIB), 60.0)).samples_per_second or 0
+        return (
+            launcher.measure(
+                TrialSpec(Role.MEASURE, config, Limits(None, 8192 * MIB), 60.0)
+            ).samples_per_second
+            or 0
+        )
 
     best = max(map(rate, build_space(None, KNOBS, cores=4, sample_count=2000).configs()))
     assert record.samples_per_second >= 0.95 * best
@@ -67,17 +79,23 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
         ({"host_bytes": 900 * MIB}, None),
     ],
 )
-def test_the_frontier_is_reached_without_an_oom_and_nothing_above_a_known_one_is_tried(tmp_path, limits, cliff):
+def test_the_frontier_is_reached_without_an_oom_and_nothing_above_a_known_one_is_tried(
+    tmp_path, limits, cliff
+):
     request = make_request(tmp_path, max_trials=12, **limits)
     events, record = collect(tune, request, FakeLauncher(cliff=cliff))
     trials = searched(events)
     for trial, later in itertools.combinations(trials, 2):
-        assert not dominated_by(arrays(later.config), arrays(trial.config), trial.measurement.outcome)[0]
+        assert not dominated_by(
+            arrays(later.config), arrays(trial.config), trial.measurement.outcome
+        )[0]
     assert any(trial.measurement.outcome.is_oom for trial in trials) is (cliff is not None)
     assert request.limits.allow(record.device_peak_bytes or 0, record.host_peak_bytes)
     if cliff is None:
         (memory, limit), = limits.items()  # fmt: skip  # the only one
-        peaks = [getattr(trial.measurement, memory.replace("bytes", "peak_bytes")) for trial in trials]
+        peaks = [
+            getattr(trial.measurement, memory.replace("bytes", "peak_bytes")) for trial in trials
+        ]
         assert max(peaks) > 0.7 * limit
 
 
@@ -108,7 +126,9 @@ def test_a_result_with_few_updates_answers_only_who_allowed_them(tmp_path):
     assert tuned(tmp_path, min_updates=1).started_at == wide.started_at
 
 
-def test_an_error_of_the_users_with_the_baseline_stops_everything_and_is_tried_again_next_time(tmp_path):
+def test_an_error_of_the_users_with_the_baseline_stops_everything_and_is_tried_again_next_time(
+    tmp_path,
+):
     broken, mended = FakeLauncher({FIRST: Outcome.ERROR}), FakeLauncher()
     with pytest.raises(UserCodeError, match="boom"):
         tuned(tmp_path, broken, baseline={"batch_size": 8})
@@ -118,7 +138,9 @@ def test_an_error_of_the_users_with_the_baseline_stops_everything_and_is_tried_a
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.CRASHED])
-def test_a_workload_that_always_fails_is_given_up_which_does_not_count_in_a_later_tune(tmp_path, outcome):
+def test_a_workload_that_always_fails_is_given_up_which_does_not_count_in_a_later_tune(
+    tmp_path, outcome
+):
     def changed(spec, measured):
         return Measurement(outcome, Evidence("ended"), spec.deadline_seconds)
 
@@ -131,10 +153,15 @@ def test_a_workload_that_always_fails_is_given_up_which_does_not_count_in_a_late
 
 
 @pytest.mark.parametrize(
-    ("limits", "memory", "needed"), [({"device_bytes": 5 * MIB}, "device", 5), ({"host_bytes": 90 * MIB}, "host", 91)]
+    ("limits", "memory", "needed"),
+    [({"device_bytes": 5 * MIB}, "device", 5), ({"host_bytes": 90 * MIB}, "host", 91)],
 )
-def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_was_seen(tmp_path, limits, memory, needed):
-    with pytest.raises(NothingFitsError, match=r"more than .* MiB of .* memory, but the limit is") as caught:
+def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_was_seen(
+    tmp_path, limits, memory, needed
+):
+    with pytest.raises(
+        NothingFitsError, match=r"more than .* MiB of .* memory, but the limit is"
+    ) as caught:
         tuned(tmp_path, max_trials=30, **limits)
     error, seen = caught.value, caught.value.tune
     assert (error.memory, error.batch_size, error.needed_bytes) == (memory, 1, needed * MIB)
@@ -149,15 +176,26 @@ def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_
     assert [spec.role for spec in again.specs] == ["describe"]
 
 
-def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(tmp_path, monkeypatch):
+def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(budget, "monotonic", lambda: 0.0)  # no seconds that a busy machine adds
 
     def changed(spec, measured):
         is_cut = spec.config.batch_size > 48 and spec.role == "measure"
-        return Measurement(Outcome.TIMEOUT, Evidence("ended"), spec.deadline_seconds) if is_cut else measured
+        return (
+            Measurement(Outcome.TIMEOUT, Evidence("ended"), spec.deadline_seconds)
+            if is_cut
+            else measured
+        )
 
-    record, launcher = tuned(tmp_path, FakeLauncher(changed=changed), max_seconds=60.0), FakeLauncher()
-    cut_short = [trial.config for trial in record.trials if trial.measurement.outcome is Outcome.TIMEOUT]
+    record, launcher = (
+        tuned(tmp_path, FakeLauncher(changed=changed), max_seconds=60.0),
+        FakeLauncher(),
+    )
+    cut_short = [
+        trial.config for trial in record.trials if trial.measurement.outcome is Outcome.TIMEOUT
+    ]
     assert 0 < len(cut_short) <= len(record.trials) - 2
     for earlier, config in itertools.combinations(cut_short, 2):
         assert not hardly_faster(arrays(config), arrays(earlier))[0]

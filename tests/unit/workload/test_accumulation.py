@@ -17,7 +17,10 @@ def test_as_many_batches_as_make_an_update():
 
 def test_the_optimizer_that_updates_the_weights_is_told():
     inner = optimizer()
-    plain, scaled = (SimpleNamespace(optimizer=outer) for outer in (optimizer(), SimpleNamespace(inner_optimizer=inner)))
+    plain, scaled = (
+        SimpleNamespace(optimizer=outer)
+        for outer in (optimizer(), SimpleNamespace(inner_optimizer=inner))
+    )
     accumulate(plain, 4)
     accumulate(scaled, 4)
     assert plain.optimizer.gradient_accumulation_steps == inner.gradient_accumulation_steps == 4
@@ -27,7 +30,11 @@ def test_the_optimizer_that_updates_the_weights_is_told():
 
 
 @pytest.mark.parametrize(
-    ("made", "named"), [(optimizer(built=True), "gradient_accumulation_steps"), (SimpleNamespace(), "SimpleNamespace")]
+    ("made", "named"),
+    [
+        (optimizer(built=True), "gradient_accumulation_steps"),
+        (SimpleNamespace(), "SimpleNamespace"),
+    ],
 )
 def test_an_optimizer_that_cannot_accumulate_is_an_error(made, named):
     with pytest.raises(UsageError, match=named):

@@ -64,9 +64,13 @@ def test_every_copy_is_counted(tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r").view(np.ndarray)
     counted = opened((mapped, Y)).array_bytes()
     assert (counted.mapped, counted.tensors) == (X.nbytes, (X.nbytes, Y.nbytes))
-    assert counted.conversion == X.nbytes - Y.nbytes  # x is copied once more before y has its tensor
+    assert (
+        counted.conversion == X.nbytes - Y.nbytes
+    )  # x is copied once more before y has its tensor
     doubled = opened((X.astype("float64"), Y)).array_bytes()
-    assert doubled.conversion == 2 * X.nbytes - Y.nbytes  # and the array that is cast stays meanwhile
+    assert (
+        doubled.conversion == 2 * X.nbytes - Y.nbytes
+    )  # and the array that is cast stays meanwhile
 
 
 def test_arrays_copied_later_need_no_room_beside_those_copied_first():

@@ -16,7 +16,8 @@ def test_what_holds_no_samples_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "asked", "samples"), [((8, 8), 8, 8), ((24, 8), 8, 8), ((24, 7), 8, 24), ((5,), None, 5)]
+    ("lengths", "asked", "samples"),
+    [((8, 8), 8, 8), ((24, 8), 8, 8), ((24, 7), 8, 24), ((5,), None, 5)],
 )
 def test_samples_are_those_of_the_batch_size_where_an_axis_has_them(lengths, asked, samples):
     nest = {"a": (None, *(np.ones((length, 2), "int8") for length in lengths))}

@@ -27,7 +27,9 @@ GIVEN = {"model_kwargs": {"width": 8}, "data_kwargs": {"folder": "."}}
 
 
 def test_the_knobs_of_the_data_are_found_and_nothing_is_called():
-    assert bind_all(Workload(build, make_photos, **GIVEN), resolve_reference) == {"data": {"batch_size": "batch_size"}}
+    assert bind_all(Workload(build, make_photos, **GIVEN), resolve_reference) == {
+        "data": {"batch_size": "batch_size"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -53,16 +55,37 @@ MODULE = "tests.unit.workload.functions"
     ("build_model", "data", "model", "called", "kwargs", "elided"),
     [
         (shape, make, "shape()", "make", {}, ()),
-        (partial(shape, xla=True), partial(make, files="x"), "shape(xla=True)", "make", {"files": "x"}, ()),
-        (partial(shape, 16), partial(make, "x"), "build_model()", "make_data", {}, ("model", "data")),
+        (
+            partial(shape, xla=True),
+            partial(make, files="x"),
+            "shape(xla=True)",
+            "make",
+            {"files": "x"},
+            (),
+        ),
+        (
+            partial(shape, 16),
+            partial(make, "x"),
+            "build_model()",
+            "make_data",
+            {},
+            ("model", "data"),
+        ),
         (partial(shape, filters=np.ones(3)), make, "shape(...)", "make", {}, ("model",)),
         (shape, (np.ones(3), np.ones(3)), "shape()", "data", {}, ("data",)),
         (shape, partial(make, files="x" * 1000), "shape()", "make", {}, ("data",)),
     ],
 )
-def test_calls_are_written_as_code_and_what_code_cannot_write_is_elided(build_model, data, model, called, kwargs, elided):
+def test_calls_are_written_as_code_and_what_code_cannot_write_is_elided(
+    build_model, data, model, called, kwargs, elided
+):
     source = call_source_of(Workload(build_model, data))
-    assert (source.model, source.data, source.data_kwargs, source.elided) == (model, called, kwargs, elided)
+    assert (source.model, source.data, source.data_kwargs, source.elided) == (
+        model,
+        called,
+        kwargs,
+        elided,
+    )
     names = sorted({name.partition("(")[0] for name in (model, called)} & {"make", "shape"})
     assert source.imports == ((f"from {MODULE} import {', '.join(names)}",) if names else ())
 

@@ -54,7 +54,9 @@ def make_nowhere():
 )
 def test_callbacks_in_a_list_do_not_run_and_need_not_be_pickled(callbacks, left_out, of_batches):
     options = Workload(make, make, fit_kwargs={"callbacks": callbacks}).fit_kwargs
-    divided = fit_options.resolved(pickle.loads(pickle.dumps(options)), Path("scratch"))["callbacks"]
+    divided = fit_options.resolved(pickle.loads(pickle.dumps(options)), Path("scratch"))[
+        "callbacks"
+    ]
     assert divided == TrialCallbacks((), left_out, of_batches)
     assert (divided.notice() is None) == (not left_out)
 
@@ -70,5 +72,8 @@ def test_a_function_is_called_if_it_takes_a_folder():
 
 def test_the_source_of_a_named_function_shows_whether_it_takes_a_folder():
     file = Path(__file__)
-    takes = {name: takes_folder(Reference(f"{file.name}:{name}", str(file.parent))) for name in ("make", "make_nowhere")}
+    takes = {
+        name: takes_folder(Reference(f"{file.name}:{name}", str(file.parent)))
+        for name in ("make", "make_nowhere")
+    }
     assert takes == {"make": True, "make_nowhere": False}

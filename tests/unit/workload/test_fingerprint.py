@@ -134,11 +134,18 @@ def test_arguments_arrays_closures_and_objects_count():
         lambda: {"data": Maker(a=1).make},
         lambda: {"data": held},
     ]
-    first, again = ([fingerprint(build, **{"data": None, **make()}) for make in workloads] for _ in range(2))
+    first, again = (
+        [fingerprint(build, **{"data": None, **make()}) for make in workloads] for _ in range(2)
+    )
     assert first == again
     assert len(set(first)) == len(workloads)
-    one, other = {"width": 2, "depth": 1}, {"depth": 1, "width": 2}  # the order of keywords does not count
-    assert fingerprint(build, None, model_kwargs=one) == fingerprint(build, None, model_kwargs=other)
+    one, other = (
+        {"width": 2, "depth": 1},
+        {"depth": 1, "width": 2},
+    )  # the order of keywords does not count
+    assert fingerprint(build, None, model_kwargs=one) == fingerprint(
+        build, None, model_kwargs=other
+    )
 
 
 def test_only_changed_settings_in_the_file_of_keras_count(tmp_path, monkeypatch):

@@ -23,7 +23,9 @@ def test_what_fit_does_not_take_here_is_refused(name, value):
 
 
 def test_weights_computed_with_numpy_become_plain_numbers():
-    weights = fit_options.validated({"class_weight": {np.int64(0): np.float32(0.5)}})["class_weight"]
+    weights = fit_options.validated({"class_weight": {np.int64(0): np.float32(0.5)}})[
+        "class_weight"
+    ]
     assert weights == {0: 0.5}
     assert [type(part) for pair in weights.items() for part in pair] == [int, float]
 
@@ -32,7 +34,10 @@ def test_steps_keep_the_samples_of_an_epoch():
     options = {"steps_per_epoch": 100, "validation_steps": 10, "epochs": 5}
     scaled = fit_options.rendered(options, 128, 32, scale_validation=True)
     assert scaled == {"steps_per_epoch": 25, "validation_steps": 3, "epochs": 5}
-    assert fit_options.rendered(options, 128, 32, scale_validation=False) == {**scaled, "validation_steps": 10}
+    assert fit_options.rendered(options, 128, 32, scale_validation=False) == {
+        **scaled,
+        "validation_steps": 10,
+    }
 
 
 def test_class_weights_complete_x_and_y_only():

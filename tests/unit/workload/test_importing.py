@@ -26,7 +26,10 @@ def user(tmp_path, monkeypatch):
     [
         ("keras.Model().fit(1)", "calls fit of a model"),
         ("keras.Model().save('model.keras')", "calls save of a model"),
-        ("import argparse; argparse.ArgumentParser().parse_args(['--what'])", r"ends the program \(SystemExit: 2\)"),
+        (
+            "import argparse; argparse.ArgumentParser().parse_args(['--what'])",
+            r"ends the program \(SystemExit: 2\)",
+        ),
     ],
 )
 def test_a_module_that_trains_is_refused_with_its_line(user, keras, line, does):
@@ -38,11 +41,11 @@ def test_a_module_that_trains_is_refused_with_its_line(user, keras, line, does):
     assert "fit" not in vars(keras.Model)
 
 
-def test_fit_of_another_library_runs_and_arguments_of_the_command_line_are_not_seen(user, monkeypatch):
+def test_fit_of_another_library_runs_and_arguments_of_the_command_line_are_not_seen(
+    user, monkeypatch
+):
     monkeypatch.setattr(sys, "argv", ["autofit", "tune", "tune.yaml"])
-    scaler = (
-        "class Scaler:\n    def fit(self, x): return x\nfitted = Scaler().fit(1)\nimport sys; arguments = list(sys.argv)"
-    )
+    scaler = "class Scaler:\n    def fit(self, x): return x\nfitted = Scaler().fit(1)\nimport sys; arguments = list(sys.argv)"
     assert user(scaler)() == 1
     (argument,) = sys.modules["users"].arguments
     assert argument.endswith("users.py")

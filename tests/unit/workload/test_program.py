@@ -37,11 +37,17 @@ def load(monkeypatch):
     """Nothing is loaded; returns what loads stand-ins."""
 
     def load(values, objects=None):
-        config = answering({**values["keras"], "dtype_policy": SimpleNamespace(name=values["policy"])})
-        threads = {f"_{pool}_op_parallelism_threads": values["threads"] for pool in ("intra", "inter")}
+        config = answering(
+            {**values["keras"], "dtype_policy": SimpleNamespace(name=values["policy"])}
+        )
+        threads = {
+            f"_{pool}_op_parallelism_threads": values["threads"] for pool in ("intra", "inter")
+        }
         tf32 = answering({"tensor_float_32_execution_enabled": values["tf32"]})
         loaded = {
-            "keras": SimpleNamespace(config=config, saving=answering({"get_custom_objects": objects or {}})),
+            "keras": SimpleNamespace(
+                config=config, saving=answering({"get_custom_objects": objects or {}})
+            ),
             CONTEXT: answering({"context_safe": SimpleNamespace(**threads)}),
             "tensorflow": SimpleNamespace(config=SimpleNamespace(experimental=tf32)),
             "jax": SimpleNamespace(config=SimpleNamespace(**values["jax"])),
@@ -67,4 +73,7 @@ def test_what_is_set_is_a_line_that_sets_it_again(load):
     assert lines[0] == "keras.config.set_floatx('float16')"
     assert "tf.config.threading.set_intra_op_parallelism_threads(1)" in lines
     assert len(lines) == 12
-    assert call_source_of(Workload(build, make)).imports[:2] == ("import keras", "import tensorflow as tf")
+    assert call_source_of(Workload(build, make)).imports[:2] == (
+        "import keras",
+        "import tensorflow as tf",
+    )

@@ -15,9 +15,15 @@ SPACE = build_space({"batch_size": [8]}, KNOBS, cores=2, sample_count=None, has_
 
 def test_a_worker_of_a_loader_is_a_process_with_batches_of_its_own():
     config = FitConfig(8, 3, None, True, 4)
-    assert (config.has_queue, config.queue_batches, str(config)) == (True, 12, "batch 8, 3 processes, prefetch 4")
+    assert (config.has_queue, config.queue_batches, str(config)) == (
+        True,
+        12,
+        "batch 8, 3 processes, prefetch 4",
+    )
     assert (config.queue_in_words, FitConfig(8, 0, None, True, 4).queue_in_words) == ("12", None)
-    (workers,), (queue,), (processes,) = (getattr(arrays(config), name) for name in ("workers", "queue", "processes"))
+    (workers,), (queue,), (processes,) = (
+        getattr(arrays(config), name) for name in ("workers", "queue", "processes")
+    )
     assert (workers, queue, processes) == (3, 12, True)
 
 
@@ -41,7 +47,10 @@ def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):
 
 
 def test_a_worker_that_died_is_reported_with_what_torch_says_of_it():
-    for text in ("DataLoader worker (pid 7) is killed by signal: Killed.", "DataLoader worker (pid(s) 7) exited"):
+    for text in (
+        "DataLoader worker (pid 7) is killed by signal: Killed.",
+        "DataLoader worker (pid(s) 7) exited",
+    ):
         assert of_loader(RuntimeError(text)).kind is FailureKind.WORKER_DIED
         assert of_loader(ValueError(text)) is None
     assert of_loader(RuntimeError("another")) is None

@@ -15,7 +15,13 @@ from autofit.records.trial import AUTOTUNE, FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs import knobs
 from autofit.workload.inputs.kinds import open_input, refuse_unsupported
-from autofit.workload.inputs.knobs import arguments_of, as_written, defaults_of, knobs_of, required_of
+from autofit.workload.inputs.knobs import (
+    arguments_of,
+    as_written,
+    defaults_of,
+    knobs_of,
+    required_of,
+)
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.reference import Reference
@@ -30,7 +36,10 @@ def round_trip(folder, **parts):
 
 def test_what_cannot_be_sent_is_named(tmp_path):
     lock = threading.Lock()
-    for data, name in ((lambda: lock, "lock of data"), (functools.partial(make, files=lock), "files of data")):
+    for data, name in (
+        (lambda: lock, "lock of data"),
+        (functools.partial(make, files=lock), "files of data"),
+    ):
         with pytest.raises(UsageError, match=rf"^{name} \(lock\) cannot be sent"):
             round_trip(tmp_path, data=data)
 
@@ -40,7 +49,10 @@ def test_what_cannot_be_sent_is_named(tmp_path):
     [
         ({"validation": make}, "validation"),
         ({"fit_kwargs": {"class_weight": {0: 1.0}}}, "fit_kwargs.class_weight"),
-        ({"validation": make, "fit_kwargs": {"validation_split": 0.2}}, "fit_kwargs.validation_split"),
+        (
+            {"validation": make, "fit_kwargs": {"validation_split": 0.2}},
+            "fit_kwargs.validation_split",
+        ),
     ],
 )
 def test_what_inference_or_another_argument_excludes_is_refused(parts, key):
@@ -50,13 +62,28 @@ def test_what_inference_or_another_argument_excludes_is_refused(parts, key):
 
 
 @settings(max_examples=6)
-@given(array=st_numpy.arrays(st.sampled_from(["float32", "int64", "uint8"]), st.just((200, 100)) | st.just((3, 5))))
+@given(
+    array=st_numpy.arrays(
+        st.sampled_from(["float32", "int64", "uint8"]), st.just((200, 100)) | st.just((3, 5))
+    )
+)
 def test_arrays_cross_wherever_they_hang_and_large_ones_as_one_mapped_file(tmp_path_factory, array):
     folder, width = tmp_path_factory.mktemp("workload"), 3
-    parts = {"data": ({"image": array, "again": array}, 1), "validation": functools.partial(make, array)}
+    parts = {
+        "data": ({"image": array, "again": array}, 1),
+        "validation": functools.partial(make, array),
+    }
     loaded = round_trip(folder, **parts, build_model=lambda: width + 1)
-    for image in (loaded.data[0]["image"], loaded.data[0]["again"], loaded.validation(batch_size=3)[0]):
-        assert (image.dtype, image.shape, image.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    for image in (
+        loaded.data[0]["image"],
+        loaded.data[0]["again"],
+        loaded.validation(batch_size=3)[0],
+    ):
+        assert (image.dtype, image.shape, image.tobytes()) == (
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        )
     assert len(list(folder.glob("*.npy"))) == (array.nbytes >= workload._SMALL_ARRAY_BYTES)
     assert loaded.build_model() == 4
 
@@ -105,7 +132,12 @@ def tfdata(batch_size=64, num_parallel_calls=None, prefetch=AUTOTUNE):
 
 PROCESSES = {"batch_size": 8, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}
 LOADER = "batch_size num_workers persistent_workers prefetch_factor"
-NO_PROCESSES = {"batch_size": 8, "num_workers": 0, "persistent_workers": False, "prefetch_factor": None}
+NO_PROCESSES = {
+    "batch_size": 8,
+    "num_workers": 0,
+    "persistent_workers": False,
+    "prefetch_factor": None,
+}
 
 
 def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=False):
@@ -117,10 +149,25 @@ def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=F
     [
         (make, {"files": 1}, "batch_size workers", {"workers": 1}),
         (functools.partial(make, ["a"], workers=2), {}, "batch_size", {}),
-        (Takes, {}, "batch_size workers max_queue_size use_multiprocessing", {"batch_size": 16, "workers": 4}),
-        (tfdata, {}, "batch_size num_parallel_calls prefetch", {"batch_size": 64, "max_queue_size": AUTOTUNE}),
+        (
+            Takes,
+            {},
+            "batch_size workers max_queue_size use_multiprocessing",
+            {"batch_size": 16, "workers": 4},
+        ),
+        (
+            tfdata,
+            {},
+            "batch_size num_parallel_calls prefetch",
+            {"batch_size": 64, "max_queue_size": AUTOTUNE},
+        ),
         (tfdata, {"prefetch": 2}, "batch_size num_parallel_calls", {"batch_size": 64}),
-        (lambda batch_size=0, workers=True, prefetch="many": None, {}, "batch_size workers prefetch", {}),
+        (
+            lambda batch_size=0, workers=True, prefetch="many": None,
+            {},
+            "batch_size workers prefetch",
+            {},
+        ),
         (loader, {}, LOADER, {"workers": 0, "use_multiprocessing": False}),
         (build, {}, "", {}),
     ],
@@ -151,7 +198,9 @@ def test_data_is_described_as_it_is_written():
     names = knobs_of(tfdata, {})
     assert as_written(FitConfig(), tfdata, names) == FitConfig(64)
     assert as_written(FitConfig(8, 2), tfdata, names) == FitConfig(8, 2)
-    assert as_written(FitConfig(), lambda batch_size, workers: None, {"workers": "workers"}) == FitConfig(32, 1)
+    assert as_written(
+        FitConfig(), lambda batch_size, workers: None, {"workers": "workers"}
+    ) == FitConfig(32, 1)
 
 
 class DataLoader:
@@ -165,7 +214,10 @@ DataLoader.__module__ = "torch.utils.data.dataloader"
     ("data", "message"),
     [
         ((n for n in range(3)), r"def make_data\(batch_size\):"),
-        (DataLoader(), r"def make_data\(batch_size, num_workers, prefetch_factor, persistent_workers\):"),
+        (
+            DataLoader(),
+            r"def make_data\(batch_size, num_workers, prefetch_factor, persistent_workers\):",
+        ),
         (iter([1]), "the data has a builtins.list_iterator"),  # `fit` takes generators only
     ],
 )
@@ -196,16 +248,24 @@ def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fix
     of_user._data = data
     reasons = of_user.not_taken(data, fixed)
     assert list(reasons) == missing
-    assert ("super().__init__(**kwargs)" in "".join(reasons.values())) == ("batch_size" not in missing and bool(missing))
+    assert ("super().__init__(**kwargs)" in "".join(reasons.values())) == (
+        "batch_size" not in missing and bool(missing)
+    )
 
 
 def test_keywords_that_are_passed_on_to_what_takes_no_batch_size_are_refused():
-    with pytest.raises(UsageError, match=r"passes batch_size on to build, .* add a parameter batch_size"):
+    with pytest.raises(
+        UsageError, match=r"passes batch_size on to build, .* add a parameter batch_size"
+    ):
         open_input(lambda **knobs: [build(**knobs)], {}, FitConfig(32), None)
 
 
 def test_the_reason_is_of_the_kind_of_data():
     assert [*object.__new__(TfData).not_taken(lambda: None, {})] == ["batch_size, prefetch"]
     of_keras = object.__new__(PyDatasetInput)
-    of_keras._data = type("DirectoryIterator", (), {"__module__": "keras.src.legacy.preprocessing.image"})()
-    assert "images.workers = workers" in "".join(of_keras.not_taken(lambda batch_size: None, {}).values())
+    of_keras._data = type(
+        "DirectoryIterator", (), {"__module__": "keras.src.legacy.preprocessing.image"}
+    )()
+    assert "images.workers = workers" in "".join(
+        of_keras.not_taken(lambda batch_size: None, {}).values()
+    )
