@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +17,14 @@ from autofit.errors import TrialProcessError
 # The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
 # were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
 # holder ends, and systemd-tmpfiles does not touch a locked folder.
+#
+# A launcher removes only what a launcher made: a folder with a marker, which names the kernel that the lock belongs to.
+# Hosts that share TMPDIR may not see each other's locks. A folder of an earlier boot stays, too.
 
 _PREFIX = "autofit-tune-"
+_MADE_BY_MKDTEMP = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+_MARKER = ".autofit-tune"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class TuneFolder:
@@ -26,16 +34,14 @@ class TuneFolder:
         self.path = Path(tempfile.gettempdir())
         with self.explained_errors():
             _remove_left(self.path)
-            while True:  # another launcher may remove a folder before it is locked
-                self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                with contextlib.suppress(
-                    OSError
-                ):  # on a file system without locks, no launcher removes folders
-                    fcntl.flock(self._lock, fcntl.LOCK_EX)
-                if self.path.is_dir():
-                    break
-                os.close(self._lock)
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            # on a file system without locks, no launcher removes folders
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            # after the lock: no other launcher removes a folder without a marker
+            self._marker = self.path / _MARKER
+            self._marker.write_text(_kernel())
             self.server_log = self.path / "server.log"
             self.temporary = (
                 self.path / "tmp"
@@ -49,7 +55,7 @@ class TuneFolder:
     def clear(self) -> None:
         """Remove all files of a workload and its trials; keep the server's log and the subfolders."""
         for path in self.path.iterdir():
-            if path.is_file() and path != self.server_log:
+            if path.is_file() and path not in (self.server_log, self._marker):
                 path.unlink()
 
     def remove(self) -> None:
@@ -77,10 +83,22 @@ class TuneFolder:
 
 def _remove_left(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
+        if not _MADE_BY_MKDTEMP.fullmatch(folder.name):
+            continue
+        # UnicodeDecodeError: a marker that is not ours
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for a folder in use
-                shutil.rmtree(folder, ignore_errors=True)
+                if (folder / _MARKER).read_text() == _kernel():
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def _kernel() -> str:
+    """Name the running kernel, whose locks are those of its own processes only."""
+    try:
+        return _BOOT_ID.read_text()
+    except OSError:  # not on Linux
+        return platform.node()

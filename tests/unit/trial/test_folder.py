@@ -11,15 +11,12 @@ from autofit.trial.folder import TuneFolder
 
 def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, other, linked = (
-        tmp_path / name for name in ("autofit-tune-left", "autofit-photos", "photos")
-    )
-    for folder in (left / "tmp", other, linked):
-        folder.mkdir(parents=True)
-        (folder / "file").touch()
+    linked = tmp_path / "photos"
+    linked.mkdir()
+    (linked / "file").touch()
     (tmp_path / "autofit-tune-link").symlink_to(linked)
     first, second = TuneFolder(), TuneFolder()
-    stay = {"autofit-photos", "autofit-tune-link", "photos", first.path.name, second.path.name}
+    stay = {"autofit-tune-link", "photos", first.path.name, second.path.name}
     assert {path.name for path in tmp_path.iterdir()} == stay
     assert (linked / "file").exists()
     os.close(first._lock)  # as the kernel does when the process is killed
@@ -29,7 +26,36 @@ def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path
     for name in ("workload.pickle", "server.log"):
         (third.path / name).touch()
     third.clear()
-    assert {path.name for path in third.path.iterdir()} == {"server.log", "tmp", "compiled"}
+    names = {path.name for path in third.path.iterdir()}
+    assert names == {".autofit-tune", "server.log", "tmp", "compiled"}
+
+
+@pytest.mark.parametrize(
+    ("name", "marker"),
+    [
+        ("autofit-tune-photos", None),
+        ("autofit-tune-a1b2c3d4", None),
+        ("autofit-tune-a1b2c3d4", b"the kernel of another host"),
+        ("autofit-tune-a1b2c3d4", b"\xff\xfe"),
+        ("autofit-tune-my photos", "ours"),
+        ("autofit-tune-a1b2c3d4-copy", "ours"),
+        ("autofit-photos", "ours"),
+    ],
+)
+def test_a_folder_that_no_launcher_of_this_host_made_stays(tmp_path, monkeypatch, name, marker):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = TuneFolder()
+    theirs = tmp_path / name
+    (theirs / "tmp").mkdir(parents=True)
+    (theirs / "tmp" / "weights").write_bytes(b"a week")
+    if marker is not None:
+        ours = (made.path / ".autofit-tune").read_bytes()
+        (theirs / ".autofit-tune").write_bytes(ours if marker == "ours" else marker)
+    before = {path: path.is_file() and path.read_bytes() for path in theirs.rglob("*")}
+    os.close(made._lock)
+    TuneFolder()
+    assert not made.path.exists()  # what is left of a killed launcher goes
+    assert {path: path.is_file() and path.read_bytes() for path in theirs.rglob("*")} == before
 
 
 @pytest.mark.parametrize("parent", ["/proc", "/nowhere"])
