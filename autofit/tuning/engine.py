@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from autofit.errors import AutofitError, StorageError, TuneError
+from autofit.errors import AutofitError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit
 from autofit.records.result import FailedTune, TuneLog, TuneRecord
@@ -197,15 +197,13 @@ class _Engine:
         return problem
 
     def fail(self, error: AutofitError) -> None:
-        """Add the record of the tune to an error, and remove an empty study."""
+        """Add the record of the tune to an error."""
         if isinstance(error, TuneError):
             needed: dict[str, Any] = {
                 name: getattr(error, name, None)
                 for name in ("memory", "batch_size", "needed_bytes")
             }
             error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
-        if not isinstance(error, StorageError) and not self.study.trials():
-            self.study.remove()
 
     def _log(self) -> TuneLog:
         request = self._request

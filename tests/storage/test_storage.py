@@ -12,8 +12,11 @@ import pytest
 from optuna.storages import JournalStorage, RDBStorage
 from optuna.trial import TrialState
 
-from autofit.errors import StorageError
+from autofit.errors import StorageError, UserCodeError
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import Evidence, Measurement
 from autofit.storage import connection
+from autofit.tuning import engine
 from tests.fakes import FakeLauncher, collect, make_request, searched, tune
 
 
@@ -154,3 +157,37 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, ki
     events, record = collect(tune, request, FakeLauncher())
     assert (len(record.trials), len(searched(events))) == (8, 6)
     assert states() == 8 * [TrialState.COMPLETE]
+
+
+def failed_description():
+    return Measurement(Outcome.ERROR, Evidence("boom"), 1.0, traceback="ValueError: boom")
+
+
+@pytest.mark.parametrize("kind", ["{}/t.db", "journal:{}/t.log"])
+def test_a_tune_that_fails_leaves_what_another_process_stored_meanwhile(tmp_path, kind):
+    request = make_request(tmp_path, storage=kind.format(tmp_path))
+    other = []
+
+    class Failing(FakeLauncher):
+        def run(self, spec):
+            other.append(tune(request, FakeLauncher(), lambda event: None))
+            yield Phase.TRAINING
+            return failed_description()
+
+    with pytest.raises(UserCodeError, match="boom"):
+        engine.tune(request, Failing(), lambda event: None)
+    again = FakeLauncher()
+    assert tune(request, again, lambda event: None) == other[0]
+    assert again.specs == []
+
+
+def test_the_users_error_is_shown_although_the_storage_breaks(tmp_path):
+    class Failing(FakeLauncher):
+        def run(self, spec):
+            (tmp_path / "t.db").write_text("damaged by another program " * 1000)
+            yield Phase.TRAINING
+            return failed_description()
+
+    request = make_request(tmp_path, storage=f"{tmp_path}/t.db")
+    with pytest.raises(UserCodeError, match="boom"):
+        engine.tune(request, Failing(), lambda event: None)
