@@ -65,11 +65,11 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))  # a link stays
     try:
         if target.exists() and not target.is_file():  # a device or a pipe
-            target.write_text(text)
+            target.write_text(text, encoding="utf-8")
             return
         written = target.with_name(f".{target.name}-{os.getpid()}")
         try:
-            written.write_text(text)
+            written.write_text(text, encoding="utf-8")
             if target.exists():
                 shutil.copymode(target, written)
             written.replace(target)
@@ -77,7 +77,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
             written.unlink(missing_ok=True)  # if it is incomplete, as on a full disk
     except OSError as error:
         raise UsageError(
-            f"{target}: the result cannot be written ({error.strerror}); give another path"
+            f"{target} cannot be written ({error.strerror}); give another path"
         ) from None
 
 

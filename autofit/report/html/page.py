@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autofit.errors import UsageError
 from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report import choice, columns, snippet
 from autofit.report.html import plots
+from autofit.storage import result_files
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIN_SECONDS = 0.1  # shorter phases are left out
@@ -47,10 +47,7 @@ def render(record: Record) -> str:
 
 def save(record: Record, path: str | os.PathLike[str]) -> None:
     """Write the page to a file; raise UsageError if the file cannot be written."""
-    try:
-        Path(path).write_text(render(record), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: the page cannot be written: {error.strerror}") from None
+    result_files.write(render(record), path)
 
 
 def compact(record: TuneRecord | SweepRecord) -> str:

@@ -1,10 +1,12 @@
 import json
 import re
+import resource
 from dataclasses import asdict, fields, replace
 
 import pytest
 
 from autofit.errors import UsageError
+from autofit.report.html import page
 from autofit.storage import result_files
 from autofit.tuning.engine import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request, with_fields
@@ -52,3 +54,18 @@ def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers
     loaded = result_files.load(tmp_path / "result.json")
     assert loaded.call_source.data_kwargs["augment"] == "<built-in function len>"
     assert loaded.fit_kwargs == weighted.fit_kwargs
+
+
+@pytest.mark.parametrize("save", [result_files.save, page.save])
+def test_a_full_disk_leaves_the_old_file_whole(record, tmp_path, save):
+    path = tmp_path / "old"
+    path.write_text("of yesterday")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(UsageError, match=r"old cannot be written \(File too large\)"):
+            save(record, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == "of yesterday"
+    assert list(tmp_path.iterdir()) == [path]
