@@ -42,6 +42,7 @@ _IDLE_CPU_SECONDS = (
 _LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
 _HANG_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
 _GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
+_TRACKER_SECONDS = 1.0  # longest wait for resource trackers, which remove what their processes left
 _END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
 
 
@@ -219,12 +220,12 @@ class Watcher:
             self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, free)
 
     def end(self, trial_pid: int) -> None:
-        """Kill the trial's process group and all other processes below the server, and wait until they end."""
+        """End the trial's process group and all other processes below the server, and wait."""
+        # If the server is gone, nothing else lists or ends them.
+        end_below(self._root, self._tree[1:])
+        # Its resource tracker is of this group, and has had its time.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
-        end_below(
-            self._root, self._tree[1:]
-        )  # if the server is gone, nothing else lists or ends them
 
     def _growth_bytes(
         self,
@@ -281,5 +282,20 @@ def end_below(server: psutil.Process, known: Sequence[psutil.Process] = ()) -> N
     below = set(known)
     with contextlib.suppress(psutil.NoSuchProcess):
         below.update(server.children(recursive=True))
-    host.of_living(below, psutil.Process.kill)
-    psutil.wait_procs(below, timeout=_END_SECONDS)
+    trackers = {process for process in below if _is_tracker(process)}
+    others = below - trackers
+    host.of_living(others, psutil.Process.kill)
+    psutil.wait_procs(others, timeout=_END_SECONDS)
+    # A tracker removes what is left in /dev/shm once the last process that uses it has ended.
+    psutil.wait_procs(trackers, timeout=_TRACKER_SECONDS)
+    host.of_living(trackers, psutil.Process.kill)
+    psutil.wait_procs(trackers, timeout=_END_SECONDS)
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    """Return whether a process is Python's own that removes shared memory and semaphores."""
+    return any(
+        "multiprocessing.resource_tracker" in argument
+        for command in host.of_living([process], psutil.Process.cmdline)
+        for argument in command
+    )

@@ -131,6 +131,8 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         and batch_size <= (count or batch_size)
     ):
         changes["batch_size"] = tuple(sorted({batch_size, *space.batch_size}))
+    # The trial that opened the data says that more processes would not share it.
+    keeps_workers = "workers" in description.knobs and "workers" in description.untuned
     if kind.has_processes:
         total, free = host.shared_memory()
         most_ahead = (
@@ -139,16 +141,25 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         changes |= {"use_multiprocessing": (True,), "most_samples_ahead": most_ahead}
         changes["prefetch_factor"] = space.prefetch_factor or (defaults["prefetch_factor"],)
         changes["workers"] = (0,) if description.processes_hang else space.workers
+        if keeps_workers:
+            workers = 0 if description.processes_hang else present["workers"]
+            changes |= {"workers": (workers,), "prefetch_factor": (present["prefetch_factor"],)}
     elif description.processes_hang and space.use_multiprocessing is not None:
         changes["use_multiprocessing"] = (False,)
     if description.fixed_batch_size is not None:
         changes["batch_size"] = (description.fixed_batch_size,)
     space = replace(space, **changes)
-    if description.fixed_batch_size is not None and all(
-        len(values) == 1 for values in space.knobs().values()
-    ):
-        raise UsageError(f"nothing to tune: {description.untuned['batch_size']}")
+    if all(len(values) == 1 for values in space.knobs().values()):
+        _require_free(description, keeps_workers=keeps_workers)
     return space
+
+
+def _require_free(description: Description, *, keeps_workers: bool) -> None:
+    """Raise UsageError if the data is why every knob of the space has one value."""
+    if description.fixed_batch_size is not None:
+        raise UsageError(f"nothing to tune: {description.untuned['batch_size']}")
+    if keeps_workers:
+        raise UsageError(f"nothing to tune: workers: {description.untuned['workers']}")
 
 
 def _fewest_updates(request: TuneRequest) -> int:

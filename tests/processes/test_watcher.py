@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -42,6 +43,18 @@ if not os.fork():
         pages[page] = 121
     print(flush=True)
 input()
+"""
+# the server, and a trial in a process group of its own; Python starts a resource tracker for it
+SHARES = """
+import multiprocessing, os, time
+from multiprocessing import shared_memory
+if not os.fork():
+    os.setpgid(0, 0)
+    segment = shared_memory.SharedMemory(create=True, size=4096)
+    lock = multiprocessing.get_context("spawn").Lock()
+    print(segment.name, 'sem.' + lock._semlock.name.strip('/'), os.getpid(), flush=True)
+    time.sleep(600)
+time.sleep(600)
 """
 
 
@@ -134,3 +147,22 @@ def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
         watcher.poll()
         watcher.end(root.pid)
         assert not below.is_running() or below.status() == psutil.STATUS_ZOMBIE
+
+
+def test_shared_memory_and_semaphores_of_a_trial_that_is_ended_are_removed():
+    root = subprocess.Popen([sys.executable, "-c", SHARES], stdout=subprocess.PIPE, text=True)
+    with root:
+        *files, trial = root.stdout.readline().split()
+        watcher = Watcher(root.pid, 2**40, 60.0)
+        watcher.poll()
+        below = psutil.Process(root.pid).children(recursive=True)
+        shared = Path("/dev/shm")
+        assert all((shared / file).exists() for file in files)
+        # the trial and its tracker
+        assert len(below) == 2
+        watcher.end(int(trial))
+        left = [file for file in files if (shared / file).exists()]
+        ended = [not each.is_running() or each.status() == psutil.STATUS_ZOMBIE for each in below]
+        root.kill()
+    assert not left
+    assert all(ended)

@@ -116,7 +116,7 @@ def describe(
         knobs=knobs,
         required=required_of(factory, knobs.values()),
         defaults=_defaults(bench, factory, knobs),
-        untuned=data.not_taken(factory, loaded.data_kwargs) | untuned_size,
+        untuned=data.not_taken(factory, loaded.data_kwargs) | data.kept(knobs) | untuned_size,
         fixed_batch_size=one_size,
         model_takes_batch=takes_batch,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),

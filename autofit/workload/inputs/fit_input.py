@@ -173,6 +173,10 @@ class FitInput(ABC):
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
         return dict(named)
 
+    def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
+        """Return why some of the knobs must keep the values that the user gives them, by knob."""
+        return {}
+
     def batch(self) -> Any:
         """Return one full batch in the structure that Keras passes to `train_step`; its dense leaves are NumPy arrays."""
         return self._batch

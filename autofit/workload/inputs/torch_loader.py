@@ -12,6 +12,11 @@ from typing import Any
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported, repeated
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
+from autofit.workload.inputs.torch_streams import is_split
+
+_READ_WHOLE = (
+    "each process would read the whole stream; split it by torch.utils.data.get_worker_info()"
+)
 
 
 class TorchLoader(FitInput):
@@ -48,6 +53,13 @@ class TorchLoader(FitInput):
         return {
             knob: name for knob, name in named.items() if knob != "max_queue_size"
         }  # Keras makes no queue for it
+
+    def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
+        from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
+
+        is_stream = isinstance(self._data.dataset, IterableDataset)
+        is_whole = "workers" in knobs and is_stream and not is_split(self._data)
+        return {"workers": _READ_WHOLE} if is_whole else {}
 
     def sample_count(self) -> int | None:
         samples = super().sample_count()

@@ -218,6 +218,28 @@ def test_processes_that_would_hang_are_not_tried(tmp_path):
     assert problem.space.use_multiprocessing == (False,)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_that_would_each_read_the_whole_stream_stay_as_they_are(tmp_path, workers):
+    whole = replace(
+        DESCRIPTION,
+        input_kind="torch DataLoader",
+        knobs={
+            "batch_size": "batch_size",
+            "workers": "num_workers",
+            "prefetch_factor": "prefetch_factor",
+        },
+        defaults={"workers": workers, "prefetch_factor": 4, "use_multiprocessing": True},
+        untuned={"workers": "each process would read the whole stream"},
+    )
+    problem = build_problem(make_request(tmp_path), whole)
+    assert (problem.space.workers, problem.space.prefetch_factor) == ((workers,), (4,))
+    assert len(problem.space.batch_size) > 1
+    assert "not tuned: workers: each process would read the whole stream" in notices(problem)
+    asked = make_request(tmp_path, batch_size=32, space={"workers": [0, 1, 2]})
+    with pytest.raises(UsageError, match="nothing to tune: workers: each process would read"):
+        build_problem(asked, whole)
+
+
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (3, 33), (5, 35)])
 def test_several_devices_share_the_baseline_and_whatever_is_tried(tmp_path, count, baseline):
     problem = build_problem(make_request(tmp_path, placement=Placement(count=count)), DESCRIPTION)
