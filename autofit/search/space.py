@@ -123,6 +123,7 @@ _FIELDS: list[tuple[str, Any, Any]] = [
     ("most_samples_ahead", int | None, None),
     ("most_samples_executed", int | None, None),
     ("whole_calls", bool, False),
+    ("zero_is_one", bool, True),
 ]
 
 
@@ -132,7 +133,8 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
     `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
     `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on. If
     `whole_calls`, an epoch has that many samples because `steps_per_epoch` is given: calls of several steps must divide it,
-    because Keras trains on whole calls only.
+    because Keras trains on whole calls only. If `zero_is_one`, `workers` 0 and 1 have the same effect, as those of a
+    PyDataset have: both mean that the train step's own thread makes the batches.
     """
 
     def knobs(self) -> dict[str, tuple[Any, ...]]:
@@ -142,7 +144,7 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Return one config for all equivalent ones: without a queue (see `FitConfig`), only the batch size matters."""
+        """Return one config for all equivalent ones: without a queue (see `FitConfig`), few of its knobs matter."""
         if config.workers is None or self.workers is None or config.has_queue:
             return config
         for knob in (knob for knob in self.knobs() if KNOBS[knob].of_queue):
@@ -154,6 +156,8 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
                 knob: default if default in numbers or not numbers else numbers[0]
             }
             config = replace(config, **changed)
+        if not self.zero_is_one:
+            return config
         idle = [
             workers for workers in self.workers if not replace(config, workers=workers).has_queue
         ]

@@ -44,7 +44,7 @@ from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
 from autofit.workload.inputs.kinds import open_input
-from autofit.workload.inputs.knobs import as_written, defaults_of, required_of
+from autofit.workload.inputs.knobs import as_written, defaults_of, makes_processes, required_of
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.torch_loader import TorchLoader
 from autofit.workload.workload import Workload
@@ -272,7 +272,7 @@ def _defaults(bench: Bench, factory: Any, knobs: Mapping[str, str]) -> dict[str,
         if knob in own or data.has_processes
     }
     defaults = {**applied, **defaults_of(factory, own, autotunes=data.autotunes)}
-    if data.has_processes:
+    if data.has_processes or makes_processes(data.kind, own):
         defaults["use_multiprocessing"] = True
     # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
     functions = {method.function, "test_function"} if method.trains else {method.function}

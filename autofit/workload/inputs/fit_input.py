@@ -17,7 +17,7 @@ from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
-from autofit.workload.inputs.knobs import knobs_of
+from autofit.workload.inputs.knobs import knobs_of, switches_of
 
 ReportError = Callable[
     [BaseException], None
@@ -156,11 +156,13 @@ class FitInput(ABC):
                     ),
                     knob,
                 )
-                missing.setdefault(self._remedy(data, knob), []).append(name)
-        return {
-            ", ".join(knobs): f"the data takes no such argument; {remedy}"
-            for remedy, knobs in missing.items()
-        }
+                reason = (
+                    "the data takes it as true or false, not as a number"
+                    if name in switches_of(data)
+                    else f"the data takes no such argument; {self._remedy(data, knob)}"
+                )
+                missing.setdefault(reason, []).append(name)
+        return {", ".join(knobs): reason for reason, knobs in missing.items()}
 
     def _remedy(self, data: Any, knob: str) -> str:  # for data that does not take this knob
         return (

@@ -34,6 +34,22 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(data).parameters if callable(data) else {}
 
 
+def switches_of(data: Any) -> set[str]:
+    """Return the parameters of a factory that turn something on or off: no number can be passed to them."""
+    parameters = parameters_of(data).values()
+    return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
+
+
+def makes_processes(kind: str, names: Mapping[str, str]) -> bool:
+    """Return whether the workers of data of this kind are processes by the name of their knob alone."""
+    # a PyDataset's are threads under any name, unless `use_multiprocessing` is set
+    return (
+        kind != "PyDataset"
+        and names.get("workers") == PROCESSES
+        and "use_multiprocessing" not in names
+    )
+
+
 def _can_set(data: Any, name: str) -> bool:
     try:
         setattr(copy.copy(data), name, getattr(data, name))
@@ -52,15 +68,18 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
     parameters = parameters_of(data).values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    switches = switches_of(data)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
     for knob in DATA_KNOBS:
         names = KNOBS[knob].parameters
+        if knob != "use_multiprocessing":
+            names = tuple(name for name in names if name not in switches)
         by_kwargs = (
-            takes_any and knob != "prefetch_factor"
+            takes_any and knob != "prefetch_factor" and knob in names
         )  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
         name = next((name for name in names if name in named), knob if by_kwargs else None)
-        if name is not None and not given & set(names):
+        if name is not None and not given & set(KNOBS[knob].parameters):
             knobs[knob] = name
     return knobs
 

@@ -136,6 +136,34 @@ def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resu
     ).baseline == FitConfig(64, 2, -1)
 
 
+@pytest.mark.parametrize("kind", ["tf.data", "torch DataLoader", "generator"])
+@pytest.mark.parametrize(("own", "words"), [(0, "0 processes"), (1, "1 process")])
+def test_no_process_and_one_are_two_configs_and_the_users_own_is_the_baseline(
+    tmp_path, kind, own, words
+):
+    described = replace(
+        DESCRIPTION,
+        input_kind=kind,
+        knobs={"batch_size": "batch_size", "workers": "num_workers"},
+        defaults={"workers": own, "prefetch_factor": 2, "use_multiprocessing": True},
+    )
+    problem = build_problem(make_request(tmp_path), described)
+
+    assert problem.baseline.workers == own
+    assert words in str(problem.baseline)
+    assert {config.workers for config in problem.space.configs()} >= {own, 1, 2}
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_numbers_of_workers_are_equivalent_only_where_keras_takes_them(tmp_path, own):
+    of_data = replace(TF_DATA, defaults={"workers": own})
+
+    assert build_problem(make_request(tmp_path), of_data).baseline.workers == own
+    assert build_problem(
+        make_request(tmp_path, baseline={"workers": own}), DESCRIPTION
+    ).baseline == FitConfig(32, 1, 10, False)
+
+
 @pytest.mark.parametrize(
     ("settings", "largest"), [({}, 200), ({"space": {"batch_size": [8, 64]}}, 64)]
 )

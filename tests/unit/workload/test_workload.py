@@ -144,6 +144,10 @@ def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=F
     pass
 
 
+def to_tf_dataset(batch_size=None, shuffle=False, prefetch: bool = True, num_workers: int = 0):
+    """Stands for the method of HuggingFace's datasets."""
+
+
 @pytest.mark.parametrize(
     ("data", "fixed", "knobs", "own"),
     [
@@ -165,7 +169,14 @@ def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=F
         (
             lambda batch_size=0, workers=True, prefetch="many": None,
             {},
-            "batch_size workers prefetch",
+            "batch_size prefetch",
+            {},
+        ),
+        (to_tf_dataset, {}, "batch_size num_workers", {"workers": 0}),
+        (
+            lambda workers=True, prefetch=False, **kwargs: None,
+            {},
+            "batch_size max_queue_size use_multiprocessing",
             {},
         ),
         (loader, {}, LOADER, {"workers": 0, "use_multiprocessing": False}),
