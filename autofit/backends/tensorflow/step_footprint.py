@@ -259,11 +259,11 @@ def _batch_specs(batch: Any, batch_size: int | None) -> Any:
     def spec(leaf: Any) -> Any:
         if leaf is None:
             return None
-        if hasattr(leaf, "nested_row_splits") or hasattr(leaf, "dense_shape"):
+        if hasattr(leaf, "nested_row_splits"):
             return tf.type_spec_from_value(leaf)
-        if hasattr(leaf, "tocoo"):
-            return tf.SparseTensorSpec(leaf.shape, leaf.dtype)
         first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+        if hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo"):
+            return tf.SparseTensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
         return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
 
     return keras.tree.map_structure(spec, batch)
