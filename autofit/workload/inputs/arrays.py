@@ -51,6 +51,8 @@ class Arrays(FitInput):
             raise UsageError(
                 f"the arrays have different numbers of samples: {sorted([self._count, *others])}"
             )
+        if self._count == 0:
+            raise UsageError("the arrays have no samples: the length of their first axis is 0")
         self.one_fit = (
             keras.backend.backend() == "tensorflow"
         )  # there, `fit` turns whole arrays into tensors

@@ -77,3 +77,8 @@ def test_arrays_copied_later_need_no_room_beside_those_copied_first():
     first, later = ArrayBytes(1, (100, 10), 80), ArrayBytes(2, (30,), 20)
     assert first.then(later) == ArrayBytes(3, (100, 10, 30), 50)
     assert later.then(first) == ArrayBytes(3, (30, 100, 10), 80)
+
+
+def test_arrays_without_samples_are_refused():
+    with pytest.raises(UsageError, match="the arrays have no samples"):
+        opened((X[:0], Y[:0]))
