@@ -14,6 +14,7 @@ from autofit.api.session import build_request, detect
 from autofit.backends.protocol import Backend
 from autofit.cli import common
 from autofit.errors import UsageError, UserCodeError
+from autofit.records.knobs import DATA_KNOBS
 from autofit.records.machine import Placement
 from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
@@ -59,7 +60,9 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
             or "no knobs (only arrays can be tuned without them, by their batch size)"
         )
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
-        unknown = [knob for knob in settings.space.values() if knob not in knobs and knobs]
+        # the other knobs of a space are attributes of the model, which any data can be tuned with
+        of_data = [knob for knob in settings.space.values() if knob in DATA_KNOBS]
+        unknown = [knob for knob in of_data if knob not in knobs and knobs]
         if key == "data" and unknown:
             remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
             raise UsageError(

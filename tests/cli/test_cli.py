@@ -32,6 +32,15 @@ def write(folder, text):
     (folder / "tune.yaml").write_text(text)
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_check_accepts_each_shipped_file(autofit, path):
+    done = autofit("check", str(path))
+
+    assert (done.returncode, "nothing was run" in done.stdout) == (0, True), done.stderr
+
+
 def test_estimate_prints_json(autofit, tmp_path):
     write(tmp_path, WORKLOAD + "Cases\ndevice_memory: 100MiB\n")
     done = autofit("estimate", "tune.yaml", "--batch-size", "8,4096", "--json")

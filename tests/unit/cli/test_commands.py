@@ -75,6 +75,12 @@ def test_check_reports_what_would_fail(folder, text, code, expected):
     assert PACKAGE not in done.stderr
 
 
+def test_check_takes_a_knob_of_the_model_for_none_of_the_data(folder):
+    (folder / "tune.yaml").write_text(GOOD + "space: {steps_per_execution: [1, 8]}\n")
+
+    assert RUN.invoke(app, ["check", "tune.yaml"]).exit_code == 0
+
+
 def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules(
     folder, monkeypatch
 ):
