@@ -78,8 +78,7 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
     """Open a storage for a block, and create its file; turn errors, in the block too, into `StorageError`."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with explained(f" in {shown(storage)}"):
+    with _quiet_optuna(), explained(f" in {shown(storage)}"):
         url, file = url_of(storage), file_of(storage)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +95,17 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
         finally:
             backend.remove_session()
             backend.engine.dispose()
+
+
+@contextlib.contextmanager
+def _quiet_optuna() -> Iterator[None]:
+    """Let Optuna log warnings only; the level is one for the whole process, and the user's studies have their own."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(level)
 
 
 def _database(url: str) -> RDBStorage:
