@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -36,6 +35,9 @@ _INCOMPLETE = {
     "unexpected end of stream": "close this quote",
     "expected ',' or": "close this bracket, or put a comma between its values",
 }
+# Far above what a tune needs. PyYAML reads some 20,000 values a second, and aliases within aliases
+# multiply them: a short file could stand for more values than memory holds.
+_MOST_BYTES, _MOST_VALUES, _DEEPEST = 256 * 1024, 20_000, 50
 
 
 class Document(yaml.SafeLoader):
@@ -47,6 +49,9 @@ class Document(yaml.SafeLoader):
     def __init__(self, raw: bytes, name: str) -> None:
         super().__init__(raw)
         self.name, self.errors = name, list[ConfigError]()
+        self._depth = self._composed = 0
+        # of each complete node, by its id: its values with its aliases expanded, and their depth
+        self._extents = dict[int, tuple[int, int]]()
 
     @contextlib.contextmanager
     def placing(self) -> Iterator[None]:
@@ -84,6 +89,34 @@ class Document(yaml.SafeLoader):
         return ConfigError(
             self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem
         )
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuse what would take too long to expand, or would never end."""
+        event, is_alias = self.peek_event(), self.check_event(yaml.AliasEvent)  # type: ignore[no-untyped-call]  # untyped stub
+        self._depth, self._composed = self._depth + 1, self._composed + 1
+        self._require_small(event, self._composed, self._depth)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if not is_alias:
+            # the values of a mapping are pairs
+            below = [] if isinstance(node, yaml.ScalarNode) else node.value
+            inner = [one for part in below for one in (part if isinstance(part, tuple) else [part])]
+            extents = [self._extents[id(one)] for one in inner]
+            values = 1 + sum(values for values, _ in extents)
+            self._extents[id(node)] = values, 1 + max((depth for _, depth in extents), default=0)
+        elif id(node) not in self._extents:
+            raise self._error(event, f"*{event.anchor} contains itself; remove this alias")
+        self._require_small(event, *self._extents[id(node)])
+        return node
+
+    def _require_small(self, event: yaml.Event, values: int, depth: int) -> None:
+        if values > _MOST_VALUES:
+            problem = f"more than {_MOST_VALUES} values, with aliases expanded; use fewer"
+            raise self._error(event, problem)
+        if depth > _DEEPEST:
+            raise self._error(event, f"more than {_DEEPEST} levels of nesting; use fewer")
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -128,7 +161,13 @@ def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file; raise ConfigError if it is not one or is empty."""
     mark: yaml.Mark | None = None
     try:
-        document = Document(Path(path).read_bytes(), os.fspath(path))
+        # one byte more shows that there are more; a device or a pipe may have no end
+        with open(path, "rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is no tuning file"
+            raise ConfigError(os.fspath(path), None, None, None, problem)
+        document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:
             document.root, document.value = root, document.construct_document(root)
             return document

@@ -1,5 +1,6 @@
 """YAML files: their arguments, the cells of a matrix, and errors that name their place and what is allowed."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,32 @@ def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line
     with pytest.raises(ConfigError) as caught:
         load.load_cells(write(GOOD + text), sweep=True)
     assert (caught.value.line, caught.value.key) == (line, key)
+
+
+BOMB = "\n".join(
+    f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9 if n else ['x'] * 9)}]" for n in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BOMB, "values, with aliases expanded"),
+        ("data_kwargs: &a {b: [*a]}", r"\*a contains itself"),
+        ("data_kwargs: &a\n  <<: *a", r"\*a contains itself"),
+        ("data_kwargs: " + "[" * 100_000, "levels of nesting"),
+        ("data_kwargs:\n  " + "- " * 100_000, "levels of nesting"),
+        ("x-0: &a0 []\n" + "".join(f"x-{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 90)), "levels"),
+        ("data_kwargs: [" + "1," * 100_000 + "]", "values, with aliases expanded"),
+        ("# " + "x" * 10**6, "is larger than 256 KiB"),
+    ],
+    ids=["bomb", "cycle", "merged cycle", "brackets", "dashes", "chain", "list", "large"],
+)
+def test_a_file_too_large_to_expand_is_one_line_at_once(write, text, problem):
+    path, began = write(GOOD + text), time.monotonic()
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load.load(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    # a second on an idle machine; tests share theirs
+    assert time.monotonic() - began < 5
