@@ -27,7 +27,6 @@ from autofit.workload import accumulation
 from autofit.workload.fit_options import PREDICT, STEPS_PER_EPOCH, VALIDATION_STEPS
 from autofit.workload.inputs.kinds import KINDS
 from autofit.workload.inputs.knobs import NO_AUTOTUNE, makes_processes
-from autofit.workload.inputs.pydataset import PyDatasetInput
 
 _SHARED_SHARE = (
     0.8  # share of the free space in /dev/shm for batches that worker processes hold ready
@@ -122,13 +121,11 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
             f'"{LARGEST}" is given, but the data has one batch size; add a parameter batch_size'
         )
         raise UsageError(problem, key="batch_size")
-    # Keras makes no queue for one thread of a PyDataset; of other data, each number is its own
-    zero_is_one = description.input_kind == PyDatasetInput.kind
     is_counted = STEPS_PER_EPOCH in request.call_source.fit_kwargs or count is None
     changes: dict[str, Any] = {
         "most_samples_executed": count,
         "whole_calls": is_counted,
-        "zero_is_one": zero_is_one,
+        "zero_is_one": kind.keras_starts_workers,
     }
     if space.batch_size is not None and settings.batch_size == KEEP:
         changes["batch_size"] = (batch_size,)
@@ -151,7 +148,7 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         if keeps_workers:
             workers = 0 if description.processes_hang else present["workers"]
             changes |= {"workers": (workers,), "prefetch_factor": (present["prefetch_factor"],)}
-    elif makes_processes(description.input_kind, description.knobs):
+    elif not kind.keras_starts_workers and makes_processes(description.knobs):
         changes["use_multiprocessing"] = (True,)
     elif description.processes_hang and space.use_multiprocessing is not None:
         changes["use_multiprocessing"] = (False,)

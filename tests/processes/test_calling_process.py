@@ -7,7 +7,7 @@ import pytest
 from tests.commands import ROOT, python
 
 PROGRAM = """
-import json, logging, multiprocessing, os, signal, sys, threading, warnings
+import json, logging, multiprocessing, os, random, signal, sys, threading, warnings
 import keras, numpy as np, optuna
 import scipy.special  # whose import adds a filter for its own warnings
 import autofit
@@ -34,6 +34,7 @@ def state():
         "signals": {n.name: repr(signal.getsignal(n)) for n in signal.valid_signals()
                     if isinstance(n, signal.Signals)},
         "environment": dict(os.environ),
+        "random": repr(random.getstate()),
         "numpy": repr(np.random.get_state()),
         "keras": repr(global_seed_generator().state.numpy()),
         "start method": multiprocessing.get_start_method(allow_none=True),
@@ -49,6 +50,7 @@ if __name__ == "__main__":
     # what a first use sets by itself is not of the tune
     optuna.create_study()
     keras.utils.set_random_seed(1)
+    global_seed_generator()  # which Keras seeds by a number of Python's `random`
     warnings.filterwarnings("error", "a warning of the user's")
     signal.signal(signal.SIGTERM, lambda *_: None)
     if how_it_ends == "is interrupted":

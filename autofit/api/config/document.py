@@ -37,7 +37,9 @@ _INCOMPLETE = {
 }
 # Far above what a tune needs. PyYAML reads some 20,000 values a second, and aliases within aliases
 # multiply them: a short file could stand for more values than memory holds.
-_MOST_BYTES, _MOST_VALUES, _DEEPEST = 256 * 1024, 20_000, 50
+_MOST_BYTES = 256 * 1024
+_MOST_VALUES = 20_000
+_DEEPEST = 50
 
 
 class Document(yaml.SafeLoader):
@@ -92,8 +94,10 @@ class Document(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuse what would take too long to expand, or would never end."""
-        event, is_alias = self.peek_event(), self.check_event(yaml.AliasEvent)  # type: ignore[no-untyped-call]  # untyped stub
-        self._depth, self._composed = self._depth + 1, self._composed + 1
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # untyped stub
+        is_alias = isinstance(event, yaml.AliasEvent)
+        self._depth += 1
+        self._composed += 1
         self._require_small(event, self._composed, self._depth)
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -165,7 +169,7 @@ def read(path: str | os.PathLike[str]) -> Document:
         with open(path, "rb") as file:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is no tuning file"
+            problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
             raise ConfigError(os.fspath(path), None, None, None, problem)
         document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:

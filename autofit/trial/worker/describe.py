@@ -272,7 +272,7 @@ def _defaults(bench: Bench, factory: Any, knobs: Mapping[str, str]) -> dict[str,
         if knob in own or data.has_processes
     }
     defaults = {**applied, **defaults_of(factory, own, autotunes=data.autotunes)}
-    if data.has_processes or makes_processes(data.kind, own):
+    if data.has_processes or (not data.keras_starts_workers and makes_processes(own)):
         defaults["use_multiprocessing"] = True
     # Keras's torch backend has none (Keras 3.15); a function of the user's own may ignore it, that of validation too
     functions = {method.function, "test_function"} if method.trains else {method.function}

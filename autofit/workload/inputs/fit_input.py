@@ -89,6 +89,9 @@ class FitInput(ABC):
     ends_by_itself: ClassVar[bool] = (
         True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
     )
+    # whether Keras starts the workers: no worker and one are the same to it, and they are threads
+    # under any name unless `use_multiprocessing` is set
+    keras_starts_workers: ClassVar[bool] = False
     leaves_workers: ClassVar[bool] = (
         False  # whether an interrupted `fit` leaves workers behind, which go on making batches
     )

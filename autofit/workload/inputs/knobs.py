@@ -40,14 +40,9 @@ def switches_of(data: Any) -> set[str]:
     return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
-def makes_processes(kind: str, names: Mapping[str, str]) -> bool:
-    """Return whether the workers of data of this kind are processes by the name of their knob alone."""
-    # a PyDataset's are threads under any name, unless `use_multiprocessing` is set
-    return (
-        kind != "PyDataset"
-        and names.get("workers") == PROCESSES
-        and "use_multiprocessing" not in names
-    )
+def makes_processes(names: Mapping[str, str]) -> bool:
+    """Return whether the workers are processes by the name of their knob, if Keras does not start them."""
+    return names.get("workers") == PROCESSES and "use_multiprocessing" not in names
 
 
 def _can_set(data: Any, name: str) -> bool:

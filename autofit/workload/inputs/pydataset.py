@@ -25,6 +25,7 @@ class PyDatasetInput(FitInput):
     source = "__getitem__ of the PyDataset"
     factory = ("batch_size, **knobs", "MyDataset(batch_size, **knobs)")
     tunes = ("batch_size", *_WORKER_KNOBS)
+    keras_starts_workers = True
     leaves_workers = True
     recognises = staticmethod(is_pydataset)
 
