@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
 import platformdirs
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 
 from autofit.errors import StorageError
@@ -42,6 +44,10 @@ _BUSY_SECONDS = 60  # longest wait for another process that writes to the same S
 _RETRY_SECONDS = 1  # ample for another process to make the tables
 
 
+def _is_path(storage: str | None) -> bool:
+    return storage is None or ("://" not in storage and not storage.startswith(JOURNAL))
+
+
 def url_of(storage: str | None) -> str:
     """Return the URL of a storage that is given as a URL or as the path of an SQLite file; None means the default file."""
     storage = storage or str(platformdirs.user_data_path("autofit") / "trials.sqlite3")
@@ -61,6 +67,8 @@ def shown(storage: str | None) -> str:
 def file_of(storage: str | None) -> Path | None:
     """Return the file of a storage; None if it is a server."""
     url = url_of(storage)
+    if _is_path(storage):
+        return Path(url.removeprefix(SQLITE))
     if url.startswith(JOURNAL):
         return Path(url.removeprefix(JOURNAL)).expanduser()
     return Path(url.removeprefix(SQLITE).partition("?")[0]) if url.startswith(SQLITE) else None
@@ -85,6 +93,8 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
         if url.startswith(JOURNAL):
             yield JournalStorage(JournalFileBackend(str(file)))
             return
+        if _is_path(storage):
+            url = _exact_url(str(file))
         try:
             backend = _database(url)
         except DBAPIError:  # perhaps because another process is making the same tables
@@ -108,13 +118,22 @@ def _quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
+def _exact_url(path: str) -> str:
+    """Return the URL of an SQLite file whose path may contain characters that URLs use."""
+    # SQLAlchemy unquotes the URL, then SQLite the name of the file
+    url = URL.create("sqlite", database=f"file:{quote(path)}", query={"uri": "true"})
+    return url.render_as_string()
+
+
 def _database(url: str) -> RDBStorage:
     options = (
         {"connect_args": {"timeout": _BUSY_SECONDS}}
         if url.startswith(SQLITE)
         else {"pool_pre_ping": True}
     )
-    return RDBStorage(url, engine_kwargs=options)
+    # Optuna formats the URL
+    template = url.replace("{", "{{").replace("}", "}}")
+    return RDBStorage(template, engine_kwargs=options)
 
 
 # A storage raises errors of Optuna, SQLAlchemy, a driver or the file system and, if its content is damaged, any other

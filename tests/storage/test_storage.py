@@ -26,6 +26,11 @@ from tests.fakes import FakeLauncher, collect, make_request, searched, tune
         ("{}/t.db", RDBStorage),
         ("sqlite:///{}/new/folder/t.db", RDBStorage),
         ("journal:{}/t.log", JournalStorage),
+        ("{}/t{{0}}.db", RDBStorage),
+        ("{}/a%20b.db", RDBStorage),
+        ("{}/what?.db", RDBStorage),
+        ("{}/no#1 ü.db", RDBStorage),
+        ("sqlite:///{}/t{{0}}.db", RDBStorage),
     ],
 )
 def test_any_storage_returns_the_result_of_a_tune(tmp_path, where, kind):
