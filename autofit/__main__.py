@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 _ENDING = (
@@ -27,7 +30,8 @@ def main() -> None:
     try:
         from autofit.cli import app  # slow; Ctrl-C must work during this import
 
-        app()
+        with _reporting_full_output():
+            app()
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
         raise SystemExit(_SIGNALLED + _received[0]) from None
@@ -35,6 +39,34 @@ def main() -> None:
         if ending.code and _received:  # a command, or typer, has already handled the signal
             raise SystemExit(_SIGNALLED + _received[0]) from None
         raise
+
+
+@contextlib.contextmanager
+def _reporting_full_output() -> Iterator[None]:
+    """End with one line if standard output takes no more, as on a full disk."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if _can_be_written(sys.stdout.fileno()):
+            raise
+        # Python flushes once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # whoever closes a pipe wants no more
+        if not isinstance(error, BrokenPipeError):
+            problem = f"autofit: standard output cannot be written: {error.strerror}"
+            print(problem, file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _can_be_written(descriptor: int) -> bool:
+    # the stream does not tell: what could not be written is no longer in its buffer
+    try:
+        return os.write(descriptor, b"\n") == 1
+    except OSError:
+        return False
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ from autofit.api.tune import tune
 from autofit.cli.common import reporting_errors, require_writable
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
+from autofit.storage import result_files
 
 _EVERYDAY = 10  # arguments of `tune`, the first ones
 _MODEL_WORDS, _DATA_WORDS, _VALIDATION_WORDS = (
@@ -55,7 +56,7 @@ def init(
                 f"{output} exists and is not overwritten; name another file", key="--output"
             )
         chosen = _chosen(file)
-        output.write_text(_commented(chosen, os.path.relpath(file, output.parent)))
+        result_files.write(_commented(chosen, os.path.relpath(file, output.parent)), output)
         for key, node in chosen.items():
             typer.echo(f"{key}: {node.name} in line {node.lineno}")
         typer.echo(
@@ -66,8 +67,10 @@ def init(
 def _chosen(file: Path) -> dict[str, _Node]:
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        # the last two, mostly without a text, for code that is nested too deeply
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"{file} cannot be read: {reason}") from None
     nodes, chosen = [node for node in tree.body if isinstance(node, _Node)], dict[str, _Node]()
     for key, example in _EXAMPLES.items():
         roles = [(role[1], node) for node in nodes if (role := _role(node))[0] == key]

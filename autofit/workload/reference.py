@@ -48,7 +48,8 @@ class Reference:
 
     def validate(self) -> None:
         """Check that the function exists, without importing anything."""
-        if not self.module or not self.name.isidentifier():
+        is_module = all(part.isidentifier() for part in self.module.split("."))
+        if not self.name.isidentifier() or (self.path is None and not is_module):
             raise UsageError(f"{self.text!r} does not name a function; {FUNCTION}")
         if self.path is None:
             return
@@ -58,6 +59,10 @@ class Reference:
             code = compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True)
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
+        except (OSError, ValueError, MemoryError, RecursionError) as error:
+            # the last two, mostly without a text, for code that is nested too deeply
+            reason = str(error) or type(error).__name__
+            raise UsageError(f"{self.text!r}: {self.path} cannot be read: {reason}") from None
         # of a name that is assigned or imported, only importing the file shows whether it is a function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
             defined = sorted(part.co_name for part in code.co_consts if isinstance(part, CodeType))

@@ -115,6 +115,7 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        _require_working_folder()
         raise UsageError(
             f"the arrays for the trials cannot be written to a temporary file: {error}. "
             "Set TMPDIR to a folder with more free space"
@@ -125,6 +126,14 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
             f"{culprit} cannot be sent to another process: {str(error) or type(error).__name__}. "
             "Create such objects, and open files, inside the functions that use them"
         ) from None
+
+
+def _require_working_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        problem = "the working folder was deleted; change to a folder that exists"
+        raise UsageError(problem) from None
 
 
 def _culprit(value: Any, name: str = "", above: tuple[Any, ...] = ()) -> str:

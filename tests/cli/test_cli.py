@@ -15,6 +15,7 @@ from autofit.records.machine import ON_CPU
 from tests.commands import AUTOFIT, ROOT, run
 from tests.trial.test_lifetime import are_gone, wait_for
 
+RESULT = f"{ROOT}/tests/data/pinned/result.json"
 WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
 SMALL = (
     "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nstorage: trials.db\n"
@@ -122,3 +123,19 @@ def test_a_terminal_in_ascii_shows_what_it_can(autofit, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     done = autofit("show", str(ROOT / "tests" / "data" / "pinned" / "result.json"))
     assert (done.returncode, done.stderr, "baseline" in done.stdout) == (0, "", True)
+
+
+@pytest.mark.parametrize("command", [["schema"], ["kwargs", RESULT], ["show", RESULT], ["--help"]])
+def test_a_full_standard_output_is_one_line(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [AUTOFIT, *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 1
+    problem = "autofit: standard output cannot be written: No space left on device\n"
+    assert done.stderr == problem

@@ -1,6 +1,7 @@
 """`autofit init` finds the functions of a file without running it, and writes a file that is valid."""
 
 import re
+import resource
 
 import pytest
 import yaml
@@ -80,3 +81,16 @@ def test_what_cannot_be_written_is_an_error_and_no_file_is_overwritten(
     assert [file.read_text() for file in tmp_path.glob("*.yaml")] == (
         ["mine: 1\n"] if program is PROGRAM else []
     )
+
+
+def test_a_full_disk_leaves_no_file_that_would_be_in_the_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        done = RUN.invoke(app, ["init", "train.py"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (done.exit_code, "tune.yaml cannot be written" in done.output) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -3,6 +3,7 @@
 import functools
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from autofit.workload.inputs.knobs import (
 from autofit.workload.inputs.pydataset import PyDatasetInput
 from autofit.workload.inputs.tfdata import TfData
 from autofit.workload.reference import Reference
-from autofit.workload.workload import Workload
+from autofit.workload.workload import Workload, explained_pickling_errors
 from tests.unit.workload.functions import build, make
 
 
@@ -109,6 +110,16 @@ def files(tmp_path, monkeypatch):
     sys.modules.pop("same_name", None)
 
 
+def test_a_working_folder_that_was_deleted_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with (
+        pytest.raises(UsageError, match="the working folder was deleted"),
+        explained_pickling_errors(),
+    ):
+        Path("arrays.npy").absolute()
+
+
 def test_a_reference_is_a_path_or_a_module(files):
     for text in ("same_name.py:f", "same_name.py:g", "math:sqrt"):
         Reference(text, files).validate()
@@ -116,7 +127,19 @@ def test_a_reference_is_a_path_or_a_module(files):
     for text in ("math:squareroot", "math:pi", "two/same_name.py:f"):
         with pytest.raises(UsageError):
             Reference(text, files).resolve()
-    for text in ("same_name.py:h", "no.py:f", "math:", ":f"):
+    (Path(files) / "deep.py").write_text("-" * 100_000 + "1")
+    (Path(files) / "null.py").write_bytes(b"def f():\0")
+    wrong = (
+        "same_name.py:h",
+        "no.py:f",
+        "math:",
+        ":f",
+        "../..:f",
+        "a..b:f",
+        "deep.py:f",
+        "null.py:f",
+    )
+    for text in wrong:
         with pytest.raises(UsageError):
             Reference(text, files).validate()
 
