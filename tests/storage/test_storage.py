@@ -41,6 +41,8 @@ def test_any_storage_returns_the_result_of_a_tune(tmp_path, where, kind):
     assert collect(tune, make_request(tmp_path, storage=storage), again)[1] == first
     assert again.specs == []
     assert connection.file_of(storage).exists()
+    if "://" not in storage and not storage.startswith("journal:"):
+        assert Path(storage).is_file()
     with connection.opened(storage) as backend:
         assert isinstance(backend, kind)
 
