@@ -10,6 +10,7 @@ from autofit.errors import UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import choice, columns, snippet
+from autofit.report.adjustments import adjustments_of
 from autofit.report.console.tables import estimate_table, plain_text, summary, sweep_table
 from autofit.report.html import page
 from autofit.storage import result_files
@@ -42,7 +43,13 @@ class Result(_Reportable, TuneRecord):
     def of(cls, record: TuneRecord) -> Result:
         """Make the result of a record, with the code of each answer."""
         fastest, own = (
-            None if answer is None else replace(answer, code=snippet.render(record, answer))
+            None
+            if answer is None
+            else replace(
+                answer,
+                code=snippet.render(record, answer),
+                adjustments=adjustments_of(record, answer),
+            )
             for answer in (record.fastest, record.same_batch)
         )
         return cls(**{**vars(record), "fastest": fastest, "same_batch": own})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
@@ -69,6 +69,19 @@ class GpuEstimate:
 
 
 @dataclass(frozen=True)
+class BatchDependence:
+    """A part of a program that trains differently on batches of another size.
+
+    A "schedule" counts train steps; `arguments` are the names of its numbers of steps, as far as they are known. A "loss"
+    is not a mean over its samples, and a "sum" adds them up. A "method" of the user's own may compare samples of a batch.
+    """
+
+    kind: Literal["schedule", "normalization", "loss", "sum", "method"]
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Description:
     """The properties of a workload that are known before anything is trained."""
 
@@ -109,6 +122,8 @@ class Description:
     )
     notices: tuple[str, ...] = ()  # messages to the user
     batch_callbacks: tuple[str, ...] = ()  # names of the user's that run after each batch
+    batch_dependences: tuple[BatchDependence, ...] = ()
+    accumulation_steps: Positive = 1  # batches in an update, if the user's own optimizer says so
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
     processes_hang: bool = False  # whether forked workers cannot make the data
     process_bytes: Count = (

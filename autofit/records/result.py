@@ -17,7 +17,7 @@ from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
 RESULT_VERSION = (
-    3  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
+    4  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
 )
 
 
@@ -100,6 +100,7 @@ class Answer:
         default_factory=dict
     )  # empty unless gradients are accumulated
     code: str = ""  # that sets all of them
+    adjustments: tuple[str, ...] = ()  # what else in the program depends on the batch size
 
     @property
     def compile_kwargs(self) -> dict[str, int]:

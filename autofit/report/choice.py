@@ -14,6 +14,8 @@ from autofit.records.result import LOOKS, Answer, Challenger, Speedup, TuneRecor
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
+from autofit.report.adjustments import adjustments_of, changes_of_training, update_in_words
+from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
 NONE = "–"  # text in place of a missing value
@@ -27,13 +29,17 @@ _LINEAR = (
 
 @dataclass(frozen=True)
 class Headline:
-    """An answer in words: its gain over the baseline or why none is shown, what it changes, and what its code is for."""
+    """An answer in words: its gain over the baseline or why none is shown, and what it changes.
+
+    `use` is what its code is for, and `adjustments` are what else depends on its batch size.
+    """
 
     answer: Answer
     label: str
     gain: str
     note: str
     use: str
+    adjustments: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.gain}: {'; '.join(filter(None, (str(self.answer.config), self.note)))}"
@@ -79,7 +85,8 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
     )
     note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
-    return Headline(answer, label, gain, note, f"To {verb} with {which}")
+    use = f"To {verb} with {which}"
+    return Headline(answer, label, gain, note, use, adjustments_of(record, answer))
 
 
 def baseline(record: TuneRecord) -> Answer | None:
@@ -198,7 +205,11 @@ def _consequences(record: TuneRecord, answer: Answer) -> str:
     now, before = answer.config.batch_size, answer.speedup.baseline.batch_size
     if record.call_source.call != FIT or not now or not before:
         return ""
+    changes = any(changes_of_training(record, answer))
     if record.effective_batch_size is not None:
+        steps = accumulation.steps_of(now, record.effective_batch_size)
+        if changes and steps > 1:
+            return f"an update averages the gradients of {steps:,} batches of {now:,}"
         return f"an update averages {counted(record.effective_batch_size, 'sample')}, as requested"
     if now == before:
         default = (
@@ -207,12 +218,13 @@ def _consequences(record: TuneRecord, answer: Answer) -> str:
             else ""
         )
         return f"the same updates of the same size{default}"
+    update = update_in_words(record, now, before)
+    if changes:
+        return f"{update}: compare the validation loss"
     name = record.description.optimizer
     factor = now / before if name in _LINEAR else math.sqrt(now / before)
-    return (
-        f"an update averages {counted(now, 'sample')} instead of {before:,}: {f'with {name} ' if name else ''}try "
-        f"{factor:.2g} times the learning rate, and compare the validation loss"
-    )
+    with_it = f"with {name} " if name else ""
+    return f"{update}: {with_it}try {factor:.2g} times the learning rate, and compare the validation loss"
 
 
 def ratio_in_words(speedup: Speedup) -> str:

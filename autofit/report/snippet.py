@@ -9,6 +9,7 @@ from typing import Any
 
 from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
+from autofit.report.adjustments import adjustments_of
 from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT
 from autofit.workload.inputs.kinds import rendered
@@ -18,6 +19,7 @@ _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
 _WATCH = "# to compare: callbacks=[autofit.Watch(result{})]"
 _VARIABLES = "# replace ${NAME} by the value of the environment variable"
+_COMMENT_CHARACTERS = 72  # of a line of a comment; it fits 80 columns when indented twice
 _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
 
 
@@ -93,6 +95,10 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
         if key not in given or given[key] != value
     ]
     arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
+    for sentence in adjustments_of(record, record.fastest):
+        lines += textwrap.wrap(
+            sentence, _COMMENT_CHARACTERS, initial_indent="# to adjust: ", subsequent_indent="#   "
+        )
     lines += [
         _lines(f"model.{source.call}", arguments),
         *([_WATCH.format(watched)] if source.call == FIT else []),

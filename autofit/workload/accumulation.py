@@ -36,6 +36,12 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
     )
 
 
+def steps_in(model: Any) -> int:
+    """Return the number of batches per update that a model's optimizer has by itself."""
+    optimizer = getattr(model, "optimizer", None)
+    return getattr(getattr(optimizer, "inner_optimizer", optimizer), NAME, None) or 1
+
+
 def accumulate(model: Any, steps: int) -> None:
     """Make the optimizer of a compiled model accumulate gradients over `steps` batches."""
     optimizer, problem = getattr(model.optimizer, "inner_optimizer", model.optimizer), ""

@@ -51,6 +51,8 @@ _HOOKS = [
     for call in ("train_", "test_", "predict_", "")
     for moment in ("begin", "end")
 ]
+# attributes of Keras's callbacks that are "epoch" or a number of batches
+_EVERY_BATCHES = ("save_freq", "update_freq")
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,16 @@ def takes_folder(function: Any) -> bool:
 
 
 def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
-    found = [
-        (one, vars(one).get(hook) or getattr(type(one), hook, None))
-        for one in callbacks
-        for hook in _HOOKS
-    ]
-    modules = [
-        (one, str(getattr(function, "__module__", "")))
-        for one, function in found
-        if function is not None
-    ]
-    return _names(one for one, module in modules if module.partition(".")[0] != "keras")
+    """Return the names of callbacks that have code of the user's for each batch, or count batches."""
+    return _names(one for one in callbacks if _counts_batches(one))
+
+
+def _counts_batches(callback: Any) -> bool:
+    if any(isinstance(getattr(callback, name, None), int) for name in _EVERY_BATCHES):
+        return True
+    hooks = (vars(callback).get(hook) or getattr(type(callback), hook, None) for hook in _HOOKS)
+    modules = (str(getattr(hook, "__module__", "")) for hook in hooks if hook is not None)
+    return any(module.partition(".")[0] != "keras" for module in modules)
 
 
 def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:

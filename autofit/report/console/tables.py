@@ -164,7 +164,14 @@ def summary(record: TuneRecord) -> Group:
     texts, shown = advice(record), headlines(record)
     rows = [
         ("baseline", texts.pop("baseline")),
-        *((headline.label, str(headline)) for headline in shown),
+        *(
+            row
+            for headline in shown
+            for row in (
+                (headline.label, str(headline)),
+                *(("to adjust", sentence) for sentence in headline.adjustments),
+            )
+        ),
         *figures(record, record.fastest).items(),
         *texts.items(),
     ]

@@ -27,6 +27,7 @@ from autofit.records.states import Phase
 from autofit.records.units import counted
 from autofit.trial.wire import Message
 from autofit.trial.worker import batch_shapes, data_workers
+from autofit.trial.worker.batch_dependence import dependences_of
 from autofit.trial.worker.bench import (
     Bench,
     build_model,
@@ -139,6 +140,8 @@ def describe(
         jit_compile=bool(model.jit_compile),
         fingerprint=_model_fingerprint(model, batch),
         batch_callbacks=bench.callbacks.of_batches,
+        batch_dependences=tuple(dict.fromkeys(dependences_of(model, batch))),
+        accumulation_steps=accumulation.steps_in(model),
         left_out_callbacks=bench.callbacks.left_out,
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),

@@ -81,7 +81,7 @@ WHOLE = (
     "build_model: nowhere.py:f\ndata: model.py:Photos",
     "build_model: model.py:build_model\ndata: [1, 2]",
     "- a",
-    '{"version": 3, "call_source": {}}',
+    '{"version": 4, "call_source": {}}',
     "# nothing",
 )
 

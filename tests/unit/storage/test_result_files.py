@@ -33,7 +33,7 @@ def test_the_file_is_the_record_and_comes_back_whole(record, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "facts"),
-    [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "3")), ('{"version": 3}', ())],
+    [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "4")), ('{"version": 4}', ())],
 )
 def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     file = tmp_path / "result.json"

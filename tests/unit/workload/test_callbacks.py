@@ -34,6 +34,11 @@ class EachBatch(OfKeras):
     def on_train_batch_end(self, batch, logs=None): ...
 
 
+class OfKerasEvery(OfKeras):
+    def __init__(self, save_freq):
+        self.save_freq = save_freq
+
+
 def make(folder):
     best = SaveBest()
     best.folder = folder
@@ -49,6 +54,8 @@ def make_nowhere():
     [
         ([SaveBest(), SaveBest(), OfKeras()], ("SaveBest", "OfKeras"), ()),
         ([EachBatch()], ("EachBatch",), ("EachBatch",)),
+        ([OfKerasEvery("epoch")], ("OfKerasEvery",), ()),
+        ([OfKerasEvery(100)], ("OfKerasEvery",), ("OfKerasEvery",)),  # of batches
         ([], (), ()),
     ],
 )

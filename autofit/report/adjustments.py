@@ -1,0 +1,111 @@
+"""What else in a program depends on the batch size: what to adjust with an answer, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from autofit.records.description import BatchDependence
+from autofit.records.result import Answer, TuneRecord
+from autofit.records.units import counted
+from autofit.workload.fit_options import FIT, STEPS_PER_EPOCH, VALIDATION_STEPS
+
+# Batch normalization loses accuracy below this number of samples (Wu and He 2018, arXiv:1803.08494).
+_FEW_TO_NORMALIZE = 16
+
+
+def sizes_of(record: TuneRecord, answer: Answer) -> tuple[int, int] | None:
+    """Return an answer's batch size and the user's own; None if training is the same with both."""
+    now, own = answer.config.batch_size, answer.speedup.baseline.batch_size
+    if record.effective_batch_size is not None and record.batch_is_default:
+        own = record.effective_batch_size  # the size that the user would train with
+    if record.call_source.call != FIT or not now or not own or now == own:
+        return None
+    return now, own
+
+
+def adjustments_of(record: TuneRecord, answer: Answer) -> tuple[str, ...]:
+    """Return a sentence on each part of the program that trains differently with an answer's batch size."""
+    sizes = sizes_of(record, answer)
+    if sizes is None:
+        return ()
+    given, description = record.call_source.fit_kwargs, record.description
+    sentences = list(changes_of_training(record, answer))
+    if record.effective_batch_size is None and (steps := description.accumulation_steps) > 1:
+        sentences.append(
+            f"gradient_accumulation_steps={steps} counts batches: {update_in_words(record, *sizes)}"
+        )
+    sentences += [
+        f"{name} counts batches: pass {value} instead of {given[name]}"
+        for name in (STEPS_PER_EPOCH, VALIDATION_STEPS)
+        if name in given and (value := answer.fit_kwargs.get(name)) not in (None, given[name])
+    ]
+    if names := ", ".join(description.batch_callbacks):
+        sentences.append(f"after each batch runs {names}: {_epoch(record, *sizes)}")
+    return tuple(sentences)
+
+
+def changes_of_training(record: TuneRecord, answer: Answer) -> Iterator[str]:
+    """Return a sentence on each part of model, loss and optimizer with which a rule for the learning rate is wrong."""
+    if sizes := sizes_of(record, answer):
+        for part in record.description.batch_dependences:
+            if sentence := _SENTENCES[part.kind](record, part, *sizes):
+                yield sentence
+
+
+def update_in_words(record: TuneRecord, now: int, own: int) -> str:
+    """Say how many samples an update averages with two batch sizes."""
+    steps = record.description.accumulation_steps
+    return f"an update averages {counted(steps * now, 'sample')} instead of {steps * own:,}"
+
+
+def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: int) -> str:
+    text = f"{schedule.name} counts train steps: {_epoch(record, now, own)}"
+    if not schedule.arguments:
+        return text
+    verb, ratio = ("divide", now / own) if now > own else ("multiply", own / now)
+    text += f"; {verb} {', '.join(schedule.arguments)} by {ratio:.4g}"
+    if record.description.model_takes_batch:
+        text += ", unless build_model computes them from batch_size"
+    return text
+
+
+def _of_normalization(record: TuneRecord, layer: BatchDependence, now: int, own: int) -> str:
+    devices = record.placement.count
+    if record.effective_batch_size is not None:
+        return f"{layer.name} still averages {counted(now // devices, 'sample')}"
+    if now > own or now // devices >= _FEW_TO_NORMALIZE:
+        return ""
+    return f"{layer.name} averages {counted(now // devices, 'sample')} instead of {own // devices}"
+
+
+def _of_loss(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
+    return f"the loss {loss.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
+
+
+def _of_sum(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
+    return f"the loss {loss.name} adds up its samples: gradients are {now / own:.2g} times as large"
+
+
+def _of_method(record: TuneRecord, method: BatchDependence, now: int, own: int) -> str:
+    return (
+        f"{method.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
+        "or adds up in a batch changes"
+    )
+
+
+_SENTENCES = {
+    "schedule": _of_schedule,
+    "normalization": _of_normalization,
+    "loss": _of_loss,
+    "sum": _of_sum,
+    "method": _of_method,
+}
+
+
+def _epoch(record: TuneRecord, now: int, own: int) -> str:
+    """Say how many train steps an epoch has, or how many times as many."""
+    samples = record.description.sample_count
+    if not samples:
+        return f"an epoch has {own / now:.2g} times as many"
+    return f"an epoch has {math.ceil(samples / now):,} instead of {math.ceil(samples / own):,}"

@@ -1,0 +1,107 @@
+"""Find what else in a program depends on the batch size, in the described model itself; loads Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from autofit.backends.protocol import optimizers_of
+from autofit.records.description import BatchDependence
+from autofit.trial.worker.bench import is_own
+from autofit.workload.inputs.batch import leaves, length_of
+
+_OWN_METHODS = ("train_step", "compute_loss")
+# in the names of what counts train steps, in Keras's schedules and in the user's own
+_COUNTS = re.compile("(steps?|boundaries|iterations?|iters?|updates?)$|^_?warm_?up$")
+_SAMPLES = 4  # that a loss is computed of, and of their halves
+_TOLERANCE = 1e-3  # relative; sums in float32 differ by less
+
+
+def dependences_of(model: Any, batch: Any) -> Iterator[BatchDependence]:
+    """Find the parts of a compiled model that train differently on batches of another size.
+
+    `batch` is one of the data: x, (x, y) or (x, y, sample_weight).
+    """
+    for optimizer in optimizers_of(model):
+        yield from _of_optimizer(getattr(optimizer, "inner_optimizer", optimizer))
+    yield from _of_losses(model, batch)
+    for method in _OWN_METHODS:
+        if is_own(model, method):
+            yield BatchDependence("method", f"{type(model).__name__}.{method}")
+    for layer in _layers(model):
+        name = type(layer).__name__
+        if "BatchNorm" in name and getattr(layer, "trainable", True):
+            yield BatchDependence("normalization", name)
+        code = getattr(getattr(type(layer), "call", None), "__code__", None)
+        if code is not None and not _is_of_keras(layer) and "add_loss" in code.co_names:
+            yield BatchDependence("method", f"{name}.add_loss")
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in model._flatten_layers():
+        yield layer
+        if isinstance(module := getattr(layer, "module", None), keras.Layer) or module is None:
+            continue
+        yield from module.modules()  # PyTorch's, in a TorchModuleWrapper
+
+
+def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
+    name, rate = type(optimizer).__name__, getattr(optimizer, "_learning_rate", None)
+    if getattr(optimizer, "ema_overwrite_frequency", None):
+        yield BatchDependence("schedule", name, ("ema_overwrite_frequency",))
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        counts = (each.lstrip("_") for each, value in vars(rate).items() if _is_count(each, value))
+        yield BatchDependence("schedule", type(rate).__name__, tuple(dict.fromkeys(counts)))
+    elif callable(rate) and not hasattr(rate, "assign"):  # variables can be called, too
+        yield BatchDependence("schedule", getattr(rate, "__name__", type(rate).__name__))
+
+
+def _is_count(name: str, value: Any) -> bool:
+    """Return whether an attribute of a schedule is a number of train steps, or a list of them."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not _COUNTS.search(name):
+        return False
+    return value > 1 if is_number else isinstance(value, list | tuple)
+
+
+def _is_of_keras(part: Any) -> bool:
+    module = getattr(part, "__module__", None) or type(part).__module__
+    return str(module).partition(".")[0] == "keras"
+
+
+def _of_losses(model: Any, batch: Any) -> Iterator[BatchDependence]:
+    losses = leaves(getattr(model, "loss", None))
+    outputs = list(getattr(model, "outputs", None) or [])
+    for given in losses:
+        loss = keras.losses.get(given)
+        kind = "mean" if _is_of_keras(loss) else "loss"
+        if len(losses) == len(outputs) == 1 and isinstance(batch, tuple) and len(batch) > 1:
+            # The user's loss may take only what the model really returns.
+            with contextlib.suppress(Exception), keras.device("cpu"):
+                kind = _kind_of_loss(loss, batch[1], outputs[0].shape[1:])
+        if kind != "mean":
+            name = getattr(loss, "__name__", type(loss).__name__)
+            yield BatchDependence("loss" if kind == "loss" else "sum", name)
+
+
+def _kind_of_loss(loss: Any, targets: Any, shape: Sequence[int]) -> str:
+    """Return "mean" or "sum" if a loss is that of its samples' losses, otherwise "loss"."""
+    count = min(_SAMPLES, length_of(targets)) // 2 * 2
+    predicted = np.random.default_rng(0).uniform(0.1, 0.9, (count, *shape)).astype(np.float32)
+
+    def of(samples: slice) -> float:
+        value = loss(
+            keras.ops.convert_to_tensor(targets[samples]),
+            keras.ops.convert_to_tensor(predicted[samples]),
+        )
+        return float(keras.ops.mean(value))
+
+    whole, halves = of(slice(count)), (of(slice(count // 2)), of(slice(count // 2, count)))
+    if np.isclose(whole, sum(halves) / 2, rtol=_TOLERANCE):
+        return "mean"
+    return "sum" if np.isclose(whole, sum(halves), rtol=_TOLERANCE) else "loss"
