@@ -79,7 +79,7 @@ def make_callbacks(diary, folder):
 
 
 def build_dense(size=None):
-    """A model; its train step takes batches of one size only if it is given."""
+    """A model; its train step takes batches of one size if that is given, or "small" ones."""
 
     class OneSize(keras.Sequential):
         def train_step(self, data):
@@ -87,7 +87,13 @@ def build_dense(size=None):
                 keras.tree.map_structure(lambda leaf: keras.ops.reshape(leaf, (size, -1)), data)
             )
 
-    model = (OneSize if size else keras.Sequential)([keras.Input((WIDTH,)), keras.layers.Dense(1)])
+    class SmallSizes(keras.Sequential):
+        def train_step(self, data):
+            assert data[0].shape[0] <= 32  # fewer than in a trace for any size
+            return super().train_step(data)
+
+    kind = SmallSizes if size == "small" else OneSize if size else keras.Sequential
+    model = kind([keras.Input((WIDTH,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 
@@ -135,12 +141,20 @@ def of_five(batch_size=32):
     ("size", "data", "asked", "fixed", "samples"),
     [
         (BATCH, FORMS["tf.data of fixed size"], BATCH, BATCH, "64 samples"),
+        ("small", FORMS["labels"], BATCH, None, "64 samples"),
         (None, of_five, 32, 5, "60 samples"),
         (None, partial, 24, None, "about 72 samples"),
         (None, of_five, 5, 5, "60 samples"),
         (None, FORMS["labels"], BATCH, None, "64 samples"),
     ],
-    ids=["train step", "data", "partial batch", "data of the asked size", "any size"],
+    ids=[
+        "train step",
+        "step of small sizes",
+        "data",
+        "partial batch",
+        "data of the asked size",
+        "any size",
+    ],
 )
 def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, asked, fixed, samples):
     launcher = turn(build_dense, data, model_kwargs={"size": size})
@@ -149,7 +163,7 @@ def test_a_workload_of_one_batch_size_is_recognised(turn, play, size, data, aske
     assert ("batch_size" in described.untuned) == (fixed is not None)
     assert described.estimate_problem is None
     assert [footprint.batch_size for footprint in described.footprints] == (
-        [8, 32] if fixed is None else [fixed]
+        [8, 32] if fixed is None and size is None else [BATCH if fixed is None else fixed]
     )
 
 

@@ -30,6 +30,7 @@ from autofit.trial.worker import batch_shapes, data_workers
 from autofit.trial.worker.batch_dependence import dependences_of
 from autofit.trial.worker.bench import (
     Bench,
+    Run,
     build_model,
     distribution_of,
     is_own,
@@ -38,6 +39,7 @@ from autofit.trial.worker.bench import (
 )
 from autofit.trial.worker.estimates import trace
 from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.step_clock import StepClock
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
@@ -97,7 +99,7 @@ def describe(
     takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, ""
     if "batch_size" in knobs:
         one_size, reason = _size_of_data(bench, loaded)
-        if one_size is None and not takes_batch:
+        if one_size is None and not takes_batch and _takes_one_size(bench, loaded, traced.one_size):
             one_size, reason = traced.one_size, _BY_STEP
     untuned_size = {} if one_size is None else {"batch_size": reason.format(one_size)}
 
@@ -166,12 +168,7 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     """Return the size of the batches if the data makes no others, and why; None if it follows the knob."""
     config, data = bench.context.spec.config, bench.data
     asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
-    # the data is opened a second time: the memory that it may hold must fit twice
-    if (
-        asked is None
-        or data.kind == Arrays.kind
-        or 2 * Process().memory_info().rss > bench.context.spec.limits.host_bytes
-    ):
+    if asked is None or data.kind == Arrays.kind or not _fits_twice(bench):
         return None, ""
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
@@ -191,6 +188,25 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     except Exception:
         return data.batch_samples, _BY_LENGTH
     return None, ""
+
+
+def _fits_twice(bench: Bench) -> bool:
+    """Return whether the data may be opened a second time: the memory that it may hold must fit twice."""
+    return 2 * Process().memory_info().rss <= bench.context.spec.limits.host_bytes
+
+
+def _takes_one_size(bench: Bench, loaded: Workload, traced_size: int | None) -> bool:
+    """Return whether a step that could be traced for one size alone fails on real batches of another."""
+    if traced_size is None or not _fits_twice(bench):
+        return False
+    size = traced_size // 2 or 2
+    try:
+        data = _opened_again(bench, loaded, size)
+        run = Run(StepClock(size, math.inf, steps=1), Phase.OPENING_AGAIN)
+        bench.run(data.fit_arguments(1), [run], ends_by_itself=data.ends_by_itself)
+    except Exception:  # the user's code, which need not take this size
+        return True
+    return False
 
 
 def _opened_again(bench: Bench, loaded: Workload, batch_size: int) -> FitInput:
