@@ -212,7 +212,7 @@ class FitInput(ABC):
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""
-        self._is_over = self._processes.Value("b", 0) if self.leaves_workers else None
+        self._is_over = shared_number("b", self._processes) if self.leaves_workers else None
         return self.fit_arguments(steps)
 
     def end_pipeline(self, *, one_sample: bool = False) -> None:
@@ -299,6 +299,17 @@ def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
         for batch in itertools.islice(epoch(), count - passed):
             passed += 1
             yield batch
+
+
+def shared_number(kind: str, processes: Any = multiprocessing) -> Any:
+    """Return a number that processes share, 0 at first; raise UsageError if the system has no room for its lock."""
+    try:
+        return processes.Value(kind, 0)
+    except OSError as error:
+        raise UsageError(
+            "autofit counts the batches of data workers, for which the system must make a semaphore: "
+            f"{error.strerror or error}. Make /dev/shm writable, with some free memory"
+        ) from None
 
 
 def call_reported(report_error: ReportError, function: Callable[..., Any], *arguments: Any) -> Any:

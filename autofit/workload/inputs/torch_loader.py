@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported, repeated
+from autofit.workload.inputs.fit_input import (
+    BatchMaker,
+    FitInput,
+    call_reported,
+    repeated,
+    shared_number,
+)
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
 from autofit.workload.inputs.torch_streams import is_split
 
@@ -45,7 +51,7 @@ class TorchLoader(FitInput):
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._processes = data.multiprocessing_context or multiprocessing
-        self._made = self._processes.Value("q", 0)
+        self._made = shared_number("q", self._processes)
         self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
         self._keep_first(self._epoch())
 
