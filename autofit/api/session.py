@@ -72,8 +72,12 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
                 key="build_model",
             )
         if not callable(build_model) and not isinstance(build_model, Reference):
+            given = (
+                repr(build_model) if isinstance(build_model, str) else type(build_model).__name__
+            )
             raise UsageError(
-                f"{build_model!r} is not a function; pass the function itself", key="build_model"
+                f"{given} is not a function; pass the function that returns a model, itself",
+                key="build_model",
             )
         for data in (workload.data, workload.validation):
             kinds.refuse_unsupported(data)

@@ -108,11 +108,12 @@ def baseline(record: TuneRecord) -> Answer | None:
 
 def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     """Return the rate of an answer, and the memory that it takes as far as that could be read."""
-    source = (
-        "confirmed in fresh processes"
-        if answer.confirmed
-        else "read once in the search, not confirmed"
-    )
+    runs = [run for run in record.runs if run.config == answer.config and run.samples_per_second]
+    source = "read once in the search, not confirmed"
+    if answer.confirmed:
+        source = "confirmed in fresh processes"
+    elif runs:
+        source = f"{counted(len(runs), 'run')} in fresh processes, too few to confirm"
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
     rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
     for memory in ("device", "host"):
@@ -279,18 +280,22 @@ def bottleneck_sentence(record: TuneRecord) -> str:
         record.bottleneck,
     )
     label = f"{bottleneck}-bound" if bottleneck in ("compute", "input") else bottleneck
+    rates = {"model": compute, "input": inputs}
     if compute is None or inputs is None:
-        rates = {"model": compute, "input": inputs}
-        read = "".join(
-            f"the {part} alone reached {format_rate(rate)} samples/s; "
+        read = [
+            f"the {part} alone reached {format_rate(rate)} samples/s"
             for part, rate in rates.items()
             if rate
-        )
-        unread = " and ".join(f"the {part} alone" for part, rate in rates.items() if not rate)
-        return f"{label}: {read}the rate of {unread} was not measured, or was lower than that of {record.call_source.call}"
-    together = record.ceilings_run_samples_per_second or record.samples_per_second
+        ]
+        whole = f"{record.call_source.call} {format_rate(record.samples_per_second)}"
+        if not read:
+            return f"{label}: model and input were not timed alone"
+        return f"{label}: {', '.join((*read, whole))}"
+    # the run that timed both may have been slower as a whole than the others
+    together = max(record.ceilings_run_samples_per_second or 0.0, record.samples_per_second)
+    has_workers = "workers" in record.description.knobs
     consequence = {
-        "compute": "; more workers would not help" if inputs >= compute else "",
+        "compute": "; more workers would not help" if inputs >= compute and has_workers else "",
         "contention": f", together {format_rate(together)}: they compete for cores or memory bandwidth",
     }
     alone = f"model alone {format_rate(compute)} samples/s, input alone {format_rate(inputs)}"

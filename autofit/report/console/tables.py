@@ -218,7 +218,7 @@ def estimate_table(estimate: EstimateRecord) -> Group:
         table.add_column(f"{row.batch_size}", justify="right")
     for memory in ("device", "host"):
         parts = [getattr(row, f"{memory}_bytes_by_part") for row in estimate.rows]
-        table.add_row(Text(memory.upper(), style="bold"))
+        table.add_row(Text(f"{memory.upper()}, at the peak", style="bold"))
         for name in parts[0]:
             if any(part[name] for part in parts):
                 label = _PART_NAMES.get(name, name.replace("_", " "))

@@ -36,8 +36,8 @@ SAME_NUMBERS = (
     "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
 )
 FAILS = (
-    "a forked worker does not finish a batch, for example because __getitem__ runs TensorFlow operations, so autofit does "
-    "not try worker processes. Use NumPy in __getitem__, or threads"
+    "a forked worker does not finish a batch, for example because __getitem__ runs operations of Keras's backend, so "
+    "autofit does not try worker processes. Use NumPy in __getitem__, or threads"
 )
 
 

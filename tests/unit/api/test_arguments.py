@@ -23,6 +23,11 @@ SIGNATURE = inspect.signature(autofit.tune).parameters
 EVERYDAY = 10
 
 
+class Estimator:
+    def __repr__(self):
+        return "Estimator(\n" + 17 * "\toption=None,\n" + ")"
+
+
 def default_of(field):
     """The default as a signature shows it, in which models are mappings."""
     default = field.get_default(call_default_factory=True)
@@ -121,6 +126,10 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
             "workers: is a knob; give values to try in space",
         ),
         (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
+        (
+            lambda: autofit.tune(Estimator(), ARRAYS),
+            "build_model: Estimator is not a function; pass the function that returns a model, itself",
+        ),
         (
             lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]),
             "x: is part of the data; give data=(x, y)",

@@ -45,9 +45,9 @@ def confirmed(record, tmp_path, *, searched, confirmed, compute, inputs):
             7.7,
             100.0,
             "compute",
-            ["100"],
+            ["100", "20"],
         ),  # the rate is 20 and far below the input's: the model is the limit
-        (60.0, 8.0, "input", ["60"]),
+        (60.0, 8.0, "input", ["60", "20"]),
         (7.7, 8.0, "unknown", []),
         (19.5, 100.0, "compute", ["20", "100"]),  # within the noise of a ceiling
     ],
@@ -62,7 +62,21 @@ def test_a_ceiling_below_the_rate_is_left_out_and_the_reason_given(
         text = choice.bottleneck_sentence(slow)
         assert slow.bottleneck == bottleneck
         if shown is not None:
-            assert (numbers(text), "that of fit" in text) == (shown, len(shown) < 2)
+            assert numbers(text) == shown
+            assert "not measured" not in text
+
+
+def test_both_together_are_not_said_to_be_slower_than_the_answer(record):
+    slow_run = {"ceilings_run_samples_per_second": record.samples_per_second / 2}
+    text = choice.bottleneck_sentence(replace(record, bottleneck="contention", **slow_run))
+    assert f"together {record.samples_per_second:,.0f}:" in text
+
+
+def test_more_workers_are_spoken_of_only_where_the_data_has_some(record):
+    for knobs, is_said in (({"workers": "workers"}, True), ({"batch_size": "batch_size"}, False)):
+        described = replace(record.description, knobs=knobs)
+        text = choice.bottleneck_sentence(replace(record, description=described))
+        assert ("more workers would not help" in text) == is_said
 
 
 def test_the_rates_of_a_statement_are_of_one_run_of_the_choice(record):

@@ -94,6 +94,12 @@ def test_a_table_flags_whether_the_gain_is_shown(record, sweep):
         assert row["speedup"] == ("" if speedup.ratio is None else str(speedup.ratio))
 
 
+def test_an_answer_without_a_run_says_that_it_was_read_in_the_search(record):
+    unconfirmed = replace(record, fastest=replace(record.fastest, confirmed=False), runs=())
+    rate = choice.figures(unconfirmed, unconfirmed.fastest)["rate"]
+    assert rate.endswith("read once in the search, not confirmed")
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(
     two_answers, sweep, is_late
@@ -109,7 +115,7 @@ def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_conf
         )
     for output, text in outputs(record, sweep).items():
         if "sweep" not in output:
-            assert ("read once in the search, not confirmed" in text) == is_late
+            assert ("3 runs in fresh processes, too few to confirm" in text) == is_late
             assert ([figure for figure in figures if figure not in text], "to 600" in text) == (
                 [],
                 False,
