@@ -151,6 +151,9 @@ def main():
         FROZEN.write_text(json.dumps(simulate(arguments.count)).replace("], [", "],\n[") + "\n")
     tables = json.loads(FROZEN.read_text())
     rows = tables["one"]
+    print(
+        "of 2026-11-28, without a limit of time: tunes with max_seconds often end after fewer rounds"
+    )
     print("true ratio          " + "".join(f"{ratio:^22.2f}" for ratio in RATIOS))
     print("case         noise  " + "  faster rounds covers" * len(RATIOS))
     print_table(rows, RATIOS, "  {:6.1%} {:5.1f} {:6.1%} ".format)
