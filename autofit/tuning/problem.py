@@ -149,7 +149,9 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
             workers = 0 if description.processes_hang else present["workers"]
             changes |= {"workers": (workers,), "prefetch_factor": (present["prefetch_factor"],)}
     elif not kind.keras_starts_workers and makes_processes(description.knobs):
-        changes["use_multiprocessing"] = (True,)
+        # tf.data chooses a number of threads, not of processes
+        numbers = [workers for workers in space.workers or () if workers != AUTOTUNE]
+        changes |= {"use_multiprocessing": (True,), "workers": tuple(numbers)}
     elif description.processes_hang and space.use_multiprocessing is not None:
         changes["use_multiprocessing"] = (False,)
     if description.fixed_batch_size is not None:

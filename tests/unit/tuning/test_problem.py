@@ -151,7 +151,9 @@ def test_no_process_and_one_are_two_configs_and_the_users_own_is_the_baseline(
 
     assert problem.baseline.workers == own
     assert words in str(problem.baseline)
-    assert {config.workers for config in problem.space.configs()} >= {own, 1, 2}
+    tried = {config.workers for config in problem.space.configs()}
+    assert tried >= {own, 1, 2}
+    assert min(tried) >= 0  # tf.data chooses no number of processes
 
 
 @pytest.mark.parametrize("own", [0, 1])
