@@ -68,11 +68,12 @@ def tune(
                 )
         except TuneError as error:
             if output is not None and error.tune is not None:
-                result_files.save(error.tune, output)
-                typer.echo(
-                    f"the failed tune is written to {output}; to view it, run autofit report {output}\n",
-                    err=True,
-                )
+                said = f"the failed tune is written to {output}; to view it, run autofit report {output}"
+                try:
+                    result_files.save(error.tune, output)
+                except UsageError as unwritten:  # why the tune failed is told all the same
+                    said = str(unwritten)
+                typer.echo(f"{said}\n", err=True)
             raise
         summarise(result, console)
         if output is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,10 +75,18 @@ def reporting_errors(*, resumes: bool = False) -> Iterator[None]:
 
 
 def require_writable(path: Path) -> None:
-    """Raise UsageError if the path given as --output is a folder, or is in a folder that does not exist."""
+    """Raise UsageError if the path given as --output is a folder, or is in a folder that takes no file."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it", key="--output")
     if not path.parent.is_dir():
         raise UsageError(
             f"the folder {path.parent} does not exist; create it first", key="--output"
         )
+    if path.exists() and not path.is_file():  # a device or a pipe
+        return
+    try:
+        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
+            pass
+    except OSError as error:
+        problem = f"{path} cannot be written ({error.strerror}); give another path"
+        raise UsageError(problem, key="--output") from None

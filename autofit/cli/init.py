@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import os
+import shlex
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,8 +60,9 @@ def init(
         result_files.write(_commented(chosen, os.path.relpath(file, output.parent)), output)
         for key, node in chosen.items():
             typer.echo(f"{key}: {node.name} in line {node.lineno}")
+        name = shlex.quote(str(output))
         typer.echo(
-            f"written to {output}; complete it, then run: autofit check {output} && autofit tune {output}"
+            f"written to {output}; complete it, then run: autofit check {name} && autofit tune {name}"
         )
 
 

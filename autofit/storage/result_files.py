@@ -62,8 +62,8 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
     """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
-    target = Path(os.path.realpath(path))  # a link stays
     try:
+        target = Path(os.path.realpath(path))  # a link stays
         if target.exists() and not target.is_file():  # a device or a pipe
             target.write_text(text, encoding="utf-8")
             return
@@ -77,7 +77,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
             written.unlink(missing_ok=True)  # if it is incomplete, as on a full disk
     except OSError as error:
         raise UsageError(
-            f"{target} cannot be written ({error.strerror}); give another path"
+            f"{path} cannot be written ({error.strerror}); give another path"
         ) from None
 
 
