@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -136,9 +135,7 @@ def diagnose() -> Iterator[Finding | Activity]:
         else ok("load", "no other work")
     )
     larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
-    yield _folder(
-        "temporary files", Path(tempfile.gettempdir()), _LEAST_BYTES, _IN_RAM, larger_disk
-    )
+    yield _folder("temporary files", host.temporary_folder(), _LEAST_BYTES, _IN_RAM, larger_disk)
     from autofit.storage import connection  # imported late, because it loads Optuna
 
     file = connection.file_of(None)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
 from pathlib import Path
 
 from autofit.errors import DeviceBusyError
+from autofit.machine.host import temporary_folder
 from autofit.records.machine import Placement
 from autofit.records.units import printable
 
@@ -33,7 +33,7 @@ class DeviceLock(contextlib.ExitStack):
         super().__init__()
         # every process locks in the same order; all logical devices of the CPU have one lock
         names = sorted(gpu.uuid for gpu in placement.gpus) or ["cpu"]
-        self._paths = [Path(tempfile.gettempdir()) / f"autofit-{name}.lock" for name in names]
+        self._paths = [temporary_folder() / f"autofit-{name}.lock" for name in names]
         self._device, self._purpose = placement.name, purpose
         self._awaited = self._paths[0]
 

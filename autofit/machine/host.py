@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
+from autofit.errors import TrialProcessError
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import BUSY_SHARE, Conditions
 
@@ -60,6 +62,17 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
         devices=devices,
         host=platform.node(),
     )
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files; raise TrialProcessError if no folder takes any."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        problem = (
+            f"{error.strerror}. Free some space in one of them, or set TMPDIR to another folder"
+        )
+        raise TrialProcessError(problem) from None
 
 
 def shared_memory() -> tuple[int, int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autofit.errors import TrialProcessError
+from autofit.machine import host
 
 # The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
 # were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
@@ -31,26 +32,32 @@ class TuneFolder:
     """Creates a new folder, and removes the folders that earlier launchers left behind."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.gettempdir())
+        self.path = host.temporary_folder()
         with self.explained_errors():
             _remove_left(self.path)
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            # on a file system without locks, no launcher removes folders
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
-            # after the lock: no other launcher removes a folder without a marker
-            self._marker = self.path / _MARKER
-            self._marker.write_text(_kernel())
-            self.server_log = self.path / "server.log"
-            self.temporary = (
-                self.path / "tmp"
-            )  # files of the user's code, and those that TensorFlow and XLA leave behind
-            self.compiled = (
-                self.path / "compiled"
-            )  # programs, which all processes of the tune share
-            self.temporary.mkdir()
-            self.compiled.mkdir()
+        self._marker = self.path / _MARKER
+        self.server_log = self.path / "server.log"
+        self.temporary = (
+            self.path / "tmp"
+        )  # files of the user's code, and those that TensorFlow and XLA leave behind
+        self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
+        try:
+            with self.explained_errors():
+                self._fill()
+        except TrialProcessError:
+            self.remove()
+            raise
+
+    def _fill(self) -> None:
+        # on a file system without locks, no launcher removes folders
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # after the lock: no other launcher removes a folder without a marker
+        self._marker.write_text(_kernel())
+        self.temporary.mkdir()
+        self.compiled.mkdir()
 
     def clear(self) -> None:
         """Remove all files of a workload and its trials; keep the server's log and the subfolders."""
@@ -69,16 +76,20 @@ class TuneFolder:
         try:
             yield
         except OSError as error:
-            is_left = self.path.is_dir()
-            problem = (
-                f"is not writable: {error.strerror or error}"
-                if is_left
-                else "was removed while it was in use"
-            )
-            raise TrialProcessError(
-                f"the folder for temporary files, {self.path}, {problem}. Free some space there, or set TMPDIR to another "
-                "folder, and run this again; finished trials are kept"
-            ) from None
+            raise TrialProcessError(unwritable(self.path, error)) from None
+
+
+def unwritable(folder: Path, error: OSError) -> str:
+    """Say why a file cannot be written to the private folder of a launcher, with a remedy."""
+    problem = (
+        f"is not writable: {error.strerror or error}"
+        if folder.is_dir()
+        else "was removed while it was in use"
+    )
+    return (
+        f"the folder for temporary files, {folder}, {problem}. Free some space there, or set TMPDIR to another "
+        "folder, and run this again; finished trials are kept"
+    )
 
 
 def _remove_left(parent: Path) -> None:
