@@ -1,10 +1,7 @@
 """What trains in plain `fit` is tried as it is: every form of data, train steps of the user's own, arguments of `fit`."""
 
 import copy
-import errno
 import functools
-import multiprocessing
-import os
 import pathlib
 
 import keras
@@ -217,19 +214,3 @@ def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path
         list(range(8, 16)),
     ]
     assert next(sent)[0].shape == (8, 4, 4, 3)
-
-
-def refuse_semaphores(*arguments):
-    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-
-def without_semaphores(batch_size=BATCH):
-    multiprocessing.Value = refuse_semaphores
-    return FORMS["generator"](batch_size=batch_size)
-
-
-def test_a_system_without_semaphores_is_not_an_error_of_the_users_code(turn, play):
-    with pytest.raises(UsageError) as caught:
-        play(turn(build_dense, without_semaphores), FitConfig(BATCH), role="describe")
-    assert "Read-only file system. Make /dev/shm writable" in str(caught.value)
-    assert "your code" not in str(caught.value)

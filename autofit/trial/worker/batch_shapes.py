@@ -20,6 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from autofit.trial.worker.job import explained_errors
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
@@ -64,7 +65,8 @@ class BatchShapes:
         return [mapped(batch, of_leaf) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
-        (folder / _FILE).write_bytes(pickle.dumps(self))
+        with explained_errors(folder):
+            (folder / _FILE).write_bytes(pickle.dumps(self))
 
 
 def load(folder: Path) -> BatchShapes | None:

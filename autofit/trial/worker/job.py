@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
+from autofit.errors import UsageError
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import TrialSpec
+from autofit.trial.folder import unwritable
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 USER_ERROR_FILE = "user-error.json"
@@ -78,10 +81,20 @@ class TrialContext:
         """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
         line = encode(Message(failure=user_failure(error)))
         with (
-            contextlib.suppress(FileExistsError),
+            # another one was first, or the disk is full: then whoever gets this error tells it
+            contextlib.suppress(OSError),
             (self.folder / USER_ERROR_FILE).open("xb", buffering=0) as file,
         ):
             file.write(line)
+
+
+@contextlib.contextmanager
+def explained_errors(folder: Path) -> Iterator[None]:
+    """Turn a file system error in a block that writes to the workload's folder into a UsageError: it is not the user's."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(unwritable(folder, error)) from None
 
 
 def saved_user_error(folder: Path) -> Failure | None:
@@ -89,8 +102,8 @@ def saved_user_error(folder: Path) -> Failure | None:
     file = folder / USER_ERROR_FILE
     line = (
         file.read_bytes() if file.exists() else b""
-    )  # it is empty if its process died before it had written
-    return MESSAGES.validate_json(line).failure if line else None
+    )  # it is incomplete if its process died while it wrote, or on a full disk
+    return MESSAGES.validate_json(line).failure if line.endswith(b"\n") else None
 
 
 def user_failure(error: BaseException) -> Failure:
@@ -102,7 +115,9 @@ def user_failure(error: BaseException) -> Failure:
             f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
         )
     # TensorFlow ends its errors with the operation, which tells users nothing
-    lines = [line for line in text.strip().splitlines() if not line.lstrip().startswith("[[{{node")]
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("[[")
+    ]
     reason = (lines or [text])[-1]
     if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
         text += f"\nRelative paths start from the working folder, {Path.cwd()}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import multiprocessing
@@ -144,6 +145,16 @@ class FitInput(ABC):
     def _open(self) -> None:
         """Set `applied` and `batch_samples`, and check the data."""
 
+    def _shared(self, kind: str) -> Any:
+        """Return a number that all processes share, 0 at first."""
+        try:
+            return self._processes.Value(kind, 0)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # the trial has filled /dev/shm: an outcome
+                raise
+            problem = f"no memory can be shared with the workers of the data: {error.strerror}"
+            raise UsageError(f"{problem}; make /dev/shm writable") from None
+
     def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         """Return why knobs that data of this kind may take are not those of `data`: the reason, by their names."""
         given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
@@ -212,7 +223,7 @@ class FitInput(ABC):
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
         """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""
-        self._is_over = shared_number("b", self._processes) if self.leaves_workers else None
+        self._is_over = self._shared("b") if self.leaves_workers else None
         return self.fit_arguments(steps)
 
     def end_pipeline(self, *, one_sample: bool = False) -> None:
@@ -299,17 +310,6 @@ def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
         for batch in itertools.islice(epoch(), count - passed):
             passed += 1
             yield batch
-
-
-def shared_number(kind: str, processes: Any = multiprocessing) -> Any:
-    """Return a number that processes share, 0 at first; raise UsageError if the system has no room for its lock."""
-    try:
-        return processes.Value(kind, 0)
-    except OSError as error:
-        raise UsageError(
-            "autofit counts the batches of data workers, for which the system must make a semaphore: "
-            f"{error.strerror or error}. Make /dev/shm writable, with some free memory"
-        ) from None
 
 
 def call_reported(report_error: ReportError, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from autofit.errors import UsageError
 from autofit.records.knobs import PROCESSES, THREADS
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.fit_input import FitInput, repeated, shared_number
+from autofit.workload.inputs.fit_input import FitInput, repeated
 from autofit.workload.inputs.knobs import has_base
 
 _LOOKED_AT = (
@@ -27,7 +27,7 @@ class Generator(FitInput):
     recognises = staticmethod(inspect.isgenerator)  # `fit` refuses other iterators
 
     def _open(self) -> None:
-        self.applied, self._made = FitConfig(), shared_number("q")
+        self.applied, self._made = FitConfig(), self._shared("q")
         self._keep_first(self._data)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import samples_of
-from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported, shared_number
+from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
 
 _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
@@ -39,7 +39,7 @@ class PyDatasetInput(FitInput):
             )
         self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
         self.epoch_batches = self._data.num_batches
-        self._made = shared_number("q")
+        self._made = self._shared("q")
         self._keep_first(self._epoch())
 
     def _remedy(self, data: Any, knob: str) -> str:

@@ -51,7 +51,7 @@ class TorchLoader(FitInput):
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
         self._processes = data.multiprocessing_context or multiprocessing
-        self._made = shared_number("q", self._processes)
+        self._made = self._shared("q")
         self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
         self._keep_first(self._epoch())
 

@@ -1,0 +1,1 @@
+from tests.trial.conftest import play, shared, turn  # noqa: F401  # fixtures
