@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import optuna
 import platformdirs
@@ -71,7 +71,9 @@ def file_of(storage: str | None) -> Path | None:
         return Path(url.removeprefix(SQLITE))
     if url.startswith(JOURNAL):
         return Path(url.removeprefix(JOURNAL)).expanduser()
-    return Path(url.removeprefix(SQLITE).partition("?")[0]) if url.startswith(SQLITE) else None
+    if url.startswith(SQLITE):
+        return Path(unquote(url.removeprefix(SQLITE).partition("?")[0]))  # as SQLAlchemy does
+    return None
 
 
 def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:

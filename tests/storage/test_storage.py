@@ -31,6 +31,7 @@ from tests.fakes import FakeLauncher, collect, make_request, searched, tune
         ("{}/what?.db", RDBStorage),
         ("{}/no#1 ü.db", RDBStorage),
         ("sqlite:///{}/t{{0}}.db", RDBStorage),
+        ("sqlite:///{}/a%20b.db", RDBStorage),
     ],
 )
 def test_any_storage_returns_the_result_of_a_tune(tmp_path, where, kind):
