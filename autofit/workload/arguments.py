@@ -135,5 +135,7 @@ def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
         return [UsageError(f"is missing; {FUNCTION}", key=key)]
     reason = error["msg"].removeprefix("Value error, ")
     return [
-        UsageError(f"{error['input']!r} is not allowed: {reason[0].lower()}{reason[1:]}", key=key)
+        UsageError(
+            f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}", key=key
+        )
     ]

@@ -220,25 +220,24 @@ def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line
     assert (caught.value.line, caught.value.key) == (line, key)
 
 
-BOMB = "\n".join(
-    f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9 if n else ['x'] * 9)}]" for n in range(9)
-)
+NINES = [", ".join([f"*a{n - 1}" if n else "x"] * 9) for n in range(9)]
+TOO_LARGE = {
+    "bomb": ("".join(f"x-{n}: &a{n} [{NINES[n]}]\n" for n in range(9)), "with aliases expanded"),
+    "cycle": ("data_kwargs: &a {b: [*a]}", r"\*a contains itself"),
+    "merged cycle": ("data_kwargs: &a\n  <<: *a", r"\*a contains itself"),
+    "brackets": ("data_kwargs: " + "[" * 100_000, "levels of nesting"),
+    "dashes": ("data_kwargs:\n  " + "- " * 100_000, "levels of nesting"),
+    "minus signs": ("model_kwargs: " + "-" * 100_000, "-- is not allowed"),
+    "chain": (
+        "x-0: &a0 []\n" + "".join(f"x-{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 90)),
+        "levels of nesting",
+    ),
+    "list": ("data_kwargs: [" + "1," * 100_000 + "]", "values, with aliases expanded"),
+    "large": ("# " + "x" * 10**6, "is larger than 256 KiB"),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (BOMB, "values, with aliases expanded"),
-        ("data_kwargs: &a {b: [*a]}", r"\*a contains itself"),
-        ("data_kwargs: &a\n  <<: *a", r"\*a contains itself"),
-        ("data_kwargs: " + "[" * 100_000, "levels of nesting"),
-        ("data_kwargs:\n  " + "- " * 100_000, "levels of nesting"),
-        ("x-0: &a0 []\n" + "".join(f"x-{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 90)), "levels"),
-        ("data_kwargs: [" + "1," * 100_000 + "]", "values, with aliases expanded"),
-        ("# " + "x" * 10**6, "is larger than 256 KiB"),
-    ],
-    ids=["bomb", "cycle", "merged cycle", "brackets", "dashes", "chain", "list", "large"],
-)
+@pytest.mark.parametrize(("text", "problem"), TOO_LARGE.values(), ids=TOO_LARGE)
 def test_a_file_too_large_to_expand_is_refused_in_one_line(write, text, problem):
     path = write(GOOD + text)
     with pytest.raises(ConfigError, match=problem) as caught:
