@@ -15,7 +15,6 @@ from autofit.workload.inputs.fit_input import (
     FitInput,
     call_reported,
     repeated,
-    shared_number,
 )
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
 from autofit.workload.inputs.torch_streams import is_split
