@@ -90,7 +90,8 @@ class NothingFitsError(TuneError):
 
     `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
     not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
-    (`estimated`).
+    (`estimated`). `reason` is why memory ran out under the limit; "" if the limit was exceeded. `is_lowered` says that the
+    limit is that of a result which failed in the user's training.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class NothingFitsError(TuneError):
         limit_bytes: int,
         *,
         estimated: bool = False,
+        reason: str = "",
+        is_lowered: bool = False,
     ) -> None:
         self.memory, self.batch_size = memory, batch_size
         self.needed_bytes, self.limit_bytes = needed_bytes, limit_bytes
@@ -110,10 +113,19 @@ class NothingFitsError(TuneError):
             if batch_size is not None and batch_size > 1
             else ""
         )
+        needed, limit = format_bytes(needed_bytes), format_bytes(limit_bytes)
         by = " (estimated from the model; nothing was trained)" if estimated else ""
+        needs = f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"
+        remedy = f"Raise {memory}_memory"
+        if reason:
+            needs = f"ran out of {memory} memory under the limit of {limit} ({reason})"
+            remedy = f"Free some {memory} memory"
+        if is_lowered:
+            failed = f"a result that ran out of {memory} memory in your training (show --failed)"
+            lift = "To lift it, tune with --fresh (in Python, options={'fresh': True})"
+            remedy = f"The limit is that of {failed}. {lift}"
         super().__init__(
-            f"nothing fits: {what} needs more than {format_bytes(needed_bytes)} of {memory} memory{by}, but the limit is "
-            f"{format_bytes(limit_bytes)}. Raise {memory}_memory{smaller}, or make the model or its input smaller."
+            f"nothing fits: {what} {needs}. {remedy}{smaller}, or make the model or its input smaller."
         )
 
 

@@ -78,13 +78,17 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
 
 
 def stored_trials(stored: Iterable[FrozenTrial]) -> Iterator[tuple[Trial, Limits]]:
-    """Yield the trials that Optuna trials store, and the limits under which they ran; skip those not made by autofit."""
+    """Yield the trials that Optuna trials store, and the limits under which they ran.
+
+    Trials that autofit did not make are skipped, and damaged ones, such as those that finished without a rate.
+    """
     for frozen in stored:
         with contextlib.suppress(KeyError, ValidationError):
             trial = replace(
                 _TRIALS.validate_python(frozen.user_attrs[_TRIAL_KEY]), number=frozen.number
             )
-            yield trial, _LIMITS.validate_python(frozen.user_attrs[_LIMITS_KEY])
+            if trial.samples_per_second or trial.measurement.outcome is not Outcome.OK:
+                yield trial, _LIMITS.validate_python(frozen.user_attrs[_LIMITS_KEY])
 
 
 def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:

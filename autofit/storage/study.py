@@ -57,7 +57,8 @@ class TuningStudy:
             self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name))
         )
         self.set_attribute("study:metric_names", ["samples per second"])
-        self.limits = lowered(self.limits, self.attributes.get(FAILED))
+        self.lowered: dict[str, int] = self.attributes.get(FAILED) or {}
+        self.limits = lowered(self.limits, self.lowered)
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
         self._study = optuna.load_study(study_name=self._name, storage=memory)

@@ -76,9 +76,8 @@ class _Engine:
         self._emit, self._started_at = emit, time.time()
         storage, fresh = request.settings.storage, request.settings.options.fresh
         self.study = TuningStudy(storage, request.fingerprint(), request.limits, emit, fresh=fresh)
-        self._request = replace(
-            request, limits=self.study.limits
-        )  # which a result that failed has lowered
+        # which a result that failed has lowered
+        self._request = replace(request, limits=self.study.limits, lowered=self.study.lowered)
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
@@ -170,7 +169,7 @@ class _Engine:
         if isinstance(described, Measurement):
             failed, is_oom = Trial(smallest, described), described.outcome.is_oom
             raise (
-                nothing_fits_error(request.limits, failed)
+                nothing_fits_error(request, failed)
                 if is_oom
                 else not_described(described, runner.budget)
             )

@@ -69,7 +69,10 @@ def build_problem(
     smallest = space.batch_size[0] if space.batch_size else None
     needed_bytes = least_device_bytes(description, smallest or 1)
     if limit_bytes is not None and needed_bytes > limit_bytes:
-        raise NothingFitsError("device", smallest, needed_bytes, limit_bytes, estimated=True)
+        is_lowered = request.lowered.get("device_bytes") == limit_bytes
+        raise NothingFitsError(
+            "device", smallest, needed_bytes, limit_bytes, estimated=True, is_lowered=is_lowered
+        )
     whole = request.baseline(description)
     baseline = space.canonical(FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()}))
     if description.fixed_batch_size is not None:

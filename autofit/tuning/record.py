@@ -10,7 +10,8 @@ from dataclasses import replace
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
 from autofit.records.result import Answer, Bottleneck, TuneLog, TuneRecord
-from autofit.records.trial import Limits, Measurement, Trial
+from autofit.records.states import Outcome
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search.space import cost
 from autofit.tuning.budget import Budget
 from autofit.tuning.problem import Problem
@@ -108,14 +109,20 @@ def no_result_error(
     was_cut = all(m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended)
     if not budget.seconds_left() or was_cut:
         return NoTrialFinishedError(budget.too_short(trials, f"a trial finished{last}"))
-    if ooms := [trial for trial in trials if trial.measurement.outcome.is_oom]:
-        smallest = min(ooms, key=lambda trial: cost(trial.config))
+    limits = problem.request.limits
+    too_large = [
+        t for t in (_under(limits, trial) for trial in trials) if t.measurement.outcome.is_oom
+    ]
+    if too_large:
+        smallest = min(too_large, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
         if not sizes or tried <= sizes[0]:
-            return nothing_fits_error(problem.request.limits, smallest)
+            return nothing_fits_error(problem.request, smallest)
         oom = f"the smallest batch size tried, {tried}, ran out of memory ({smallest.measurement.evidence.reason})"
         remedy = "Raise max_seconds or max_trials to try smaller batch sizes"
-        return NoTrialFinishedError(f"{stop_reason} before a trial finished: {oom}. {remedy}")
+        return NoTrialFinishedError(
+            f"{stop_reason} before a trial finished within the limits: {oom}. {remedy}"
+        )
     counts = ", ".join(
         f"{count} {outcome}" for outcome, count in Counter(m.outcome for m in ended).items()
     )
@@ -128,9 +135,33 @@ def no_result_error(
     return NoTrialFinishedError(f"{failed} ({counts or stop_reason}){last}{remedy}")
 
 
-def nothing_fits_error(limits: Limits, smallest: Trial) -> NothingFitsError:
-    """Make the error that says how much memory the smallest config needs at least."""
-    memory = smallest.measurement.outcome.removesuffix("_oom")
-    limit_bytes = getattr(limits, f"{memory}_bytes") or 0
-    needed_bytes = max(getattr(smallest.measurement, f"{memory}_peak_bytes") or 0, limit_bytes)
-    return NothingFitsError(memory, smallest.config.batch_size, needed_bytes, limit_bytes)
+def nothing_fits_error(request: TuneRequest, smallest: Trial) -> NothingFitsError:
+    """Make the error that says why the smallest config does not fit, and how much memory it needs at least."""
+    measured = smallest.measurement
+    memory = measured.outcome.removesuffix("_oom")
+    limit_bytes = getattr(request.limits, f"{memory}_bytes") or 0
+    peak_bytes = getattr(measured, f"{memory}_peak_bytes") or 0
+    is_lowered = request.lowered.get(f"{memory}_bytes") == limit_bytes
+    # Of the device, an allocator gives no more than the limit. Host memory may also end below it:
+    # /dev/shm is full, one allocation is larger than all memory, or other programs use it.
+    is_exceeded = memory == "device" and not measured.evidence.outside_pool
+    reason = "" if is_exceeded or peak_bytes > limit_bytes else measured.evidence.reason
+    return NothingFitsError(
+        memory,
+        smallest.config.batch_size,
+        peak_bytes if reason else max(peak_bytes, limit_bytes),
+        limit_bytes,
+        reason=reason,
+        is_lowered=is_lowered,
+    )
+
+
+def _under(limits: Limits, trial: Trial) -> Trial:
+    """Return a trial as out of memory if it finished under limits that were higher than these."""
+    measured = trial.measurement
+    if measured.outcome is not Outcome.OK or trial.fits(limits):
+        return trial
+    on_host = (measured.host_peak_bytes or 0) > limits.host_bytes
+    outcome = Outcome.HOST_OOM if on_host else Outcome.DEVICE_OOM
+    evidence = Evidence("its peak is above the present limit")
+    return replace(trial, measurement=replace(measured, outcome=outcome, evidence=evidence))

@@ -41,6 +41,8 @@ class TuneRequest:
         default_factory=dict
     )  # versions and switches outside the user's code
     sampler_key: str = ""  # identifies the sampler in the settings, before it draws
+    # of `limits`, those that a result lowered which failed in the user's training
+    lowered: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def asked_baseline(self) -> FitConfig:

@@ -9,8 +9,8 @@ from optuna.study import StudyDirection
 from autofit.api.result import Result
 from autofit.errors import NothingFitsError, UsageError
 from autofit.records.states import Outcome
-from autofit.records.trial import Limits
-from autofit.storage import connection
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.storage import codec, connection
 from tests.fakes import MIB, FakeLauncher, collect, make_request, tune, tuned
 
 FEW = {
@@ -137,3 +137,33 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
         UsageError, match=r"u\.log does not have the tune .*: give the storage of that tune"
     ):
         Result(**vars(record)).failed(memory, f"journal:{tmp_path}/u.log")
+
+
+@pytest.mark.parametrize("memory", ["host", "device"])
+def test_where_a_result_that_failed_leaves_nothing_the_error_says_whose_limit_that_is(
+    tmp_path, memory
+):
+    asked = {
+        "storage": f"journal:{tmp_path}/t.log",
+        "limits": Limits(4096 * MIB, 4096 * MIB),
+        "space": {**FEW, "batch_size": [64], "workers": [2]},
+        "baseline": {"batch_size": 64, "workers": 2},
+    }
+    result = Result(**vars(tuned(tmp_path, **asked)))
+    result.failed(memory, asked["storage"])
+    with pytest.raises(NothingFitsError, match=r"in your training \(show --failed\).*--fresh"):
+        tuned(tmp_path, **asked)
+    assert tuned(tmp_path, **asked, fresh=True).config == result.config
+
+
+def test_what_finished_under_higher_limits_is_said_to_need_more_than_there_is(tmp_path):
+    only = {**SHARES, "space": {**SHARES["space"], "batch_size": [64]}}
+    tuned(tmp_path, **{**only, "limits": Limits(None, 8192 * MIB)}, max_trials=1)
+    with pytest.raises(NothingFitsError, match=r"more than .* MiB of host memory"):
+        tuned(tmp_path, **{**only, "limits": Limits(None, 110 * MIB)}, max_trials=1)
+
+
+def test_a_stored_trial_that_finished_without_a_rate_is_damaged_and_does_not_count():
+    damaged = Trial(FitConfig(64), Measurement(Outcome.OK, Evidence("finished")))
+    limits = Limits(None, 8192 * MIB)
+    assert not list(codec.stored_trials([codec.frozen_trial(damaged, limits, {})]))

@@ -176,6 +176,22 @@ def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_
     assert [spec.role for spec in again.specs] == ["describe"]
 
 
+@pytest.mark.parametrize("role", ["describe", "measure"])
+def test_when_memory_ends_below_the_limit_the_error_keeps_the_reason_and_names_no_higher_need(
+    tmp_path, role
+):
+    full = Measurement(
+        Outcome.HOST_OOM, Evidence("died with /dev/shm full"), 1.0, host_peak_bytes=70 * MIB
+    )
+    special = {"describe": full} if role == "describe" else {}
+    launcher = FakeLauncher(special, changed=lambda spec, measured: full)
+    with pytest.raises(NothingFitsError, match=r"\(died with /dev/shm full\)") as raised:
+        tuned(tmp_path, launcher, max_trials=30)
+    assert raised.value.needed_bytes == 70 * MIB
+    assert "needs more" not in str(raised.value)
+    assert "Raise" not in str(raised.value)
+
+
 def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(
     tmp_path, monkeypatch
 ):
