@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -89,9 +91,17 @@ class ProcessLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop_server()
-        self._driver.close()
-        self._folder.remove()
+        """End all processes and remove the folder, also if Ctrl-C is pressed again meanwhile."""
+        with deferred_interrupts():
+            with contextlib.ExitStack() as steps:  # each of which runs, the last one first
+                steps.callback(self._folder.remove)
+                steps.callback(self._driver.close)
+                if self._server is not None:
+                    steps.callback(self._server.end)
+            # last: if a step fails, the guard does the rest
+            if self._server is not None:
+                self._server.dismiss_guard()
+                self._server = None
 
     def change(self, workload: Workload) -> None:
         """Switch to another workload; the server stays warm."""
@@ -200,8 +210,27 @@ class ProcessLauncher:
 
     def _stop_server(self) -> None:
         if self._server is not None:
-            self._server.stop()
+            self._server.end()
+            self._server.dismiss_guard()
             self._server = None
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Let Ctrl-C take effect only after the block, which must be short."""
+    handler = signal.getsignal(signal.SIGINT)
+    # other threads get no Ctrl-C, and a handler that was not set in Python cannot be put back
+    if threading.current_thread() is not threading.main_thread() or handler is None:
+        yield
+        return
+    pressed = []
+    signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
 
 
 def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:

@@ -149,11 +149,8 @@ class ServerConnection:
             raise ServerLostError(self.pid) from None
         return message
 
-    def stop(self) -> None:
-        """End the server and all its descendants; keep the folder."""
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.communicate()
+    def end(self) -> None:
+        """End the server and all its descendants; keep the folder, and the guard."""
         with contextlib.suppress(OSError):  # the server is gone
             self.connection.send(None)
         self.connection.close()
@@ -163,6 +160,12 @@ class ServerConnection:
             end_below(psutil.Process(self.pid))
             self._process.kill()
             self._process.wait()
+
+    def dismiss_guard(self) -> None:
+        """End the guard, which would remove the folder."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
 
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
