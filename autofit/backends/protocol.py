@@ -135,6 +135,9 @@ class Backend(ABC):
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""
 
+    def keep_to_one_host(self) -> None:  # noqa: B027  # only some backends wait for other hosts
+        """Make the user's code, loaded later, raise UsageError where it would wait for other hosts."""
+
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")

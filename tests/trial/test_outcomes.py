@@ -1,9 +1,11 @@
 """The crash matrix, for real: what happens in a trial's process, the outcome, the evidence."""
 
+import json
 import os
 import signal
 
 import pytest
+import tensorflow as tf
 
 from autofit.errors import UsageError
 from autofit.machine import host
@@ -72,6 +74,28 @@ def returns_a_list(batch_size):
 class ForgetsItsKwargs(w.Cases):
     def __init__(self, batch_size, workers=1):
         super().__init__(batch_size)
+
+
+def build_with_two_hosts(strategy=None):
+    workers = ["localhost:23451", "192.0.2.1:23451"]  # an address that no host has
+    cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
+    os.environ["TF_CONFIG"] = json.dumps(cluster)
+    if strategy is not None:
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        getattr(tf.distribute, strategy)(cluster_resolver=resolver)
+    return w.build_model()
+
+
+@pytest.mark.parametrize("strategy", ["MultiWorkerMirroredStrategy", "ParameterServerStrategy"])
+def test_a_strategy_of_several_hosts_is_refused_before_it_waits_for_them(turn, play, strategy):
+    launcher = turn(build_with_two_hosts, model_kwargs={"strategy": strategy})
+    with pytest.raises(UsageError, match=f"several hosts cannot be tuned: .* a {strategy}"):
+        play(launcher, FitConfig(8, *INLINE), role="describe")
+
+
+def test_a_program_that_does_not_use_the_cluster_that_it_names_is_tuned(turn, play):
+    measurement = play(turn(build_with_two_hosts), FitConfig(w.OK, *INLINE))
+    assert measurement.outcome is Outcome.OK
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +102,12 @@ class TensorFlow(Backend):
         for device in seen[: placement.count]:
             enforce_limit(import_module(_CONTEXT).context(), device, limit_bytes)
 
+    def keep_to_one_host(self) -> None:
+        distribute = self._library.distribute
+        for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
+            strategy = getattr(distribute, name)
+            strategy.__init__ = _on_one_host(strategy.__init__, name, distribute.cluster_resolver)
+
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         if (
@@ -189,6 +197,26 @@ def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> d
             if flag not in flags:
                 variables[name] = f"{flags} {flag}={folder}".strip()
     return variables
+
+
+def _on_one_host(make: Callable[..., None], name: str, resolvers: Any) -> Callable[..., None]:
+    """Return the constructor of a strategy that refuses a cluster before it waits for its hosts."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def make_on_one_host(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments.get("cluster_resolver")
+        cluster = (given or resolvers.TFConfigClusterResolver()).cluster_spec()
+        jobs = set(cluster.jobs) - {"evaluator"}  # which does not train
+        tasks = sum(map(cluster.num_tasks, jobs))
+        if tasks > 1:
+            raise UsageError(
+                f"several hosts cannot be tuned: your code makes a {name} for a cluster of {tasks} "
+                "tasks. To tune for one host, unset TF_CONFIG or build the model without it"
+            )
+        make(self, *args, **kwargs)
+
+    return make_on_one_host
 
 
 def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:

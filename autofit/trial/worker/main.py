@@ -53,6 +53,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
+        backend.keep_to_one_host()
         context.enter(Phase.LOADING)
         data_workers.end_with_worker(context)
         with backend.refusing_late_switches():
