@@ -10,12 +10,14 @@ A run that is still in progress at `max_seconds` is ended.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
 from autofit.records.result import LOOKS
-from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.states import Outcome, Phase, Stage
+from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.records.units import format_seconds
 from autofit.search.space import octaves
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import TuneSettings
@@ -44,6 +46,7 @@ _MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or 
 _CONFIRM_PATIENCE_RATIO = (
     4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 )
+_IN_EACH_TRIAL = (Phase.LOADING, Phase.OPENING, Phase.BUILDING)
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
 
@@ -129,12 +132,21 @@ class Budget:
         )
         return f"max_seconds ({self._max_seconds or 0.0:g}) {is_too_little}"
 
-    def too_short(self, trials: Sequence[Trial], before: str) -> str:
-        """Say what did not end in time, and name twice the `max_seconds` that a trial and its confirming runs need."""
-        seconds = [trial.measurement.seconds for trial in trials]
-        needed = self.seconds() - sum(seconds) + (1 + LOOKS[0]) * max(seconds, default=0.0)
-        most = 10 * math.ceil(2 * max(needed, self._max_seconds or 0.0) / 10)
-        return f"max_seconds ({self._max_seconds or 0.0:g}) was too little time until {before}. Raise it to {most}"
+    def too_short(self, ended: Sequence[Measurement], before: str) -> str:
+        """Say what did not finish in time, where the time of the runs that `ended` went, and what would be enough."""
+        text = f"max_seconds ({self._max_seconds or 0.0:g}) was too little time until {before}"
+        by_phase = Counter[Phase]()
+        for measurement in ended:
+            by_phase.update(measurement.phase_seconds)
+        for phase, seconds in by_phase.most_common(1):
+            text += f"; {phase.label} took {format_seconds(seconds)}"
+            if phase in _IN_EACH_TRIAL:
+                text += ", which each trial does anew"
+        # what is missing: a trial and its confirming runs, each at least as long as what was cut
+        longest = max((measurement.seconds for measurement in ended), default=0.0)
+        missing = (1 + LOOKS[0]) * _TRIAL_MARGIN_RATIO * longest
+        least = 10 * math.ceil(max(self.seconds() + missing, self._max_seconds or 0.0) / 10)
+        return f"{text}. Raise it to {least}"
 
     def rounds_fit(
         self, configs: Sequence[FitConfig], rounds: int, trials: Sequence[Trial], *, is_first: bool

@@ -108,7 +108,7 @@ def no_result_error(
     last = f"; the last trial: {ended[-1].evidence.reason}" if ended else ""
     was_cut = all(m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended)
     if not budget.seconds_left() or was_cut:
-        return NoTrialFinishedError(budget.too_short(trials, f"a trial finished{last}"))
+        return NoTrialFinishedError(budget.too_short(ended, f"a trial finished{last}"))
     limits = problem.request.limits
     too_large = [
         t for t in (_under(limits, trial) for trial in trials) if t.measurement.outcome.is_oom

@@ -200,7 +200,9 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
     """Make the error for a describing trial that failed for a reason other than memory or the user's code."""
     raise_user_error(measurement)
     if measurement.outcome is Outcome.TIMEOUT and not budget.seconds_left():
-        return NoTrialFinishedError(budget.too_short((), "the model and the data were built"))
+        return NoTrialFinishedError(
+            budget.too_short([measurement], "the model and the data were built")
+        )
     remedy = (
         ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
         * measurement.ran_out_of_time
