@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 USER_ERROR_FILE = "user-error.json"
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError")  # Python's and NumPy's
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
+# TensorFlow writes into its message where an operation was traced: our frames, and the program of
+# a trial's process
+_TRACED_BY_US = re.compile(
+    rf'^  File "(?:{re.escape(_PACKAGE)}.*|<string>", line 1, in <module>)\n\n?', re.MULTILINE
+)
 
 
 class DevicePeaks:
@@ -143,6 +149,5 @@ def user_traceback(error: BaseException) -> str:
         ]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
-    return (
-        "".join(report.format()).encode(errors="replace").decode()
-    )  # JSON takes no lone surrogates
+    text = _TRACED_BY_US.sub("", "".join(report.format()))
+    return text.encode(errors="replace").decode()  # JSON takes no lone surrogates

@@ -7,6 +7,7 @@ import pytest
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
 from autofit.trial.worker.job import DevicePeaks, user_failure
+from tests.commands import PACKAGE
 
 GPU = Placement.on(Device(0, "NVIDIA T4", "GPU-1", 2**34, 2**34))
 
@@ -58,3 +59,16 @@ def test_the_reason_of_an_error_of_tensorflow_is_what_happened_and_not_the_opera
         "Graph execution error:\n\nIncompatible shapes: [1] vs. [2]\n\t [[{{node x}}]] [Op:y]"
     )
     assert user_failure(error).reason == "Incompatible shapes: [1] vs. [2]"
+
+
+def test_where_an_operation_was_traced_is_shown_without_frames_of_ours():
+    traced = (
+        '  File "<string>", line 1, in <module>\n\n'
+        f'  File "{PACKAGE}trial/worker/bench.py", line 152, in run\n\n'
+        '  File "/home/me/autofit_models/net.py", line 7, in call\n\n'
+    )
+    error = RuntimeError(f"Detected at node x defined at (most recent call last):\n{traced}no")
+    text = user_failure(error).traceback
+    assert "<string>" not in text
+    assert PACKAGE not in text
+    assert 'last):\n  File "/home/me/autofit_models/net.py", line 7, in call\n\nno\n' in text
