@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any, Literal
 
+from autofit.api.session import without_frames
 from autofit.errors import UsageError
 from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord, TuneRecord
@@ -17,6 +18,7 @@ from autofit.storage import result_files
 
 
 class _Reportable:
+    @without_frames
     def report(self: Any, path: str | os.PathLike[str]) -> None:
         """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
         page.save(self, path)
@@ -65,6 +67,7 @@ class Result(_Reportable, TuneRecord):
         """Return a sentence on each subject that matters, such as the bottleneck and other work on the machine."""
         return choice.advice(self)
 
+    @without_frames
     def failed(
         self,
         memory: Literal["host", "device"],
@@ -82,6 +85,7 @@ class Result(_Reportable, TuneRecord):
         mark_failed(result_files.at_same_batch(self) if same_batch else self, memory, storage)
 
     @classmethod
+    @without_frames
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read the result of a tune from a JSON file; raise UsageError if the file has none."""
         record = result_files.load(path)
@@ -91,6 +95,7 @@ class Result(_Reportable, TuneRecord):
             )
         return cls.of(record)
 
+    @without_frames
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result as a JSON file for `autofit show`, `report` and `kwargs`; raise UsageError if that fails."""
         result_files.save(self, path)
@@ -109,6 +114,7 @@ class SweepResult(_Reportable, SweepRecord):
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))
 
+    @without_frames
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
         table = result_files.csv_path(path)

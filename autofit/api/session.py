@@ -37,6 +37,19 @@ NAMES = (*ARGUMENTS, *TuneSettings.model_fields)  # of the arguments of `tune` t
 _LOCK_POLL_SECONDS = 0.2
 
 
+def without_frames(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Leave autofit's own frames out of the tracebacks of its errors."""
+
+    @functools.wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        try:
+            return function(*args, **kwargs)
+        except AutofitError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
+
+
 def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
     signature, spec = inspect.signature(function), inspect.getfullargspec(function)
@@ -44,19 +57,16 @@ def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        unknown = [] if spec.varkw else [name for name in kwargs if name not in names]
+        raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
         try:
-            unknown = [] if spec.varkw else [name for name in kwargs if name not in names]
-            raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                expected = f"{function.__name__}({positional}, ...), with arrays as data=(x, y) and other arguments by name"
-                raise UsageError(f"{error}; call {expected}") from None
-            return function(*args, **kwargs)
-        except AutofitError as error:
-            raise error.with_traceback(None) from error.__cause__
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            expected = f"{function.__name__}({positional}, ...), with arrays as data=(x, y) and other arguments by name"
+            raise UsageError(f"{error}; call {expected}") from None
+        return function(*args, **kwargs)
 
-    return call
+    return without_frames(call)
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 
+from autofit.api.session import without_frames
 from autofit.errors import UsageError
 from autofit.machine import host
 from autofit.records.result import TuneRecord
@@ -20,6 +21,7 @@ _SLOW_RATIO = (
 )
 
 
+@without_frames
 def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
     result: TuneRecord | str | os.PathLike[str], *, same_batch: bool = False
 ) -> Any:

@@ -138,6 +138,8 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
             lambda: autofit.measure(build_model, ARRAYS, [], device="tpu", colour=1),
             "colour: unknown key. Allowed",
         ),
+        (lambda: autofit.Watch("no.json"), "no.json: it cannot be read"),
+        (lambda: autofit.Result.load("no.json"), "no.json: it cannot be read"),
     ],
 )
 def test_a_wrong_call_says_what_to_write_and_shows_no_frame_of_autofit(call, told):
