@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from autofit.errors import UsageError
 from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
 from autofit.records.trial import Limits, Trial
+from autofit.records.units import format_bytes
 
 # The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that
 # similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
@@ -30,6 +31,10 @@ TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and bac
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
 
+_MOST_BYTES = (
+    2**26
+)  # of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)
+_MOST_CHARACTERS = 100  # of a damaged file's text in a message
 _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
 
@@ -84,12 +89,15 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
     """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of another kind or damaged."""
     try:
-        raw = json.loads(Path(path).read_text())
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it is larger than {format_bytes(_MOST_BYTES)}")
+        raw = json.loads(content.decode())
         if raw["version"] == RESULT_VERSION:
             return _SWEEPS.validate_python(raw) if "cells" in raw else decode(raw)
-        problem = (
-            f"it has version {raw['version']}, and this autofit reads only version {RESULT_VERSION}"
-        )
+        version = str(raw["version"])[:_MOST_CHARACTERS]
+        problem = f"it has version {version}, and this autofit reads only version {RESULT_VERSION}"
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
     except (

@@ -31,6 +31,17 @@ def test_the_file_is_the_record_and_comes_back_whole(record, tmp_path):
         result_files.save(record, tmp_path / "nowhere" / "result.json")
 
 
+def test_a_file_is_read_and_its_text_is_shown_within_bounds(tmp_path, monkeypatch):
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps({"version": "x" * 10_000}))
+    with pytest.raises(UsageError, match=r"has version x*, and") as raised:
+        result_files.load(file)
+    assert len(str(raised.value)) < 1000
+    monkeypatch.setattr(result_files, "_MOST_BYTES", 9_000)
+    with pytest.raises(UsageError, match="it is larger than"):
+        result_files.load(file)
+
+
 @pytest.mark.parametrize(
     ("text", "facts"),
     [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "4")), ('{"version": 4}', ())],
