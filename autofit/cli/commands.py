@@ -222,15 +222,14 @@ def kwargs(
         answered = result_files.answered(result_files.load(result), result)
         record = (result_files.at_same_batch(answered) if same_batch else answered).fastest
         values = snippet.kwargs_of(record)
-        as_json, as_yaml = (
-            json.dumps(values, indent=2),
-            yaml.safe_dump(values, sort_keys=False).rstrip(),
-        )
-        typer.echo(
-            {"python": snippet.kwargs_as_python(record), "json": as_json, "yaml": as_yaml}[
-                output_format
-            ]
-        )
+        # each only if asked for: YAML takes seconds for long texts
+        if output_format == "python":
+            text = snippet.kwargs_as_python(record)
+        elif output_format == "json":
+            text = json.dumps(values, indent=2)
+        else:
+            text = yaml.safe_dump(values, sort_keys=False).rstrip()
+        typer.echo(text)
 
 
 def show(

@@ -185,3 +185,13 @@ def test_ctrl_c_exits_with_130_and_says_whether_the_command_resumes(resumes, cap
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     assert ("--fresh" in capsys.readouterr().err) == resumes
+
+
+@pytest.mark.parametrize("output_format", ["python", "json"])
+def test_the_arguments_of_a_result_are_written_in_the_format_that_is_asked_for_only(
+    output_format, monkeypatch
+):
+    monkeypatch.delattr(yaml, "safe_dump")
+    done = RUN.invoke(app, ["kwargs", str(RESULT), "--format", output_format])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "batch_size" in done.stdout
