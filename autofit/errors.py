@@ -90,8 +90,8 @@ class NothingFitsError(TuneError):
 
     `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
     not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
-    (`estimated`). `reason` is why memory ran out under the limit; "" if the limit was exceeded. `is_lowered` says that the
-    limit is that of a result which failed in the user's training.
+    (`estimated`). `reason` is why memory ran out under the limit; "" if the limit was exceeded.
+    `is_lowered` says that the limit is that of a result which failed in the user's training.
     """
 
     def __init__(
