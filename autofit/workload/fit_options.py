@@ -19,13 +19,14 @@ import ast
 import contextlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autofit.errors import UsageError
+from autofit.workload import reference
 from autofit.workload.accumulation import is_argument_of
 from autofit.workload.arguments import collecting, no_such
 from autofit.workload.inputs.batch import leaves, length_of
@@ -169,7 +170,8 @@ def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     elif not isinstance(made, TrialCallbacks):
         call = f"{getattr(function, '__name__', 'the function')}()"
         made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))
-    return {**options, CALLBACKS: made}
+    patches = tuple(sorted(reference.left_out))
+    return {**options, CALLBACKS: replace(made, left_out=(*made.left_out, *patches))}
 
 
 def rendered(

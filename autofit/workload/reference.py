@@ -2,17 +2,19 @@
 # A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in
 # each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
 # train, that take long or that write files raise an error which names the line. Models of other libraries are left alone.
+# What a library puts around these methods at import, as a tracker of experiments does to record each training, is taken
+# away again: a trial is no training to record, and runs no callbacks of the user's either (see fit_options).
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -22,8 +24,12 @@ from autofit.workload.arguments import FUNCTION
 from autofit.workload.own_modules import is_own
 
 _LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
-# methods of a Keras model that must not run while a module is imported
-_REFUSED = ("fit", "evaluate", "predict", "save", "save_weights", "export")
+# methods of a Keras model that must not run while a module is imported; trials call only the first three
+_CALLED = ("fit", "evaluate", "predict")
+_REFUSED = (*_CALLED, "save", "save_weights", "export")
+_guarded_imports: list[Sequence[str]] = []  # those that run now, by their arguments
+# descriptions of patches that imports of the user's modules made, and trials do not run
+left_out = set[str]()
 
 
 @dataclass(frozen=True)
@@ -97,35 +103,53 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
     import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
 
     own_argv, sys.argv = sys.argv, list(argv)
+    guards: Any = {name: _guard(name, getattr(keras.Model, name)) for name in _REFUSED}
+    _guarded_imports.append(argv)
     try:
-        refused: Any = {name: staticmethod(partial(_refuse, name)) for name in _REFUSED}
-        with patch.multiple(keras.Model, **refused):
+        with patch.multiple(keras.Model, **guards):
             yield
+            for name in _CALLED:
+                if (method := inspect.getattr_static(keras.Model, name)) is not guards[name]:
+                    left_out.add(f"{_library_of(method)}'s patch of {name}")
     except SystemExit as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        *_, where = (
-            frames[-1],
-            *(
-                each
-                for each in frames
-                if Path(each.filename).is_file() and is_own(Path(each.filename))
-            ),
-        )
-        raise _error(
-            where.filename, where.lineno or 0, f"ends the program (SystemExit: {error.code})"
-        ) from None
+        where = _users_frame(traceback.extract_tb(error.__traceback__))
+        raise _error(where, f"ends the program (SystemExit: {error.code})") from None
     finally:
+        _guarded_imports.pop()
         sys.argv = own_argv
 
 
-def _refuse(name: str, *_: Any, **__: Any) -> None:
-    caller = inspect.stack(0)[1]
-    raise _error(caller.filename, caller.lineno, f"calls {name} of a model")
+def _guard(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    # A plain function, as the method itself is: libraries refuse to patch other descriptors. A library that did patch it
+    # holds the guard for Keras's method, and calls it after the import, too.
+    @functools.wraps(method)
+    def guard(*args: Any, **kwargs: Any) -> Any:
+        if not _guarded_imports:
+            return method(*args, **kwargs)
+        *callers, _ = traceback.extract_stack()
+        raise _error(_users_frame(callers), f"calls {name} of a model")
+
+    return guard
 
 
-def _error(file: str, line: int, does: str) -> UsageError:
+def _library_of(method: Any) -> str:
+    # a decorated function has the `__module__` of what it wraps
+    module = getattr(method, "__globals__", {}).get("__name__", type(method).__module__)
+    return str(module).partition(".")[0]
+
+
+def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """Return the innermost frame of the user's files; that of a library if there is none."""
+    files = [Path(frame.filename) for frame in frames]
+    own = [
+        frame for frame, file in zip(frames, files, strict=True) if file.is_file() and is_own(file)
+    ]
+    return (own or frames)[-1]
+
+
+def _error(where: traceback.FrameSummary, does: str) -> UsageError:
     return UsageError(
-        f"{Path(file).name}:{line} {does} when the file is imported, as it is in each trial. Put it under "
+        f"{Path(where.filename).name}:{where.lineno} {does} when the file is imported, as it is in each trial. Put it under "
         '`if __name__ == "__main__":`'
     )
 
