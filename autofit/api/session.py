@@ -28,6 +28,7 @@ from autofit.workload.fingerprint import identify
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs import kinds
 from autofit.workload.inputs.knobs import has_base
+from autofit.workload.program import require_distribution
 from autofit.workload.reference import Reference
 from autofit.workload.workload import ARGUMENTS, Workload
 
@@ -121,6 +122,7 @@ def build_request(
             f"{backend.name}; choose one device",
             key="device",
         )
+    require_distribution(placement.count)
     if workload.call != FIT and settings.effective_batch_size is not None:
         raise UsageError(
             f"{workload.call} updates no weights; remove effective_batch_size",

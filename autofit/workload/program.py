@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from autofit.errors import UsageError
+from autofit.records.units import counted
 from autofit.workload.own_modules import is_own_module
 
 _MODULES = {
@@ -99,7 +101,37 @@ _SETTINGS = (
         "torch.set_float32_matmul_precision({!r})",
     ),
     ("torch.get_num_threads()", "psutil.cpu_count(logical=False)", "torch.set_num_threads({!r})"),
+    # last, because it starts the backend; trials see the devices of the tune only, by numbers from 0
+    (
+        "keras.distribution.distribution() and keras.distribution.distribution().device_mesh.devices.size",
+        "None",
+        "keras.distribution.set_distribution("
+        "keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:{}]))",
+    ),
 )
+
+
+def require_distribution(count: int) -> None:
+    """Raise UsageError if the models of this process are not distributed as those of trials on `count` devices."""
+    keras = sys.modules.get("keras")
+    distribution = None if keras is None else keras.distribution.distribution()
+    if distribution is None:
+        return
+    name = type(distribution).__name__
+    given = f"the program has set a {name} by keras.distribution.set_distribution"
+    without = "or call keras.distribution.set_distribution(None) to tune for one device"
+    if name != "DataParallel" or distribution.device_mesh.devices.ndim != 1:
+        raise UsageError(
+            f"{given}, but trials take only a DataParallel over a row of devices; set one, {without}"
+        )
+    devices = distribution.device_mesh.devices
+    if devices.size != count:
+        kind = devices[0].partition(":")[0]
+        raise UsageError(
+            f"{given} over {counted(devices.size, 'device')}, but this tune uses {count}; "
+            f"give device: {devices.size}x {kind}, {without}",
+            key="device",
+        )
 
 
 def read_program() -> Program:

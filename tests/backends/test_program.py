@@ -3,6 +3,7 @@
 import json
 
 from tests.commands import ROOT, python
+from tests.installed import needs
 
 BACKEND = "jax"
 OF_KERAS = [  # what a program sets, the public getter, and the value
@@ -97,3 +98,43 @@ def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     assert json.loads((tmp_path / "inside.json").read_text()) == values
     assert outcome == "ok", evidence
     assert len(set(fingerprints)) == 2
+
+
+DISTRIBUTED = """
+import sys
+import keras, numpy
+import autofit
+
+keras.distribution.set_distribution(keras.distribution.DataParallel())
+path = sys.argv[1]
+
+def build_model():
+    with open(path, "w") as file:
+        file.write(" ".join(keras.distribution.distribution().device_mesh.devices))
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+data = numpy.ones((64, 4)), numpy.ones((64, 1))
+for device in ("cpu", "2x cpu"):
+    try:
+        (measured,) = autofit.measure(
+            build_model, data, configs=[autofit.FitConfig(32)], device=device, progress=False
+        )
+        print(measured.measurement.outcome)
+    except autofit.UsageError as error:
+        print(error.key)
+"""
+
+
+def test_a_distribution_that_a_program_has_set_is_that_of_its_trials(tmp_path):
+    needs("jax")
+    variables = {
+        "KERAS_BACKEND": "jax",
+        "JAX_NUM_CPU_DEVICES": "2",
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    printed = python("-c", DISTRIBUTED, str(tmp_path / "devices"), **variables)
+    assert printed.split()[-2:] == ["device", "ok"]
+    assert (tmp_path / "devices").read_text() == "cpu:0 cpu:1"

@@ -31,7 +31,11 @@ def keras(monkeypatch):
     methods = dict.fromkeys(("evaluate", "predict", "save_weights", "export"))
     model = type("Model", (Model,), methods)
     stand_in = SimpleNamespace(
-        Model=model, backend=backend, config=config, saving=SimpleNamespace(get_custom_objects=dict)
+        Model=model,
+        backend=backend,
+        config=config,
+        saving=SimpleNamespace(get_custom_objects=dict),
+        distribution=SimpleNamespace(distribution=lambda: None),
     )
     monkeypatch.setitem(sys.modules, "keras", stand_in)
     return stand_in

@@ -3,11 +3,13 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
+from autofit.errors import UsageError
 from autofit.workload.binding import call_source_of
-from autofit.workload.program import Program, read_program
+from autofit.workload.program import Program, read_program, require_distribution
 from autofit.workload.workload import Workload
 from tests.unit.workload.functions import build, make
 
@@ -77,3 +79,24 @@ def test_what_is_set_is_a_line_that_sets_it_again(load):
         "import keras",
         "import tensorflow as tf",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count", "remedy"),
+    [
+        ("DataParallel", (2,), 2, None),
+        ("DataParallel", (2,), 1, "over 2 devices, .* give device: 2x cpu, or"),
+        ("DataParallel", (2, 1), 2, "only a DataParallel over a row"),
+        ("ModelParallel", (2,), 2, "has set a ModelParallel .* only a DataParallel"),
+    ],
+)
+def test_a_distribution_is_a_line_or_refused_with_what_to_do(keras, name, shape, count, remedy):
+    mesh = SimpleNamespace(devices=np.full(shape, "cpu:0"))
+    distribution = type(name, (), {"device_mesh": mesh})()
+    keras.distribution.distribution = lambda: distribution
+    if remedy is None:
+        require_distribution(count)
+        assert any("list_devices()[:2]" in line for line in read_program().lines)
+    else:
+        with pytest.raises(UsageError, match=remedy):
+            require_distribution(count)
