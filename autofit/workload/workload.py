@@ -31,6 +31,7 @@ from autofit.workload.arguments import EXPLAINED, Keywords
 from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded, importing
+from autofit.workload.saveable import is_saveable, reduced
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = (
@@ -174,6 +175,8 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             and sys.modules.get(obj.__name__) is obj
         ):
             return importlib.import_module, (obj.__name__,)
+        if is_saveable(obj):
+            return reduced(obj)
         if not is_plain_array(obj) or obj.nbytes < _SMALL_ARRAY_BYTES:
             return super().reducer_override(obj)
         if (

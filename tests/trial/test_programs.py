@@ -214,3 +214,47 @@ def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path
         list(range(8, 16)),
     ]
     assert next(sent)[0].shape == (8, 4, 4, 3)
+
+
+def words(**arguments):
+    return keras.layers.TextVectorization(output_sequence_length=1, **arguments)
+
+
+def layers_of_the_users():
+    """Objects of Keras that hold functions and classes which Keras finds by no name, each with what it makes of 1."""
+    factor = 3.0
+
+    class Triple(keras.layers.Layer):
+        def call(self, x):
+            return factor * x
+
+    def relu(x):  # which Keras has, too
+        return -factor * x
+
+    def loss(y, predicted):
+        return keras.ops.mean(predicted) * factor
+
+    model = keras.Sequential([keras.Input((1,)), Triple(), keras.layers.Activation(relu)])
+    model.compile("adam", loss)
+    yield keras.layers.Lambda(lambda x: factor * x), factor
+    yield model, -(factor**2)
+    yield lambda x: model.evaluate(x, x, verbose=0), -(factor**3)
+
+
+def test_objects_of_keras_are_sent_with_the_functions_and_classes_of_the_users(tmp_path):
+    made = [*layers_of_the_users()]
+    vectorize = words(standardize=lambda text: tf.strings.regex_replace(text, "!", ""))
+    vectorize.adapt(["yes!"])
+    Workload(lambda: (made, vectorize), None).save(tmp_path)
+    loaded, vectorized = load(tmp_path).build_model()
+    for called, expected in loaded:
+        assert np.asarray(called(np.ones((1, 1)))).item() == expected
+    assert vectorized(["yes"]).numpy().tolist() == [[2]]
+    assert [type(layer).__name__ for layer in loaded[1][0].layers][:1] == ["Triple"]
+
+
+def test_an_object_that_keras_does_not_load_from_its_own_file_is_named(tmp_path):
+    vectorize = words(name="titles")  # without words
+    Workload(lambda: vectorize, None).save(tmp_path)
+    with pytest.raises(UsageError, match=r"^the TextVectorization 'titles', .* Make it inside"):
+        load(tmp_path)
