@@ -7,12 +7,14 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.result import CallSource
 from autofit.workload.fit_options import CALLBACKS, FOLDER, is_made, takes_folder
 from autofit.workload.inputs.knobs import is_pydataset, knobs_of
+from autofit.workload.own_modules import is_own
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -72,34 +74,38 @@ def call_source_of(workload: Workload) -> CallSource:
     imports: _Imports = {
         "import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names
     }
-    name, written, is_whole = _call(workload.build_model, workload.model_kwargs, imports)
+    function, written, is_whole = _call(workload.build_model, workload.model_kwargs)
+    name, is_imported = _name(function, "build_model", imports)
     arguments = [
         *([] if is_whole else ["..."]),
         *(f"{key}={value!r}" for key, value in written.items()),
     ]
-    model = f"{name or 'build_model'}({', '.join(arguments)})"
-    elided = [] if name and is_whole else ["model"]
+    model = f"{name}({', '.join(arguments)})"
+    elided = [] if is_imported and is_whole else ["model"]
     for key in ("data", "validation"):
         data = getattr(workload, key)
         # arrays, and objects with knobs as attributes, have no name in code
         form, made = "object" if is_pydataset(data) else "arrays", key
         if callable(data) or isinstance(data, Reference):
             form, made = "factory", f"make_{key}"
-        name, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"), imports)
+        function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
+        name, is_imported = _name(function, made, imports)
         fields |= {
-            key: None if data is None else name or made,
+            key: None if data is None else name,
             f"{key}_kwargs": written,
             f"{key}_form": form,
         }
-        elided += [] if data is None or (name and is_whole) else [key]
+        elided += [] if data is None or (is_imported and is_whole) else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
     expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)
+    is_imported = callbacks is None
     if callbacks is not None:
         expressions[CALLBACKS] = "..."
     if is_made(callbacks):
         folder = f"{FOLDER}=..." if takes_folder(callbacks) else ""  # the user names it
-        expressions[CALLBACKS] = f"{_name(callbacks, imports) or f'make_{CALLBACKS}'}({folder})"
-    elided += ["fit"] if "..." in expressions.get(CALLBACKS, "") else []
+        name, is_imported = _name(callbacks, f"make_{CALLBACKS}", imports)
+        expressions[CALLBACKS] = f"{name}({folder})"
+    elided += [] if is_imported and "..." not in expressions.get(CALLBACKS, "") else ["fit"]
     return CallSource(
         model=model,
         **fields,
@@ -113,10 +119,8 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
-def _call(
-    part: Any, kwargs: Mapping[str, Any], imports: _Imports
-) -> tuple[str | None, dict[str, Any], bool]:
-    """Return a function's name, its arguments whose `repr` is short code for the same value, and whether these are all."""
+def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bool]:
+    """Return a function, its arguments whose `repr` is short code for the same value, and whether these are all."""
     function, given, written = part, {**kwargs}, dict[str, Any]()
     if isinstance(part, functools.partial) and not part.args:
         function, given = part.func, {**part.keywords, **kwargs}
@@ -124,11 +128,11 @@ def _call(
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
             if len(code := repr(value)) <= _CODE_CHARACTERS and ast.literal_eval(code) == value:
                 written[name] = value
-    return _name(function, imports), written, len(written) == len(given)
+    return function, written, len(written) == len(given)
 
 
-def _name(function: Any, imports: _Imports) -> str | None:
-    """Return a function's name in code and add its import to `imports`; None if it has no name to import."""
+def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
+    """Return a function's name in code, or else the word, and whether it can be imported; add that to `imports`."""
     if isinstance(function, Reference):
         module, name = function.module, function.name
         if function.path is not None:
@@ -138,8 +142,30 @@ def _name(function: Any, imports: _Imports) -> str | None:
             }
     else:
         module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-        if isinstance(function, functools.partial) or not name.isidentifier():
-            return None
+        if isinstance(function, functools.partial):
+            return word, False
+        if inspect.ismethod(function):
+            owner = function.__self__
+            if not isinstance(owner, type):
+                return f"{_variable_of(owner)}.{function.__name__}", False
+            name = f"{owner.__qualname__}.{function.__name__}"
+        *scopes, last = name.split(".")
+        if not last.isidentifier():  # of a lambda, or an object
+            return word, False
+        if "<locals>" in scopes:
+            return last, False
     if module != "__main__":
-        imports.setdefault(f"from {module} import ", set()).add(name)
-    return name
+        imports.setdefault(f"from {module} import ", set()).add(name.partition(".")[0])
+    return name, True
+
+
+def _variable_of(owner: Any) -> str:
+    """Return the variable by which the user's code that calls autofit knows an object, or else the name of its class."""
+    names = (
+        name
+        for caller in inspect.stack(0)
+        if is_own(Path(caller.filename))
+        for name, value in (*caller.frame.f_locals.items(), *caller.frame.f_globals.items())
+        if value is owner
+    )
+    return next(names, type(owner).__name__.lower())

@@ -48,7 +48,45 @@ def test_arguments_that_a_function_does_not_take_are_an_error(changes, key):
     assert caught.value.key == key
 
 
+class Trainer:
+    """A class of the user's whose methods make the data."""
+
+    def dataset(self): ...
+
+    @classmethod
+    def of_class(cls): ...
+
+    def source(self):
+        return call_source_of(Workload(shape, self.dataset))
+
+
+trainer = Trainer()
+
+
+def local():
+    def photos(): ...
+
+    return photos
+
+
 MODULE = "tests.unit.workload.functions"
+
+
+@pytest.mark.parametrize(
+    ("source", "called", "is_imported"),
+    [
+        (trainer.source(), "self.dataset", False),
+        (call_source_of(Workload(shape, trainer.dataset)), "trainer.dataset", False),
+        (call_source_of(Workload(shape, Trainer().dataset)), "trainer.dataset", False),
+        (call_source_of(Workload(shape, Trainer.of_class)), "Trainer.of_class", True),
+        (call_source_of(Workload(shape, Trainer.dataset)), "Trainer.dataset", True),
+        (call_source_of(Workload(shape, local())), "photos", False),
+        (call_source_of(Workload(shape, lambda: None)), "make_data", False),
+    ],
+)
+def test_a_function_is_called_as_the_users_code_calls_it(source, called, is_imported):
+    assert (source.data, source.elided) == (called, () if is_imported else ("data",))
+    assert (f"from {__name__} import Trainer" in source.imports) == is_imported
 
 
 @pytest.mark.parametrize(
@@ -98,3 +136,5 @@ def test_arguments_of_fit_that_code_makes_are_written_as_code():
     assert f"from {__name__} import make_callbacks" in source.imports
     own = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": []}))
     assert (own.fit_expressions, own.elided) == ({"callbacks": "..."}, ("fit",))
+    inner = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": local()}))
+    assert (inner.fit_expressions, inner.elided) == ({"callbacks": "photos()"}, ("fit",))
