@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.metadata
 import inspect
+import itertools
 import re
 import sys
 import sysconfig
@@ -47,6 +48,18 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
         names |= inner_names
         imports |= inner_imports
     return names, imports
+
+
+def attributes_in(code: CodeType, variable: str) -> set[str]:
+    """Return the attributes of a variable that code reads or calls."""
+    used = [one for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
+    attributes = {
+        str(after.argval)
+        for one, after in itertools.pairwise(used)
+        if one.argval == variable and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    }
+    inner = filter(inspect.iscode, code.co_consts)
+    return attributes.union(*(attributes_in(each, variable) for each in inner))
 
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep

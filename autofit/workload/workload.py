@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
-import inspect
 import itertools
 import mmap
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
@@ -26,12 +24,13 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from autofit.errors import UsageError
-from autofit.workload import fit_options
+from autofit.workload import fit_options, unpicklable
 from autofit.workload.arguments import EXPLAINED, Keywords
 from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded, importing
 from autofit.workload.saveable import is_saveable, reduced
+from autofit.workload.unpicklable import Part
 
 _PICKLE_FILE = "workload.pickle"
 _SMALL_ARRAY_BYTES = (
@@ -122,10 +121,11 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
             "Set TMPDIR to a folder with more free space"
         ) from None
     except Exception as error:  # raised by the methods that pickle the user's objects
-        culprit = _culprit(value) or "the model, the data or the sampler"
+        way = [] if value is None else unpicklable.find(Part(value))
+        culprit = way[-1] if len(way) > 1 else "the model, the data or the sampler"
         raise UsageError(
             f"{culprit} cannot be sent to another process: {str(error) or type(error).__name__}. "
-            "Create such objects, and open files, inside the functions that use them"
+            f"{unpicklable.remedy(way)}"
         ) from None
 
 
@@ -135,29 +135,6 @@ def _require_working_folder() -> None:
     except FileNotFoundError:
         problem = "the working folder was deleted; change to a folder that exists"
         raise UsageError(problem) from None
-
-
-def _culprit(value: Any, name: str = "", above: tuple[Any, ...] = ()) -> str:
-    """Name the argument, or the variable of a function, that cannot be pickled, with its type; "" if all can."""
-    with contextlib.suppress(Exception):
-        cloudpickle.Pickler(SimpleNamespace(write=len)).dump(value)
-        return ""
-    parts: Mapping[str, Any] = value if isinstance(value, dict) else {}
-    if isinstance(value, FunctionType):
-        with contextlib.suppress(ValueError):  # of a variable without a value
-            used = inspect.getclosurevars(value)
-            parts = {**used.globals, **used.nonlocals}
-    elif isinstance(value, functools.partial):
-        parts = {**value.keywords, getattr(value.func, "__name__", "func"): value.func}
-    of = f" of {name}" if name else ""
-    for key, part in sorted(
-        parts.items(), key=lambda item: callable(item[1])
-    ):  # an object before a function that uses it
-        if not any(part is each for each in above) and (
-            found := _culprit(part, f"{key}{of}", (*above, value))
-        ):
-            return found
-    return f"{name} ({type(value).__name__})" if name else ""
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types

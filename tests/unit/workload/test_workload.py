@@ -35,14 +35,78 @@ def round_trip(folder, **parts):
     return workload.load(folder)
 
 
-def test_what_cannot_be_sent_is_named(tmp_path):
-    lock = threading.Lock()
-    for data, name in (
-        (lambda: lock, "lock of data"),
-        (functools.partial(make, files=lock), "files of data"),
-    ):
-        with pytest.raises(UsageError, match=rf"^{name} \(lock\) cannot be sent"):
-            round_trip(tmp_path, data=data)
+LOCK = threading.Lock()
+
+
+class Trainer:
+    """As in many projects: data, model and what they need are one object."""
+
+    def __init__(self):
+        self.files = [1, {"a": LOCK}]
+
+    def dataset(self, batch_size=32): ...
+
+    @classmethod
+    def of_class(cls): ...
+
+
+class LeavesOut:
+    def __init__(self):
+        self.cache, self.lock = iter([LOCK]), LOCK
+
+    def __getstate__(self):
+        return {"lock": self.lock}
+
+
+class Slotted:
+    __slots__ = ("lock",)
+
+
+class Flags:
+    """Stands for absl's."""
+
+    rate, batch_size = 0.1, 64
+
+    def __reduce__(self):
+        raise TypeError("can't pickle Flags")
+
+
+def uses(variable):
+    """Return functions of the user's: one that uses a variable as a whole, and one that reads its attributes."""
+
+    def read(batch_size=0):
+        return [variable.rate for _ in range(batch_size or variable.batch_size)]
+
+    return lambda: variable, read
+
+
+def cases_that_cannot_be_sent():
+    slotted, flags = Slotted(), Flags()
+    slotted.lock = LOCK
+    locked = type("Locked", (), {"lock": LOCK})  # sent as a whole, for it has no name to import
+    yield uses(LOCK)[0], "variable of data (lock)"
+    yield functools.partial(make, files=LOCK), "files of data (lock)"
+    yield (lambda files=LOCK: None), "files of data (lock)"
+    yield functools.partial(make, LOCK), "args[0] of data (lock)"
+    yield Trainer().dataset, "self.files[1]['a'] of data (lock)"
+    yield uses(LeavesOut())[0], "variable.lock of data (lock)"
+    yield uses(slotted)[0], "variable.lock of data (lock)"
+    yield uses(locked())[0], "Locked.lock of variable of data (lock)"
+    yield uses(flags)[0], "variable of data (Flags)"
+
+
+@pytest.mark.parametrize(("data", "name"), [*cases_that_cannot_be_sent()])
+def test_what_cannot_be_sent_is_named(tmp_path, data, name):
+    with pytest.raises(UsageError) as caught:
+        round_trip(tmp_path, data=data)
+    assert caught.value.problem.startswith(f"{name} cannot be sent")
+    assert "data_kwargs={...}" in caught.value.problem
+
+
+def test_values_that_a_function_reads_of_what_cannot_be_sent_can_be_passed(tmp_path):
+    with pytest.raises(UsageError, match="Pass the values that data reads") as caught:
+        round_trip(tmp_path, data=uses(Flags())[1])
+    assert "data_kwargs={'rate': variable.rate}" in caught.value.problem
 
 
 @pytest.mark.parametrize(
