@@ -14,6 +14,7 @@ import cloudpickle
 
 from autofit.workload.own_modules import OwnModules, names_in
 from autofit.workload.reference import Reference, expanded
+from autofit.workload.saveable import identity_of, is_saveable
 from autofit.workload.workload import explained_pickling_errors, is_plain_array
 
 _VALUES_BYTES = (
@@ -95,6 +96,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             getattr(obj, "__qualname__", None), str
         ):  # a class or function, also if Cython compiled it
             parts = self._definition(obj)
+        elif is_saveable(obj):
+            parts = identity_of(obj)
         else:
             return NotImplemented  # reduced as usual
         # the parts are given as the object's state: pickle knows the object by then, so the parts may contain it

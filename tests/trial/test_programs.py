@@ -3,6 +3,7 @@
 import copy
 import functools
 import pathlib
+import time
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras.src.legacy.preprocessing.image import ImageDataGenerator
 from autofit.errors import UsageError
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig
+from autofit.workload.fingerprint import identify
 from autofit.workload.workload import Workload, load
 from tests.trial.forms import (
     BATCH,
@@ -258,3 +260,17 @@ def test_an_object_that_keras_does_not_load_from_its_own_file_is_named(tmp_path)
     Workload(lambda: vectorize, None).save(tmp_path)
     with pytest.raises(UsageError, match=r"^the TextVectorization 'titles', .* Make it inside"):
         load(tmp_path)
+
+
+def test_an_object_of_keras_is_the_same_whenever_it_is_saved(monkeypatch):
+    factor = 3.0
+
+    def identity(bias):
+        scaled = keras.layers.Lambda(lambda x: factor * x + bias, name="scaled")
+        return identify(build_model=lambda: scaled)
+
+    now = identity(1.0)
+    on_a_day = time.struct_time((2001, 1, 1, 0, 0, 0, 0, 1, 0))
+    monkeypatch.setattr(time, "localtime", lambda *_: on_a_day)  # of the files within the file
+    assert identity(1.0) == now
+    assert identity(2.0) != now
