@@ -154,8 +154,14 @@ def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
             return word, False
         if "<locals>" in scopes:
             return last, False
-    if module != "__main__":
-        imports.setdefault(f"from {module} import ", set()).add(name.partition(".")[0])
+    outer = name.partition(".")[0]
+    if not all(part.isidentifier() for part in module.split(".")):  # a file such as my-train.py
+        imports |= {
+            "from importlib import import_module": set(),
+            f"{outer} = import_module({module!r}).{outer}": set(),
+        }
+    elif module != "__main__":
+        imports.setdefault(f"from {module} import ", set()).add(outer)
     return name, True
 
 

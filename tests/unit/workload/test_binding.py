@@ -1,5 +1,6 @@
 """How the user's functions are called: their arguments, and the calls as code."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -138,3 +139,16 @@ def test_arguments_of_fit_that_code_makes_are_written_as_code():
     assert (own.fit_expressions, own.elided) == ({"callbacks": "..."}, ("fit",))
     inner = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": local()}))
     assert (inner.fit_expressions, inner.elided) == ({"callbacks": "photos()"}, ("fit",))
+
+
+@pytest.mark.parametrize("file", ["train.py", "my-train.py", "2nd.py"])
+def test_the_import_lines_are_code_for_a_file_of_any_name(tmp_path, monkeypatch, file):
+    (tmp_path / file).write_text("def build(): ...\ndef data(): ...\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    source = call_source_of(
+        Workload(*(Reference(f"{file}:{name}", str(tmp_path)) for name in ("build", "data")))
+    )
+    made = {}
+    exec("\n".join(source.imports), made)
+    assert made["build"].__module__ == made["data"].__module__ == file.removesuffix(".py")
+    del sys.modules[file.removesuffix(".py")]
