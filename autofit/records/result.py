@@ -84,7 +84,9 @@ class Answer:
     spread: Ratio | None  # the half-width of its 95% confidence interval, relative to it
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
-    speedup: Speedup  # over the baseline
+    # over the baseline: by pairs of runs if it is shown, otherwise by all readings
+    speedup: Speedup
+    probability: Ratio | None = None  # of being faster than the baseline, by all readings
     challenger: Challenger | None = (
         None  # the last config that was compared with this one, and not shown to be faster
     )

@@ -19,7 +19,8 @@ from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
 NONE = "–"  # text in place of a missing value
-NO_GAIN = "no gain shown"  # if the runs do not show that the answer is faster than the baseline
+NO_GAIN = "no gain"  # if the answer is not likely to be faster than the baseline
+_EVEN = 0.5  # probability of being faster below which no gain is named
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _MUCH_OF_EPOCH = 0.2  # that passes before its steps begin: more is said
 _LINEAR = (
@@ -67,12 +68,8 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
             NONE,
             f"the baseline ({speedup.baseline}) failed: {outcome_label(speedup.baseline_outcome)}",
         )
-    elif config != speedup.baseline and (speedup.is_shown or speedup.is_loss):
-        gain = ratio_in_words(speedup)
-    elif config != speedup.baseline and not answer.confirmed:
-        gain = "not confirmed"
     elif config != speedup.baseline:
-        reason = _unshown(answer)
+        gain = gain_in_words(answer)
     elif all(trial.config == config for trial in record.searched):
         reason = "only your present configuration was tried"
     undecided = "" if answer.challenger is None else _unshown(answer.challenger)
@@ -87,6 +84,16 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
     use = f"To {verb} with {which}"
     return Headline(answer, label, gain, note, use, adjustments_of(record, answer))
+
+
+def gain_in_words(answer: Answer) -> str:
+    """Say how sure it is that an answer is faster than the baseline, and by how much; both have run."""
+    speedup, probability = answer.speedup, answer.probability or 0.0
+    if speedup.is_shown or speedup.is_loss:
+        return f"shown: {ratio_in_words(speedup)}"
+    if probability < _EVEN:
+        return NO_GAIN
+    return f"likely, {min(9, int(10 * probability))} in 10: {ratio_in_words(speedup)}"
 
 
 def baseline(record: TuneRecord) -> Answer | None:
@@ -109,11 +116,11 @@ def baseline(record: TuneRecord) -> Answer | None:
 def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     """Return the rate of an answer, and the memory that it takes as far as that could be read."""
     runs = [run for run in record.runs if run.config == answer.config and run.samples_per_second]
-    source = "read once in the search, not confirmed"
-    if answer.confirmed:
-        source = "confirmed in fresh processes"
-    elif runs:
-        source = f"{counted(len(runs), 'run')} in fresh processes, too few to confirm"
+    source = "confirmed in fresh processes"
+    if not answer.confirmed:
+        source = "read once in the search, not confirmed"
+    elif answer.config != answer.speedup.baseline and not answer.speedup.pairs:
+        source = f"by all readings, {counted(len(runs), 'run')} in fresh processes among them"
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
     rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
     for memory in ("device", "host"):
@@ -187,7 +194,7 @@ def _brief(seconds: float) -> str:
     return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
 
 
-def _unshown(compared: Answer | Challenger) -> str:
+def _unshown(compared: Challenger) -> str:
     """Say how a config compared with the baseline that it is not shown to beat by more than the tolerance."""
     config, speedup = compared.config, compared.speedup
     if speedup.pairs < LOOKS[0]:

@@ -386,16 +386,6 @@ class Rates:
         )
 
 
-def estimated_rates(
-    trials: Sequence[Trial], configs: list[FitConfig], context: SearchContext
-) -> dict[FitConfig, float]:
-    """Estimate the rates of configs, in samples per second, from theirs and those of others; empty if there are none."""
-    if not configs or not ran(trials):
-        return {}
-    predicted = Rates(ran(trials), context).predict(ConfigArrays(configs, context.cores))
-    return {config: math.exp(mean) for config, mean in zip(configs, predicted.mean, strict=True)}
-
-
 def ran(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that have a rate."""
     return [t for t in trials if t.measurement.samples_per_second]

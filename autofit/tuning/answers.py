@@ -175,17 +175,6 @@ class Answers:
                 contest.candidates.pop()
             contest.is_open = False
 
-    @property
-    def unconfirmed(self) -> FitConfig | None:
-        """The config that is likely the fastest, but for which no time was left; None if there is none."""
-        one = self.fastest
-        has_time = one.needed_seconds is None or len(one.candidates) != 1
-        return (
-            None
-            if has_time or len(self.log_rates(one.candidates[0])) >= LOOKS[0]
-            else one.candidates[0]
-        )
-
     def speedup(self, config: FitConfig) -> Speedup:
         """Return the rate of a config relative to the baseline, from the rounds that have both."""
         pairs = sum(config in rates and self.baseline in rates for rates in self._rounds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -18,11 +19,11 @@ from autofit.records.result import LOOKS, Answer, Challenger
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial
 from autofit.search import failures
-from autofit.search.rates import estimated_rates, ran
-from autofit.search.space import nearest
+from autofit.search.rates import ran
 from autofit.storage import result_files
 from autofit.storage.study import TuningStudy
 from autofit.tuning.answers import Answers, Contest
+from autofit.tuning.delivery import Beliefs, delivered
 from autofit.tuning.problem import Problem
 from autofit.tuning.runner import TrialRunner, raise_user_error
 from autofit.tuning.settings import LARGEST
@@ -56,20 +57,17 @@ class Confirmation:
     def run(self) -> tuple[Answer, Answer | None] | None:
         """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
         answers, budget = self._answers, self._runner.budget
-        while eligible := self._eligible():
-            if self._problem.request.settings.batch_size == LARGEST:  # without a comparison
-                largest = max(eligible, key=lambda trial: trial.config.batch_size or 1).config
-                answers.same_batch.answer = answers.fastest.answer = largest
-            elif not self._is_over and answers.propose(self._estimated()):
+        while self._eligible():
+            is_compared = self._problem.request.settings.batch_size != LARGEST
+            if is_compared and not self._is_over and answers.propose(self._estimated()):
                 self._compare()
                 continue
+            beliefs, among = self._beliefs(), {trial.config for trial in self._eligible()}
+            # the baseline may be an answer before it has run
+            first = set() if answers.first is None else {answers.first}
+            chosen = self._chosen(beliefs, among | first)
             alone = next(
-                (
-                    c.answer
-                    for c in answers.both
-                    if c.answer is not None and not self._runs_of(c.answer)
-                ),
-                None,
+                (config for config in chosen if config and not self._runs_of(config)), None
             )
             if alone is None:
                 break
@@ -77,28 +75,63 @@ class Confirmation:
             if has_time:
                 self._run(alone)  # if it fails, another config may be the answer
                 continue
-            for contest in (c for c in answers.both if c.answer == alone):
-                contest.needed_seconds = contest.needed_seconds or needed_seconds
+            for contest, config in zip(answers.both, chosen, strict=True):
+                if config == alone:
+                    contest.needed_seconds = contest.needed_seconds or needed_seconds
+            if alone not in among:
+                chosen = self._chosen(beliefs, among)
             break
-        fastest = self._answer(answers.fastest)
-        if fastest is None:
+        else:
             return None
-        is_one = self._problem.own_batch is None or answers.is_own(fastest.config)
-        return fastest, fastest if is_one else self._answer(answers.same_batch)
+        own, fastest = chosen
+        assert fastest is not None, "a trial may be chosen"
+        answer = self._answer(answers.fastest, fastest, beliefs)
+        if fastest == own or self._problem.own_batch is None:
+            return answer, answer
+        return answer, None if own is None else self._answer(answers.same_batch, own, beliefs)
+
+    def _chosen(
+        self, beliefs: Beliefs, among: Set[FitConfig]
+    ) -> tuple[FitConfig | None, FitConfig | None]:
+        """Choose the answers by all readings: that at the own batch size, if there is one, and the fastest."""
+        answers = self._answers
+        if self._problem.request.settings.batch_size == LARGEST:  # without a comparison
+            ran_configs = among & {trial.config for trial in self._eligible()}
+            largest = max(ran_configs, key=lambda config: config.batch_size or 1)
+            return largest, largest
+        # whatever it read in the search
+        among = {config for config in among if not self._is_beaten(config)} or among
+        own_configs = {config for config in among if answers.is_own(config)}
+        first = answers.first if answers.first in among else None
+        rule = self._baseline, self._tolerance
+        if not own_configs:
+            return None, delivered(beliefs, among, first, *rule)
+        own = delivered(beliefs, own_configs, first, *rule)
+        return own, delivered(beliefs, among, own, *rule)
+
+    def _is_beaten(self, config: FitConfig) -> bool:
+        """Return whether the pairs of a config show that it gains less than the tolerance."""
+        speedup = self._answers.speedup(config)
+        least = 1 / (1 - self._tolerance)
+        is_read = config != self._baseline and speedup.pairs >= LOOKS[0]
+        return is_read and speedup.high is not None and speedup.high < least
 
     def _estimated(self) -> dict[FitConfig, float]:
         """Return the estimated rate of each config that may be chosen, and that of the baseline, by all readings."""
-        context, configs = (
-            self._problem.context,
-            dict.fromkeys(trial.config for trial in self._eligible()),
-        )
-        if configs and self._answers.first is not None:
-            configs[self._baseline] = None
+        rates = self._beliefs().rates()
+        if self._answers.first is None:
+            del rates[self._baseline]
+        return rates
+
+    def _beliefs(self) -> Beliefs:
+        """Return what all readings say of the configs that may be chosen, and of the baseline."""
+        context = self._problem.context
+        configs = dict.fromkeys([*(trial.config for trial in self._eligible()), self._baseline])
         searched = tuple(trial for trial in ran(self._ran()) if trial.stage is Stage.SEARCH)
         runs = tuple(trial for trial in ran(self._ran()) if trial.stage is not Stage.SEARCH)
         if runs:  # a machine that has become slower since the search has slowed down all configs
             context = replace(context, warm_start=(*searched, *context.warm_start))
-        return estimated_rates(runs or searched, list(configs), context)
+        return Beliefs(runs or searched, configs, context)
 
     def _eligible(self) -> list[Trial]:
         eligible = failures.eligible(self._ran(), self._problem.request.limits)
@@ -203,54 +236,49 @@ class Confirmation:
         self._answers.drop(config, outcome)
         return None
 
-    def _answer(self, contest: Contest) -> Answer | None:
-        """Return an answer with the figures of its runs; if it has not run, the likeliest best config of the search."""
-        answers, unconfirmed = self._answers, self._answers.unconfirmed
-        config = (
-            unconfirmed
-            if contest is answers.fastest and unconfirmed is not None
-            else contest.answer
-        )
-        among = {
-            t.config
-            for t in self._eligible()
-            if contest is answers.fastest or answers.is_own(t.config)
-        }
-        if config is None or config not in among:
-            estimated = {other: rate for other, rate in self._estimated().items() if other in among}
-            if not estimated:
-                return None
-            config = nearest(estimated, self._tolerance, self._baseline)
-        runs = self._runs_of(config)
+    def _answer(self, contest: Contest, config: FitConfig, beliefs: Beliefs) -> Answer:
+        """Return an answer: a shown one with the figures of its runs, a likely one with those of all readings."""
+        answers, runs = self._answers, self._runs_of(config)
         measured = [trial.measurement for trial in ran(self._ran()) if trial.config == config]
-        counted = runs or measured[:1]
-        spread, logs = counted[0].spread, answers.log_rates(config)
-        if len(logs) > 1:
-            others = [
-                answers.log_rates(other)
-                for other in {run.config for run in self._runs}
-                if other != config
-            ]
-            spread = math.expm1(pooled_half_width(logs, *others))
-        same, challenger = (
-            [one for one in (contest, answers.same_batch) if one.answer == contest.answer],
-            None,
-        )
-        if beaten := [
+        speedup = answers.speedup(config)
+        has_baseline = any(trial.config == self._baseline for trial in ran(self._ran()))
+        is_known = has_baseline and answers.baseline_outcome is Outcome.OK
+        probability = beliefs.probability(config, self._baseline) if is_known else None
+        if config == self._baseline or speedup.is_shown or speedup.is_loss or not is_known:
+            rate, spread = self._figures(config, runs or measured[:1])
+        else:
+            # the reading that made a config the best is too high
+            (rate, spread), speedup = beliefs.rate(config), beliefs.speedup(config, self._baseline)
+        own, challenger = answers.same_batch, None
+        beaten = [
             one.candidates[-1]
-            for one in same
-            if one.candidates and one.candidates[-1] != one.answer
-        ]:
+            for one in ((contest, own) if answers.is_own(config) else (contest,))
+            if one.candidates and one.candidates[-1] != config
+        ]
+        if beaten:
             rates = [trial.samples_per_second for trial in self._ran() if trial.config == beaten[0]]
             challenger = Challenger(beaten[0], statistics.median(rates), answers.speedup(beaten[0]))
         return Answer(
             config=config,
-            samples_per_second=statistics.median(m.samples_per_second or 0.0 for m in counted),
+            samples_per_second=rate,
             spread=spread,
             device_peak_bytes=max(m.device_peak_bytes or 0 for m in measured) or None,
             host_peak_bytes=max(m.host_peak_bytes or 0 for m in measured) or None,
-            speedup=answers.speedup(config),
+            speedup=speedup,
+            probability=None if config == self._baseline else probability,
             challenger=challenger,
-            confirmed=bool(runs) and config != unconfirmed,
-            needed_seconds=next(filter(None, (one.needed_seconds for one in same)), None),
+            confirmed=bool(runs),
+            needed_seconds=contest.needed_seconds,
         )
+
+    def _figures(
+        self, config: FitConfig, counted: Sequence[Measurement]
+    ) -> tuple[float, float | None]:
+        """Return the median rate of some runs of a config, and its spread, by the scatter of the runs of all configs."""
+        logs = self._answers.log_rates(config)
+        rate = statistics.median(m.samples_per_second or 0.0 for m in counted)
+        if len(logs) < 2:
+            return rate, counted[0].spread
+        others = {run.config for run in self._runs} - {config}
+        scatter = pooled_half_width(logs, *map(self._answers.log_rates, others))
+        return rate, math.expm1(scatter)

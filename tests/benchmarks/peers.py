@@ -8,10 +8,11 @@ import optuna
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import failures, space
-from autofit.search.rates import estimated_rates
+from autofit.search.rates import ran
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
 from autofit.tuning.answers import MOST_CANDIDATES
+from autofit.tuning.delivery import Beliefs
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -129,8 +130,10 @@ class Autofit(Peer):
 
     def _likeliest(self, case, trials):
         configs = list({trial.config: None for trial in failures.eligible(trials, case.limits)})
-        rates = estimated_rates(trials, configs, self._last.context)
-        return space.nearest(rates, 0.0, nearest(case.space, KERAS_DEFAULTS)) if rates else None
+        if not configs:
+            return None
+        rates = Beliefs(ran(trials), configs, self._last.context).rates()
+        return space.nearest(rates, 0.0, nearest(case.space, KERAS_DEFAULTS))
 
 
 def nearest(space, config):

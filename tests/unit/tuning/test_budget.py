@@ -148,8 +148,8 @@ def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_c
     record = launcher.tune(tmp_path, max_seconds=150.0)
     assert launcher.now <= 150.0 + END_SECONDS
     assert all(run.measurement.outcome is Outcome.OK for run in (*record.trials, *record.runs))
-    assert pairs_of(record) == 1  # a round counts as a whole
-    assert not record.fastest.confirmed
+    assert not record.fastest.speedup.is_shown
+    assert record.fastest.probability >= 0.8
     assert record.fastest.needed_seconds > 150.0
 
 
