@@ -61,14 +61,14 @@ class Table:
     def __init__(self, job):
         frozen = json.loads((FOLDER / f"{job}.json").read_text())
         self.name, self.cores = f"table {job}", frozen["cores"]
-        self._description, self._readings = (
+        self._description, self.readings = (
             TypeAdapter(Description).validate_python(frozen["description"]),
             {},
         )
         for row in frozen["readings"]:
             fields = dict(zip(frozen["columns"], row, strict=True))
             config = FitConfig(**{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields})
-            self._readings.setdefault(config, []).append(
+            self.readings.setdefault(config, []).append(
                 Measurement(Outcome.OK, Evidence("ran to its end"), **fields)
             )
         device_mib, host_mib = JOBS[job]
@@ -76,15 +76,15 @@ class Table:
             device_mib and device_mib * 2**20,
             host_mib * 2**20 if host_mib else frozen["memory_bytes"],
         )
-        knobs = next(iter(self._readings)).values()
-        values = {knob: tuple(sorted({getattr(c, knob) for c in self._readings})) for knob in knobs}
-        self.space = TableSpace(**values, legal=tuple(self._readings))
+        knobs = next(iter(self.readings)).values()
+        values = {knob: tuple(sorted({getattr(c, knob) for c in self.readings})) for knob in knobs}
+        self.space = TableSpace(**values, legal=tuple(self.readings))
 
     def description(self):
         return self._description
 
     def fits(self, config):
-        readings = self._readings[config]
+        readings = self.readings[config]
         device = statistics.mean(m.device_peak_bytes or 0 for m in readings)
         host = statistics.mean(m.host_peak_bytes for m in readings)
         return (
@@ -94,13 +94,13 @@ class Table:
     def true_rate(self, config):
         """Samples per second; 0 where it does not fit."""
         return (
-            statistics.median(m.samples_per_second for m in self._readings[config])
+            statistics.median(m.samples_per_second for m in self.readings[config])
             if self.fits(config)
             else 0.0
         )
 
     def run(self, config, draw):
-        reading = self._readings[config][int(draw.integers(len(self._readings[config])))]
+        reading = self.readings[config][int(draw.integers(len(self.readings[config])))]
         if self.fits(config):
             return reading
         if (
