@@ -1,9 +1,10 @@
-"""Jobs of known truth for whole tunes: rates of measured jobs, de-noised, and their landscapes stretched to a given gain.
+"""Jobs of known truth: de-noised rates of measured jobs, stretched to a given gain.
 
-A table's reading is the sum, in logarithms, of its batch size's effect, that of its kind of workers and queue, an
-interaction and the noise of a run. The first two are fitted by least squares. The interaction is what is left, shrunken by
-its share of the variance that repeated readings do not explain (empirical Bayes). The readings of the public programs are
-too few to tell an interaction: theirs is 0, and those without workers follow a parabola over the octaves of the batch size.
+A table's reading is the sum, in logarithms, of the effect of its batch size, that of its kind of
+workers and queue, an interaction and the noise of a run. The first two are fitted by least squares.
+The interaction is what is left, shrunken by the share of its variance that repeated readings do not
+explain (empirical Bayes). The public programs have too few readings to tell an interaction: theirs
+is 0, and those without workers follow a parabola over the octaves of the batch size.
 """
 
 import json
@@ -35,8 +36,8 @@ _INPUT_LEADS = {True: 0.15, False: 1.5}  # of the input alone, with workers and 
 class Job:
     """A job whose true rates are known.
 
-    `rates` are the logarithms of the rates of fit, step alone and input alone, by config; `peaks` the bytes on device and
-    host. A trial takes `seconds`.
+    `rates` are the logarithms of the rates of fit, step alone and input alone, by config; `peaks`
+    the bytes on device and host. A trial takes `seconds`.
     """
 
     name: str
@@ -129,7 +130,7 @@ def _of_table(name):
 
 
 def _smooth(readings, field):
-    """The logarithms of a rate, by config: effects of batch size and kind of workers, and a shrunken interaction."""
+    """The logarithms of a rate by config: both effects, and the shrunken interaction."""
     logs = [[math.log(getattr(m, field)) for m in ran] for ran in readings.values()]
     means = np.array([statistics.fmean(of_config) for of_config in logs])
     effects = _effects(readings)

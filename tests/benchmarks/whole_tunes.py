@@ -1,27 +1,37 @@
-"""Whole tunes on jobs of known truth: what they deliver and claim, and their seconds, beside a grid and TPE.
+"""Whole tunes on jobs of known truth: what they deliver and claim, beside a grid and TPE.
 
-    python tests/benchmarks/whole_tunes.py                                print the frozen tables
-    python tests/benchmarks/whole_tunes.py --run [--seeds N] [--limit S]  simulate, for S seconds on two cores, and freeze
+    python tests/benchmarks/whole_tunes.py               print the frozen tables
+    python tests/benchmarks/whole_tunes.py --run         simulate, and freeze whole_tunes.json
+        [--seeds N] [--limit SECONDS]                    (a seed: 1,560 tunes, five minutes on two
+                                                         cores); cells are in a random order, so
+                                                         that a limit leaves a fair sample
 
-Method. `autofit.tuning.engine.tune` runs as it is; only its launcher and its clock are simulated. A run of a config reads
-its true rate (`whole_jobs.py`) times a lognormal factor. The step and the input alone share it, and have 6 % of their own.
-A trial takes the mean seconds of the job's trials, give or take 10 %, a confirming run three quarters of them, a run out of
-memory 22 s and the description 5 s.
+Method. `autofit.tuning.engine.tune` runs as it is; only its launcher and its clock are simulated.
+A run of a config reads its true rate (`whole_jobs.py`) times a lognormal factor. The step and the
+input alone share that factor, and have 6 % of their own. A trial takes the mean seconds of the
+job's trials, give or take 10 %; a confirming run takes three quarters of them, a run out of memory
+22 s, and the description 5 s.
 
-Landscapes. Each of the 13 jobs as it was measured ("natural"); stretched so that a gain of 5, 10, 20 or 50 % over a
-baseline with one thread exists; and with nothing to gain: all rates above the baseline's lowered to it ("baseline best"),
-the same with all others at most 5 % slower ("others near"), and all rates the same ("flat").
+Landscapes. Each of the 13 jobs as it was measured ("natural"); stretched so that a gain of 5, 10,
+20 or 50 % over a baseline with one thread exists; and with nothing to gain: all rates above the
+baseline's lowered to it ("baseline best"), the same with all others at most 5 % slower ("others
+near"), and all rates the same ("flat").
 
-Noise. The standard deviation of one run's logarithm; the cases are those of `confirmation.py`, and "drift": the machine has
-a level of its own in addition, with a standard deviation of 20 %, which forgets itself within 45 s (Ornstein-Uhlenbeck). On
-a virtual machine whose neighbours disturbed it, 51 runs within 390 s fit best with 20 % and 14 s; from 10 to 60 s, with 18
-to 20 %, the likelihood is lower by at most a factor of 1.5, and without drift by a factor of 2,600.
+Noise. The standard deviation of one run's logarithm is 5, 10 or 15 %. The cases are those of
+`confirmation.py`, and "drift": the machine has a level of its own in addition, with a standard
+deviation of 20 %, which it forgets within 45 s (Ornstein-Uhlenbeck). Measured: on a virtual machine
+whose neighbours disturbed it, 51 runs within 390 s fit best with 20 % and 14 s. With 10 to 60 s,
+and 18 to 20 %, they are less likely by a factor of at most 1.5; without drift, by 2,600.
 
-Ways. grid: one reading each of all batch sizes with one thread and with 2 and 4 threads with the longer queue, 7 to 15
-configs, of which the highest is chosen. TPE: Optuna's sampler (`peers.py`), until autofit's seconds are over.
-delivered: the true rate of the chosen config; its mean, with the standard error. not delivered: share of tunes that
-deliver less than half of the gain. wrong: tunes that call a config faster that is not. covers: intervals of the answers,
-and of what they were compared with, that contain the true ratio. 15 trials: their seconds.
+Ways. grid: one reading each of all batch sizes with one thread, and with 2 and 4 threads and the
+longer queue, 7 to 15 configs, of which the highest is chosen. TPE: Optuna's sampler (`peers.py`),
+until autofit's seconds are over.
+
+delivered: the true rate of the chosen config; means with their standard errors. not delivered:
+share of tunes that deliver less than half of the gain. at own batch: the second answer, by the best
+rate of that batch size. shown, wrong: tunes that call an answer faster, and one that is not.
+covers: intervals of the answers, and of what they were compared with, that contain the true ratio.
+15 trials: their seconds.
 """
 
 import argparse
@@ -161,7 +171,7 @@ class Machine:
             self._level = kept * self._level + moved
 
     def _spread(self, size):
-        """The half-width of an interval by the blocks within a run, which vary less than runs do."""
+        """The half-width by the blocks within a run, which vary less than runs do."""
         return max(0.01, 1.2 * size * math.exp(0.4 * self.draw.standard_normal()))
 
     def _out_of_memory(self, config):
@@ -218,9 +228,8 @@ def of_tune(machine):
     base, best = job.rate(job.baseline), job.best()
     fastest, own = record.fastest, record.same_batch
     compared = {answer.config: answer.speedup for answer in (fastest, own)}
-    for answer in (fastest, own):
-        if answer.challenger is not None:
-            compared[answer.challenger.config] = answer.challenger.speedup
+    challengers = (getattr(answer, "challenger", None) for answer in (fastest, own))
+    compared |= {other.config: other.speedup for other in challengers if other is not None}
     compared.pop(job.baseline, None)
     covering = [
         speedup.low <= job.rate(config) / base <= speedup.high
@@ -235,7 +244,8 @@ def of_tune(machine):
         int(own.speedup.is_shown),
         len(covering),
         sum(covering),
-        *(_probability(answer, job) for answer in (fastest, own)),
+        _probability(fastest, job),
+        NONE if own.config == fastest.config else _probability(own, job),
         _share(fastest.samples_per_second / job.rate(fastest.config)),
         machine.ooms,
         searched,
@@ -362,16 +372,18 @@ def print_delivered(rows):
         print(f"{way:13}" + "".join(f"{share:>16}" for share in shares))
 
     print("\ndelivered / best, gains of 5 to 50 %, by noise")
-    print(f"{'':14}" + "".join(f"{case:>16}" for case in CASES))
+    groups = [[row for row in gains if row["case"] == case] for case in CASES]
+    groups += [[row for row in gains if row["noise"] == noise] for noise in NOISES]
+    heads = (*CASES, *(f"{noise:.0%}" for noise in NOISES))
+    print(f"{'':14}" + "".join(f"{head:>16}" for head in heads))
     for way, name in WAYS.items():
-        of_case = [[row[name] / UNIT for row in gains if row["case"] == case] for case in CASES]
-        print(f"{way:14}" + "".join(f"{_mean(values):>16}" for values in of_case))
+        means = [_mean([row[name] / UNIT for row in group]) for group in groups]
+        print(f"{way:14}" + "".join(f"{mean:>16}" for mean in means))
 
 
 def print_by_job(rows):
-    print(
-        "\ndelivered / best      natural gain       natural: autofit, grid     5 to 50 %: autofit, grid"
-    )
+    heads = ("natural: gain", "autofit", "grid", "5-50 %: autofit", "grid")
+    print("\ndelivered / best " + "".join(f"{head:>16}" for head in heads))
     for index, job in enumerate(_jobs()):
         of_job = [row for row in rows if row["job"] == index]
         natural = [row for row in of_job if row["landscape"] == NATURAL]
@@ -382,7 +394,7 @@ def print_by_job(rows):
             for way in ("autofit", "grid")
         ]
         gain = job.best() / job.rate(job.baseline)
-        print(f"{job.name:16} {gain:17.2f} " + "".join(f"{mean:>16}" for mean in means))
+        print(f"{job.name:17}{gain:16.2f}" + "".join(f"{mean:>16}" for mean in means))
 
 
 def print_nothing(rows):
@@ -427,7 +439,7 @@ def print_claims(rows):
 
 
 def print_probabilities(rows):
-    """Of answers that are another config, the share that is truly faster, by the probability that was stated."""
+    """The share of answers that are truly faster, by the probability that was stated."""
     answers = [
         (row[f"{name}_probability"] / UNIT, row[name] > row["base"])
         for row in rows
@@ -448,16 +460,16 @@ def print_probabilities(rows):
 def print_costs(rows):
     print("\na tune        OOMs  searched  further  seconds  15 trials: median, over 1.0")
     for way, prefix in (("autofit", ""), ("grid", "grid_"), ("TPE", "tpe_")):
-        ooms, seconds = (
-            statistics.fmean(row[f"{prefix}{name}"] for row in rows) for name in ("ooms", "seconds")
-        )
         counts = ("searched", "further") if way == "autofit" else (f"{prefix}runs",)
-        runs = [f"{statistics.fmean(row[name] for row in rows):.1f}" for name in counts]
+        means = [statistics.fmean(row[name] for row in rows) for name in counts]
+        searched, further = [f"{mean:.1f}" for mean in (*means, math.nan)][:2]
+        ooms = statistics.fmean(row[f"{prefix}ooms"] for row in rows)
+        seconds = statistics.fmean(row[f"{prefix}seconds"] for row in rows)
         units = [row[f"{prefix}seconds"] / row["fifteen"] for row in rows]
-        over = _percent([unit > 1 for unit in units]).strip()
+        median, over = statistics.median(units), _percent([unit > 1 for unit in units])
+        further = further.replace("nan", "")
         print(
-            f"{way:12} {ooms:5.2f} {runs[0]:>9} {runs[1] if len(runs) > 1 else '':>8} {seconds:8.0f} "
-            f"{statistics.median(units):18.2f} {over:>9}"
+            f"{way:12}{ooms:6.2f}{searched:>10}{further:>9}{seconds:9.0f}{median:19.2f}{over:>10}"
         )
 
 
