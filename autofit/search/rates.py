@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofit.records.trial import FitConfig, Trial, noise_of
+from autofit.records.trial import Trial, noise_of
 from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
