@@ -28,7 +28,7 @@ from autofit.search.space import nearest
 
 MOST_CANDIDATES = 3  # configs that are confirmed for one answer
 # Student's quantiles at each look in a tune with one answer and with two: at most 5% of tunes call any config faster that
-# is not, and at least 93% of intervals contain the true ratio (simulated: see tests/benchmarks/confirmation.py)
+# is not, and at least 93% of intervals contain the true ratio (simulated: see tests/benchmarks/whole_tunes.py)
 _ONE_QUANTILE, _TWO_QUANTILE = 0.98, 0.99
 # of the half-width: a smaller lead over the tolerance is hardly shown by further rounds (simulated)
 _DOUBTFUL_SHARE = 1 / 3

@@ -16,7 +16,6 @@ HERE = pathlib.Path(__file__).parent
     [
         "backend_rates",
         "beside",
-        "confirmation",
         "inputs",
         "memory",
         "memory-onednn",
