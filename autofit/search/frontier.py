@@ -65,6 +65,7 @@ class Reason(Text):
     WARM_START = "predicted to be the best by an earlier tune of this workload"
     PROBE = "to learn how time and memory grow"
     LARGER = "the largest batch that is certain to fit"
+    LIKELY = "the largest batch that is likely to fit"
     SAMPLED = "proposed by the sampler"
     PROMISE = "a predicted gain"  # both are shown with the gain
     RISK = "worth the risk of running out of memory"
@@ -293,27 +294,35 @@ class FrontierSearch:
 
 
 class LargestBatch(FrontierSearch):
-    """Proposes larger and larger batches whose memory is within the limits for certain, with the baseline's other knobs."""
+    """Proposes larger and larger batches that are certain to fit, with the baseline's other knobs, and a last likely one."""
 
     def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
         others: dict[str, Any] = {
             knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"
         }
         super().__init__(replace(space, **others), baseline, context)
+        self._risked: int | None = None  # the config that was proposed although it may not fit
+        self._has_failed = False  # whether a batch that was certain to fit did not
+
+    def propose(self, trials: Sequence[Trial]) -> Decision:
+        self._has_failed = any(trial.measurement.outcome.is_oom for trial in trials)
+        return super().propose(trials)
 
     def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
         largest = max(
             (trial.config.batch_size or 1 for trial in rated if trial.fits(self._context.limits)),
             default=0,
         )
-        larger = np.flatnonzero(feasible.safe & (self._arrays.batch > largest))
-        if len(larger):
-            return self._proposed(int(larger[-1]), Reason.LARGER, feasible)
-        likely = self._arrays.batch[
-            feasible.untried & (feasible.chance > _LIKELY) & (self._arrays.batch > largest)
-        ]
-        more = f"; batches up to about {likely.max():.0f} may fit" if len(likely) else ""
-        return Decision(stop_reason=f"no larger batch is certain to fit{more}")
+        is_larger = self._arrays.batch > largest
+        safe = np.flatnonzero(feasible.safe & is_larger)
+        if len(safe):
+            return self._proposed(int(safe[-1]), Reason.LARGER, feasible)
+        # one risk: a trial that runs out of memory harms nothing, and the bounds leave out what may well fit
+        likely = np.flatnonzero(feasible.possible & (feasible.chance > _LIKELY) & is_larger)
+        if len(likely) and not self._has_failed and self._risked in (None, int(likely[-1])):
+            self._risked = int(likely[-1])
+            return self._proposed(self._risked, Reason.LIKELY, feasible)
+        return Decision(stop_reason="no larger batch is certain to fit")
 
 
 def _percent(gain: float) -> str:

@@ -303,6 +303,36 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
     assert record.fastest.confirmed
 
 
+@pytest.mark.parametrize(
+    ("bend", "mib", "risk", "answer"),
+    [
+        (1.0, 100, Outcome.OK, 88),
+        (1.0, 300, Outcome.OK, 288),
+        (1.02, 200, Outcome.DEVICE_OOM, 144),
+        (1.3, 150, None, 40),  # one was certain to fit, and did not
+    ],
+)
+def test_the_largest_batch_takes_one_risk_and_none_after_an_oom(tmp_path, bend, mib, risk, answer):
+    def changed(spec, measured):
+        device = int((10 + spec.config.batch_size**bend) * MIB)
+        peaks = {"device_peak_bytes": device, "host_peak_bytes": 100 * MIB}
+        if device > spec.limits.device_bytes:
+            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks)
+        level = {"samples_per_second": 500.0, "steps": 20, "spread": 0.01}
+        return replace(measured, outcome=Outcome.OK, **level, **peaks)
+
+    sizes = [
+        Footprint(size, {"activations": (10 + size) * MIB}, "a walk", 0.35) for size in (8, 32, 128)
+    ]
+    described = replace(DESCRIPTION, sample_count=None, footprints=tuple(sizes))
+    launcher = FakeLauncher({"describe": described}, changed=changed)
+    asked = {"batch_size": "largest", "device_bytes": mib * MIB, "max_trials": 12}
+    record = tuned(tmp_path, launcher, **asked)
+    risks = [t.measurement.outcome for t in record.trials if "likely to fit" in t.why]
+    assert risks == ([] if risk is None else [risk])
+    assert record.config.batch_size == answer
+
+
 @pytest.mark.parametrize("asked", ["keep", "largest", 64])
 def test_two_batch_sizes_that_contradict_each_other_are_an_error(asked):
     contradictions = [
