@@ -309,7 +309,7 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
         (1.0, 100, Outcome.OK, 88),
         (1.0, 300, Outcome.OK, 288),
         (1.02, 200, Outcome.DEVICE_OOM, 144),
-        (1.3, 150, None, 40),  # one was certain to fit, and did not
+        (1.3, 300, None, 72),  # one was certain to fit, and did not
     ],
 )
 def test_the_largest_batch_takes_one_risk_and_none_after_an_oom(tmp_path, bend, mib, risk, answer):
