@@ -19,13 +19,8 @@ from autofit.tuning.runner import measure as run_measure
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 
-BATCH_SIZES = (
-    1,
-    8,
-    32,
-    128,
-    512,
-)  # the batch sizes for which `estimate` estimates memory by default, in samples
+# the batch sizes for which `estimate` estimates memory by default, in samples
+BATCH_SIZES = (1, 8, 32, 128, 512)
 
 
 @explained

@@ -53,8 +53,10 @@ def without_frames(function: Callable[Given, Returned]) -> Callable[Given, Retur
 
 def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
-    signature, spec = inspect.signature(function), inspect.getfullargspec(function)
-    names, positional = (*spec.args, *spec.kwonlyargs), ", ".join(spec.args)
+    signature = inspect.signature(function)
+    spec = inspect.getfullargspec(function)
+    names = (*spec.args, *spec.kwonlyargs)
+    positional = ", ".join(spec.args)
 
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
@@ -183,26 +185,22 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: (
-        None
-    ),  # finds a stored result
+    # finds a stored result
+    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
     is_timed: bool = True,  # only one autofit takes timings on a device at a time: it waits for another one to finish
 ) -> Returned:
     """Run a part of the engine, show its events, and return its result; a stored result is returned without waiting."""
-    backend, shown, (machine, placement) = (
-        backends.named(workload.backend),
-        progress_of(progress),
-        detect(settings),
-    )
+    backend = backends.named(workload.backend)
+    shown = progress_of(progress)
+    machine, placement = detect(settings)
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement)
         return request, known(request, shown.show)
 
     source = call_source_of(workload)
-    purpose = (
-        f"{source.model.partition('(')[0]} with {source.data}"  # no arguments, which may be secret
-    )
+    # no arguments, which may be secret
+    purpose = f"{source.model.partition('(')[0]} with {source.data}"
     with DeviceLock(placement, purpose) as lock:
         if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory
@@ -213,9 +211,8 @@ def run(
                 raise lock.busy_error()
             with shown:
                 _wait_for(lock, placement.name, shown.show)
-            machine, placement = detect(
-                settings
-            )  # again, because the other autofit's memory is free now
+            # again, because the other autofit's memory is free now
+            machine, placement = detect(settings)
         request, stored = look_up()
         if stored is not None:
             return stored

@@ -94,7 +94,8 @@ def sweep_cells(
     """Tune cells, given by their values and their arguments of `tune`; the others are those of `sweep`."""
     requests: Sequence[CellRequest] = [load.cell_request(*cell) for cell in given]
     if only is not None:
-        title, requests = f"{title}, part {only}", _part_of(requests, only)
+        title = f"{title}, part {only}"
+        requests = _part_of(requests, only)
     is_ray = executor == RAY or executor.startswith(f"{RAY}://")
     if executor != LOCAL and not is_ray:
         raise UsageError(
@@ -110,12 +111,10 @@ def sweep_cells(
                 "is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray",
                 key=key,
             )
-    shown, machine, started_at, started = (
-        progress_of(progress),
-        detect(),
-        time.time(),
-        time.monotonic(),
-    )
+    shown = progress_of(progress)
+    machine = detect()
+    started_at = time.time()
+    started = time.monotonic()
     labels = [
         f"cell {n} of {len(requests)}: {cell_label(each.values)}"
         for n, each in enumerate(requests, 1)
@@ -137,7 +136,8 @@ def sweep_cells(
 
 
 def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest]:
-    match, most = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only), len(requests)
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", only)
+    most = len(requests)
     first, count = map(int, match.groups()) if match else (1, 0)
     if first > min(count, most):
         problem = f"{only!r} is not allowed; write the number of a part and of all parts: 1/{most} to {most}/{most}"

@@ -138,8 +138,7 @@ def tune(
     arguments = dict(locals())
     shown = progress_of(arguments.pop("progress"))
     result = Result.of(run_tune(*parse(arguments), shown))
-    if (
-        shown is not progress and not Terminal().is_in_notebook
-    ):  # a notebook shows the result itself
+    # a notebook shows the result itself
+    if shown is not progress and not Terminal().is_in_notebook:
         shown.summarise(result)
     return result

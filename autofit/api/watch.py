@@ -16,9 +16,8 @@ from autofit.records.trial import BUSY_SHARE
 from autofit.records.units import format_bytes, format_rate
 from autofit.storage import result_files
 
-_SLOW_RATIO = (
-    0.9  # of the promised rate: rates of fresh processes differ by a few percent on an idle machine
-)
+# of the promised rate: rates of fresh processes differ by a few percent on an idle machine
+_SLOW_RATIO = 0.9
 
 
 @without_frames
@@ -66,35 +65,36 @@ class EpochWatch:
 
     def __init__(self, result: TuneRecord) -> None:
         super().__init__()
-        self._result, self._is_first = result, True
+        self._result = result
+        self._is_first = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._calls = self._first_batch = self._last_batch = 0
-        self._began_at, self._ended_at = time.perf_counter(), 0.0
+        self._began_at = time.perf_counter()
+        self._ended_at = 0.0
         self._cores = host.CoreSeconds.read(psutil.Process().children(recursive=True))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # unlike a hook at the end of a batch, this one does not make fit wait for the step
-        self._calls, self._last_batch = self._calls + 1, batch
+        self._calls += 1
+        self._last_batch = batch
         if self._calls == 2 and self._is_first:
-            self._began_at, self._first_batch, self._is_first = time.perf_counter(), batch, False
+            self._began_at = time.perf_counter()
+            self._first_batch = batch
+            self._is_first = False
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._ended_at = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
-        promised, children = (
-            self._result.samples_per_second,
-            psutil.Process().children(recursive=True),
-        )
+        promised = self._result.samples_per_second
+        children = psutil.Process().children(recursive=True)
         line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
         line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
-            other, cores = (
-                host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children)),
-                host.visible_cores(),
-            )
+            other = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children))
+            cores = host.visible_cores()
             is_busy = other is not None and other[0] >= BUSY_SHARE * cores
             line += ": slower" + (
                 f", other processes used {other[0]:.1f} of {cores} cores"
@@ -113,10 +113,8 @@ class EpochWatch:
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
-        size, count = (
-            self._result.config.batch_size or 1,
-            self._result.description.sample_count or 0,
-        )
+        size = self._result.config.batch_size or 1
+        count = self._result.description.sample_count or 0
         samples = size * (
             self.params.get("steps") or self._last_batch + self.model.steps_per_execution
         )

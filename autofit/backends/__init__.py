@@ -25,13 +25,13 @@ def current() -> Backend:
 
 def named(name: str | None) -> Backend:
     """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
-    key, selector, where = (
-        None,
-        "KERAS_BACKEND",
-        " (set by KERAS_BACKEND or keras.json, or Keras's default)",
-    )
+    key = None
+    selector = "KERAS_BACKEND"
+    where = " (set by KERAS_BACKEND or keras.json, or Keras's default)"
     if name is not None:
-        key, selector, where = "backend", "backend", ""
+        key = "backend"
+        selector = "backend"
+        where = ""
     name = name or os.environ.get("KERAS_BACKEND") or str(keras_settings()["backend"] or TENSORFLOW)
     if name not in _BACKENDS:
         raise UsageError(
@@ -39,9 +39,8 @@ def named(name: str | None) -> Backend:
             key=key,
         )
     if importlib.util.find_spec(name) is None:
-        command = (
-            "pip install tensorflow" if name == TENSORFLOW else install_command(name)
-        )  # the others are extras
+        # the others are extras
+        command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)
         others = " or ".join(
             other for other in NAMES if importlib.util.find_spec(other) is not None
         )

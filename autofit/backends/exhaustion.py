@@ -59,7 +59,8 @@ OUTSIDE_POOL = re.compile(
 
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and all its causes and contexts, direct and indirect, each once."""
-    waiting, seen = [error], set()
+    waiting = [error]
+    seen = set()
     while waiting:
         link = waiting.pop(0)
         if id(link) not in seen:

@@ -55,12 +55,10 @@ class TrainStep:
     model: Any  # compiled; the estimator may train it, because it is discarded afterwards
     batch: Any  # arrays in the structure that Keras passes to `train_step`
     device: Device | None  # the accelerator, None for the CPU
-    multiple_of: int | None = (
-        1  # of which batch sizes are multiples; None allows only the batch's own size
-    )
-    data_tensors: Sequence[
-        int
-    ] = ()  # bytes of the data's tensors that the device holds in addition to the step's memory
+    # of which batch sizes are multiples; None allows only the batch's own size
+    multiple_of: int | None = 1
+    # bytes of the data's tensors that the device holds in addition to the step's memory
+    data_tensors: Sequence[int] = ()
 
 
 class StepEstimator(Protocol):
@@ -97,13 +95,11 @@ class Backend(ABC):
     switch_prefixes: tuple[str, ...] = ()
     no_switches: frozenset[str] = frozenset()
     limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
-    steps_are_async = (
-        True  # whether `fit` dispatches steps asynchronously when no batch callback is set
-    )
+    # whether `fit` dispatches steps asynchronously when no batch callback is set
+    steps_are_async = True
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
-    alternates_on_cpu = (
-        False  # whether steps and batches alternate on a CPU when the input has no queue
-    )
+    # whether steps and batches alternate on a CPU when the input has no queue
+    alternates_on_cpu = False
     fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
     # variables of the environment, each with a pattern of the values for which a GPU's limit is not enforced
@@ -189,9 +185,8 @@ class Backend(ABC):
 
     def estimator(self, step: TrainStep) -> StepEstimator:
         """Return an estimator, which creates all variables that the step uses; raise if the model fails for the batch."""
-        module = import_module(
-            f"autofit.backends.{self.name}.step_footprint"
-        )  # loads Keras and the backend
+        # loads Keras and the backend
+        module = import_module(f"autofit.backends.{self.name}.step_footprint")
         estimator: StepEstimator = module.StepFootprint(step)
         return estimator
 
@@ -284,9 +279,8 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
 
 def keras_settings() -> dict[str, Any]:
     """Return Keras's settings: the defaults, overridden by those in its file if that can be read and is valid."""
-    home = (
-        Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
-    )  # the same choice as Keras's
+    # the same choice as Keras's
+    home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
     file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
     try:
         settings = json.loads(file.read_text())

@@ -15,19 +15,8 @@ from autofit.cli.verify import verify
 from autofit.records import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-for command in (
-    init,
-    tune,
-    sweep,
-    check,
-    estimate,
-    report,
-    kwargs,
-    show,
-    schema,
-    doctor,
-    verify,
-):  # as in --help
+# as in --help
+for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema, doctor, verify):
     app.command()(command)
 
 
@@ -44,6 +33,5 @@ def main(
     if show_version:
         typer.echo(f"autofit {__version__}")
         raise typer.Exit
-    sys.path.append(
-        ""
-    )  # the user's modules in the working directory; last, so that none hides a library
+    # the user's modules in the working directory; last, so that none hides a library
+    sys.path.append("")

@@ -48,7 +48,8 @@ def check(file: common.File) -> None:
 
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:
-    workload, settings = cell.workload, cell.settings
+    workload = cell.workload
+    settings = cell.settings
     backend = backends.named(workload.backend)
     request = build_request(workload, settings, backend, *detect(settings))
     findings = {"model": request.call_source.model}

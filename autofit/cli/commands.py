@@ -127,7 +127,8 @@ def sweep(
         for path in (output, table):
             require_writable(path)
         given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
-        cells, progress = load.load_cells(file, given, sweep=True), Progress(console, quiet=quiet)
+        cells = load.load_cells(file, given, sweep=True)
+        progress = Progress(console, quiet=quiet)
         swept = sweep_cells(
             str(file), cells, only, on, ship, progress, lambda swept: swept.save(output)
         )

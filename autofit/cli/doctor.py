@@ -33,17 +33,14 @@ from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
-_LEAST_BYTES = (
-    2**30
-)  # of host memory, of a GPU's and of temporary files: what a small tune takes of each
+# of host memory, of a GPU's and of temporary files: what a small tune takes of each
+_LEAST_BYTES = 2**30
 _LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
 _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-_DEADLINE_SECONDS, _TRIAL_BYTES = (
-    60.0,
-    2**30,
-)  # CUDA may have to compile kernels first; of a GPU: ample for one layer
+# CUDA may have to compile kernels first; of a GPU: ample for one layer
+_DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
 _IMPORT = (
@@ -68,7 +65,8 @@ ok, warning, problem = (partial(Finding, status) for status in _STYLES)
 
 def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
     """Print findings as they arrive, or as JSON, and return them; raise typer.Exit with code 1 if one is a problem."""
-    console, findings = Terminal(stderr=as_json), list[Finding]()
+    console = Terminal(stderr=as_json)
+    findings = list[Finding]()
     with console.status("") as spinner:
         for event in events:
             if isinstance(event, Activity):
@@ -110,7 +108,9 @@ def doctor(as_json: Json = False) -> None:
 def diagnose() -> Iterator[Finding | Activity]:
     """Yield a finding for each fact, and an Activity before the trial, which takes seconds."""
     yield _software()
-    backend, placement, machine = None, None, host.detect(gpus.nvidia_devices())
+    backend = None
+    placement = None
+    machine = host.detect(gpus.nvidia_devices())
     try:
         backend = backends.current()
         yield ok("keras backend", f"{backend.name} {version_of(backend.name)}")
@@ -232,7 +232,8 @@ def _folder(
 
 
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
-    gpu, began = placement.device, time.monotonic()
+    gpu = placement.device
+    began = time.monotonic()
     limits = Limits(
         None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes
     )
@@ -260,7 +261,8 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
             remedy = f"Run {install_command(extra)} in a new environment: CUDA's libraries and {backend.name} must match."
         remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: remedy}
         return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
-    started, took = format_seconds(ready - began), format_seconds(time.monotonic() - ready)
+    started = format_seconds(ready - began)
+    took = format_seconds(time.monotonic() - ready)
     return ok(
         "trial",
         f"server ready in {started}; trained a tiny model on the {placement.name} in {took}",

@@ -73,7 +73,8 @@ def _chosen(file: Path) -> dict[str, _Node]:
         # the last two, mostly without a text, for code that is nested too deeply
         reason = str(error) or type(error).__name__
         raise UsageError(f"{file} cannot be read: {reason}") from None
-    nodes, chosen = [node for node in tree.body if isinstance(node, _Node)], dict[str, _Node]()
+    nodes = [node for node in tree.body if isinstance(node, _Node)]
+    chosen = dict[str, _Node]()
     for key, example in _EXAMPLES.items():
         roles = [(role[1], node) for node in nodes if (role := _role(node))[0] == key]
         if roles:
@@ -108,7 +109,8 @@ def _role(node: _Node) -> tuple[str, int]:
 
 
 def _commented(chosen: Mapping[str, _Node], path: str) -> str:
-    lines, texts = [_HEAD], load.texts()
+    lines = [_HEAD]
+    texts = load.texts()
     for key, node in chosen.items():
         lines.append(yaml.safe_dump({key: f"{path}:{node.name}"}, width=10_000).rstrip())
     for name, parameter in list(inspect.signature(tune).parameters.items())[:_EVERYDAY]:

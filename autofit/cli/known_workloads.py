@@ -14,10 +14,8 @@ from autofit.workload.workload import Workload
 BATCH, _WIDTH = 32, 8
 _COLUMNS = 1024  # of the further weights
 _LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
-_GROWTH_BYTES, _RISE_SECONDS = (
-    32 * 2**20,
-    0.02,
-)  # of a leak for each batch; slowly, so that the watcher sees it
+# of a leak for each batch; slowly, so that the watcher sees it
+_GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02
 
 
 def known(
@@ -64,7 +62,9 @@ def known_data(
     """Return a PyDataset that sleeps, holds an array, and has a `fault` (leak or hang), but not in batches of `BATCH`."""
     import keras  # slow to import, so imported only in a trial's process
 
-    held, kept, calls = np.ones(held_bytes, "uint8"), list[Any](), itertools.count(1)
+    held = np.ones(held_bytes, "uint8")
+    kept = list[Any]()
+    calls = itertools.count(1)
 
     class Known(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
         def __len__(self) -> int:

@@ -33,9 +33,8 @@ _FAULTY = FitConfig(BATCH + 1, 1, 10, False)
 _RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative
 _BATCH_SECONDS, _WORKERS = 0.02, 2
 _HELD_BYTES = 384 * _MIB
-_UNSPLIT_BYTES = (
-    128 * _MIB
-)  # counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
+# counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
+_UNSPLIT_BYTES = 128 * _MIB
 _ROOM_BYTES = 512 * _MIB  # above what a trial takes, for the host's limit
 
 
@@ -154,7 +153,8 @@ def _device_memory(bench: Bench) -> str:
     if bench.gpu is None and not backend.limits_cpu:
         return f"not shown: Keras on {backend.name} has no memory of its own on a CPU"
     device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
-    limits, weight_bytes = replace(bench.limits, device_bytes=device_bytes), device_bytes // 4
+    limits = replace(bench.limits, device_bytes=device_bytes)
+    weight_bytes = device_bytes // 4
     without, with_weights = (
         bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes or 0
         for size in (4, weight_bytes)
@@ -180,9 +180,8 @@ def _host_oom(bench: Bench) -> str:
 
 
 def _hang(bench: Bench) -> str:
-    bench.run(
-        known({"fault": "hang"})
-    )  # the longest pause of a trial that finishes says what a hang is
+    # the longest pause of a trial that finishes says what a hang is
+    bench.run(known({"fault": "hang"}))
     trial = bench.run(None, _FAULTY, Outcome.TIMEOUT, deadline_seconds=_FAULT_SECONDS)
     if not trial.evidence.hung:
         raise _WrongError(f"ended after {format_seconds(trial.seconds)}, but not as a hang")

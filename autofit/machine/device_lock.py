@@ -18,9 +18,8 @@ from autofit.records.machine import Placement
 from autofit.records.units import printable
 
 _PERMISSIONS = 0o666  # each user of the machine may lock the same file
-_NOTE_CHARACTERS = (
-    200  # read of a holder's note, because another user's program may have written it
-)
+# read of a holder's note, because another user's program may have written it
+_NOTE_CHARACTERS = 200
 
 
 class DeviceLock(contextlib.ExitStack):
@@ -34,7 +33,8 @@ class DeviceLock(contextlib.ExitStack):
         # every process locks in the same order; all logical devices of the CPU have one lock
         names = sorted(gpu.uuid for gpu in placement.gpus) or ["cpu"]
         self._paths = [temporary_folder() / f"autofit-{name}.lock" for name in names]
-        self._device, self._purpose = placement.name, purpose
+        self._device = placement.name
+        self._purpose = purpose
         self._awaited = self._paths[0]
 
     def acquire(self) -> bool:

@@ -165,9 +165,8 @@ def _read(index: int, handle: Any, driver: str) -> Device | None:
         f"{process_name(pid)} holds {format_bytes(size)}"
         for pid, size in _processes(handle).items()
     )
-    whole = _reading(
-        pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle
-    )  # the GPU that a slice belongs to
+    # the GPU that a slice belongs to
+    whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
     capability = None if pair is None else (int(pair[0]), int(pair[1]))
     return Device(
@@ -200,9 +199,8 @@ def _handles() -> Iterator[Any]:
     # the handle of each device that CUDA can use, or None if the driver refuses it; for a GPU in MIG slices, the slices
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         handle = _reading(pynvml.nvmlDeviceGetHandleByIndex, index)
-        most = (
-            _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-        )  # 0 if the GPU is not in MIG mode
+        # 0 if the GPU is not in MIG mode
+        most = _reading(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
         slices = [
             _reading(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             for number in range(most)

@@ -33,12 +33,12 @@ _NAMED_PROCESSES = 2  # the number of names that fit on a line
 def detect(devices: tuple[Device, ...] = ()) -> Machine:
     """Read the host's resources and the cgroup limits of this process; `devices` are the host's accelerators."""
     memory = psutil.virtual_memory()
-    total, available = memory.total, memory.available
+    total = memory.total
+    available = memory.available
     for group in _cgroups("memory"):
         limit = _read_int(group / "memory.max") or _read_int(group / "memory.limit_in_bytes")
-        if (
-            limit is not None and limit < total
-        ):  # version 1 writes "no limit" as a number just below 2**63
+        # version 1 writes "no limit" as a number just below 2**63
+        if limit is not None and limit < total:
             used = (
                 _read_int(group / "memory.current")
                 or _read_int(group / "memory.usage_in_bytes")
@@ -49,7 +49,8 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
             )
             # the file cache, which the kernel frees under memory pressure
             cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-            total, available = limit, min(available, max(0, limit - used + cached))
+            total = limit
+            available = min(available, max(0, limit - used + cached))
     lines = _read_lines(Path("/proc/cpuinfo"))
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Machine(
@@ -109,13 +110,11 @@ def cpu_quota() -> float | None:
     """Return the CPU quota of this process's cgroups, in cores; None if there is none."""
     quotas = []
     for group in _cgroups("cpu"):
-        files = [
-            group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
-        ]  # v2 has the first
+        # v2 has the first
+        files = [group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]
         words = [word for file in files for line in _read_lines(file) for word in line.split()]
-        if (
-            len(words) == 2 and words[0].isdigit() and words[1].isdigit()
-        ):  # "max" and -1 mean no quota
+        # "max" and -1 mean no quota
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit():
             quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
 
@@ -175,9 +174,8 @@ def of_living(
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the CPU time that processes have used, with that of their children that have ended, in seconds."""
-    return sum(
-        of_living(processes, lambda process: sum(process.cpu_times()[:4]))
-    )  # user, system, and both of the children
+    # user, system, and both of the children
+    return sum(of_living(processes, lambda process: sum(process.cpu_times()[:4])))
 
 
 def process_name(pid: int) -> str:
@@ -255,7 +253,8 @@ class CoreSeconds(NamedTuple):
 def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
     """Return how many cores other processes used, and how many were idle, on average; None if the counts did not grow."""
     # in some sandboxes the kernel counts nothing (gVisor until June 2026): other work would seem to use every core
-    seconds, cores = after.at - before.at, visible_cores()
+    seconds = after.at - before.at
+    cores = visible_cores()
     if seconds <= 0 or after.counted <= before.counted:
         return None
     idle = min(float(cores), max(0.0, (after.idle - before.idle) / seconds))
@@ -268,10 +267,8 @@ def other_work(*, beside_idle_cores: bool = True) -> str | None:
     list(psutil.process_iter(["cpu_percent"]))  # the next reading is the average since this one
     before = CoreSeconds.read(())
     time.sleep(_SAMPLE_SECONDS)
-    (used, idle), cores = (
-        other_and_idle_cores(before, CoreSeconds.read(())) or (None, None),
-        visible_cores(),
-    )
+    used, idle = other_and_idle_cores(before, CoreSeconds.read(())) or (None, None)
+    cores = visible_cores()
     # work that leaves cores idle may count as low, because nothing waits for a core then
     is_low = not (beside_idle_cores or Conditions(cores, used, idle).is_disturbed)
     if used is None or used < BUSY_SHARE * cores or is_low:

@@ -44,7 +44,8 @@ def resolve_limits(
 def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
     if device is None:
         return None if _is_percentage(amount) else int(_bytes_of(amount, 0))
-    free, total = format_bytes(device.free_bytes), format_bytes(device.total_bytes)
+    free = format_bytes(device.free_bytes)
+    total = format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     remedy = "end the processes that hold the rest"
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):

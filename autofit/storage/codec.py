@@ -24,14 +24,10 @@ from autofit.records.trial import (
     Trial,
 )
 
-FINISHED = (
-    TrialState.COMPLETE,
-    TrialState.PRUNED,
-)  # the states of Optuna trials that are not run again
-_TRIAL_KEY, _LIMITS_KEY = (
-    "trial",
-    "limits",
-)  # attributes of an Optuna trial: the trial, and the limits under which it ran
+# the states of Optuna trials that are not run again
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+# attributes of an Optuna trial: the trial, and the limits under which it ran
+_TRIAL_KEY, _LIMITS_KEY = "trial", "limits"
 _TRIALS, _LIMITS, _CONFIGS = TypeAdapter(Trial), TypeAdapter(Limits), TypeAdapter(FitConfig)
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
@@ -58,6 +54,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
     not_complete = TrialState.FAIL if outcome is Outcome.ERROR else TrialState.PRUNED
     state = TrialState.COMPLETE if outcome is Outcome.OK or outcome.is_oom else not_complete
     constraints = constraints_of(trial.measurement, limits)
+    # optuna-dashboard (0.21) looks for them there
     frozen = create_trial(
         params={knob: getattr(trial.config, knob) for knob in knobs},
         distributions=distributions(knobs),
@@ -67,9 +64,7 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
             _TRIAL_KEY: _TRIALS.dump_python(trial, mode="json"),
             _LIMITS_KEY: asdict(limits),
         },
-        system_attrs={
-            "constraints": list(constraints.values())
-        },  # optuna-dashboard (0.21) looks for them there
+        system_attrs={"constraints": list(constraints.values())},
     )
     for name, value in constraints.items():
         frozen.set_constraint(name, value)
@@ -138,5 +133,6 @@ def constraints_of(measurement: Measurement, limits: Limits) -> dict[str, float]
     if measurement.outcome is Outcome.HOST_OOM:
         host = max(host, _OOM_VIOLATION)
     elif measurement.outcome is Outcome.DEVICE_OOM:
-        device, host = max(device, _OOM_VIOLATION), min(host, 0.0)
+        device = max(device, _OOM_VIOLATION)
+        host = min(host, 0.0)
     return {DEVICE_MEMORY: device, HOST_MEMORY: host}

@@ -28,9 +28,8 @@ _SCHEMES = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
 }
-_masked = partial(
-    re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@"
-)  # greedy: a password may have any character
+# greedy: a password may have any character
+_masked = partial(re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@")
 _REMEDIES = {  # by what the error says; the last one is for all others
     "is locked": "another program writes to it: end that program, or give another storage",
     "disk is full|No space left": "free some space there, or give another storage",
@@ -89,7 +88,8 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
 def opened(storage: str | None) -> Iterator[BaseStorage]:
     """Open a storage for a block, and create its file; turn errors, in the block too, into `StorageError`."""
     with _quiet_optuna(), explained(f" in {shown(storage)}"):
-        url, file = url_of(storage), file_of(storage)
+        url = url_of(storage)
+        file = file_of(storage)
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
         if url.startswith(JOURNAL):
@@ -149,9 +149,8 @@ def explained(where: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         cause: BaseException = error
-        while (
-            cause.__cause__ is not None
-        ):  # the innermost says what is wrong, the others what was tried
+        # the innermost says what is wrong, the others what was tried
+        while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = _masked(next(iter(str(cause).strip().splitlines()), type(cause).__name__))
         remedy = next(remedy for sign, remedy in _REMEDIES.items() if re.search(sign, reason))

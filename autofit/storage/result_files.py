@@ -31,9 +31,8 @@ TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and bac
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
 
-_MOST_BYTES = (
-    2**26
-)  # of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)
+# of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)
+_MOST_BYTES = 2**26
 _MOST_CHARACTERS = 100  # of a damaged file's text in a message
 _LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
 _HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit

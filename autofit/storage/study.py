@@ -35,14 +35,15 @@ class TuningStudy:
         *,
         fresh: bool = False,
     ) -> None:
-        self._name, self._notify = name, notify
-        self.limits = (
-            limits  # or lower ones, if a result failed in the user's training (see `mark_failed`)
-        )
-        self.is_allowed: Callable[[FitConfig], bool] = lambda config: (
-            True
-        )  # by the search space of the caller
-        self._has_run, self._has_failed, self._opened = False, False, contextlib.ExitStack()
+        self._name = name
+        self._notify = notify
+        # or lower ones, if a result failed in the user's training (see `mark_failed`)
+        self.limits = limits
+        # by the search space of the caller
+        self.is_allowed: Callable[[FitConfig], bool] = lambda config: True
+        self._has_run = False
+        self._has_failed = False
+        self._opened = contextlib.ExitStack()
         self._backend = self._opened.enter_context(connection.opened(storage))
         self._open(fresh=fresh)
 
@@ -62,7 +63,8 @@ class TuningStudy:
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
         self._study = optuna.load_study(study_name=self._name, storage=memory)
-        self._count, self._trials = len(self._study.trials), list[Trial]()
+        self._count = len(self._study.trials)
+        self._trials = list[Trial]()
         # Without those that timed out or crashed, whose cause may be gone, and OOMs under limits that have grown since.
         for trial, then in codec.stored_trials(
             self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -181,7 +183,8 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     if peak_bytes := getattr(record, f"{memory}_peak_bytes"):
         # a limit for later tunes: what takes as much in a trial would fail as well
         # the peak is the highest of several confirming runs, so that single runs of a smaller config stay below it
-        failed, name = stored.get(FAILED) or {}, f"{memory}_bytes"
+        failed = stored.get(FAILED) or {}
+        name = f"{memory}_bytes"
         changed[FAILED] = {**failed, name: min(peak_bytes - 1, failed.get(name, peak_bytes))}
     measurement = Measurement(
         Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory")

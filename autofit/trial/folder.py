@@ -39,9 +39,8 @@ class TuneFolder:
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         self._marker = self.path / _MARKER
         self.server_log = self.path / "server.log"
-        self.temporary = (
-            self.path / "tmp"
-        )  # files of the user's code, and those that TensorFlow and XLA leave behind
+        # files of the user's code, and those that TensorFlow and XLA leave behind
+        self.temporary = self.path / "tmp"
         self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
         try:
             with self.explained_errors():

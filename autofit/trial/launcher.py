@@ -32,15 +32,12 @@ from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
-_ESTIMATE_SECONDS = (
-    60.0  # limit for the memory estimate after the description: XLA may compile for minutes
-)
-_GPU_SLACK_BYTES = (
-    256 * 2**20
-)  # a GPU's free memory may fall by this much: displays, other contexts
-_GPU_SECONDS = (
-    60.0  # longest wait for memory that other processes hold, or that a trial has not yet released
-)
+# limit for the memory estimate after the description: XLA may compile for minutes
+_ESTIMATE_SECONDS = 60.0
+# a GPU's free memory may fall by this much: displays, other contexts
+_GPU_SLACK_BYTES = 256 * 2**20
+# longest wait for memory that other processes hold, or that a trial has not yet released
+_GPU_SECONDS = 60.0
 _GPU_POLL_SECONDS = 0.1
 
 
@@ -73,16 +70,16 @@ class ProcessLauncher:
             ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
         )
         self._placement = placement
-        self._backend, self._workload = backend or backends.named(workload.backend), workload
+        self._backend = backend or backends.named(workload.backend)
+        self._workload = workload
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()
         if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
         self._trial_count = 0
-        self._pauses: list[
-            tuple[float, int]
-        ] = []  # of trials that finished: the longest in seconds, and the batch size
+        # of trials that finished: the longest in seconds, and the batch size
+        self._pauses: list[tuple[float, int]] = []
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
@@ -106,7 +103,8 @@ class ProcessLauncher:
     def change(self, workload: Workload) -> None:
         """Switch to another workload; the server stays warm."""
         self._folder.clear()
-        self._workload, self._pauses = workload, []
+        self._workload = workload
+        self._pauses = []
         if self._server is not None and self._server.is_ready:
             workload.save(self._folder.path)
 
@@ -134,16 +132,20 @@ class ProcessLauncher:
         self.warm()
         for gpu in self._placement.gpus:
             yield from wait_for_room(gpu, spec.limits.device_bytes or 0)
-        started, started_at, kills_before = time.monotonic(), time.time(), host.oom_kills()
+        started = time.monotonic()
+        started_at = time.time()
+        kills_before = host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        task, batch_size = Task(spec, self._placement), spec.config.batch_size or 1
+        task = Task(spec, self._placement)
+        batch_size = spec.config.batch_size or 1
         try:
             pipe = self.warm().start(task, log_path)
         except ServerLostError:  # it was killed after the last trial
             self._stop_server()
             pipe = self.warm().start(task, log_path)
-        server, exit_code = self.warm(), None
+        server = self.warm()
+        exit_code = None
         limits = spec.limits.host_bytes, spec.deadline_seconds
         watcher = Watcher(
             server.pid, *limits, self._placement.gpus, hang_seconds(self._pauses, batch_size)
@@ -166,7 +168,8 @@ class ProcessLauncher:
             messages = replace(messages, failure=saved_user_error(self._folder.path))
         if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
             raise UsageError(messages.failure.reason, key=messages.failure.key)
-        seconds, kills = time.monotonic() - started, max(0, host.oom_kills() - kills_before)
+        seconds = time.monotonic() - started
+        kills = max(0, host.oom_kills() - kills_before)
         end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
         description = messages.described(measurement.evidence.reason)
@@ -236,14 +239,16 @@ def deferred_interrupts() -> Iterator[None]:
 def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
     """Wait while other processes hold GPU memory that was free when the limit was set, as in `device`."""
     # an OOM that other processes cause would say nothing about a config
-    wanted_bytes, waited_seconds = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES), 0.0
+    wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
+    waited_seconds = 0.0
     while (
         used_bytes := gpus.used_bytes(device, ())[0]
     ) is not None and device.total_bytes - used_bytes < wanted_bytes:
         if not waited_seconds:
             yield Phase.WAITING_FOR_GPU
         if waited_seconds > _GPU_SECONDS:
-            free, wanted = format_bytes(device.total_bytes - used_bytes), format_bytes(wanted_bytes)
+            free = format_bytes(device.total_bytes - used_bytes)
+            wanted = format_bytes(wanted_bytes)
             raise TrialProcessError(
                 f"other processes took memory of {device.name} during the tune: {free} is free, {wanted} is needed "
                 f"({gpus.holders(device) or 'the driver does not name them'}). "

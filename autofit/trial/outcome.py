@@ -69,7 +69,9 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
     """Decide the outcome of a trial and its reason from all the evidence."""
     # The exit status alone is misleading: a failed allocation can end in an exception, SIGSEGV or an abort, and SIGKILL may
     # come from the watcher, the kernel's OOM killer or a person.
-    watcher, measured, failure = end.watcher, end.messages.measurement, end.messages.failure
+    watcher = end.watcher
+    measured = end.messages.measurement
+    failure = end.messages.failure
     oom_line = _last_match(backend.oom_lines, end.log)
     outcome, reason = _decide(end, limits, oom_line, _last_match(_HOST_OOM_LINES, end.log))
     shortage = oom_line or _last_match(backend.shortage_lines, end.log)
@@ -79,11 +81,11 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         and failure
         and backend.suspects.search(failure.traceback or reason)
     ):
-        outcome, reason = Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
+        outcome = Outcome.DEVICE_OOM
+        reason = f"{reason}, after the allocator wrote: {shortage}"
     if outcome is Outcome.DEVICE_OOM and on_cpu and limits.device_bytes is None:
-        outcome = (
-            Outcome.HOST_OOM
-        )  # without a device limit, the backend's allocator on a CPU uses host memory
+        # without a device limit, the backend's allocator on a CPU uses host memory
+        outcome = Outcome.HOST_OOM
     texts = [end.log] if failure is None else [end.log, failure.traceback or failure.reason]
     tail = [line for line in end.log.splitlines() if line.strip() and not _NOISE.search(line)][
         -_TAIL_LINES:
@@ -126,7 +128,9 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
 def _decide(  # noqa: PLR0911  # the rules in order: the first that matches decides
     end: TrialEnd, limits: Limits, oom_line: str | None, host_line: str | None
 ) -> tuple[Outcome, str]:
-    messages, last, limit = end.messages, end.watcher.last_bytes, limits.host_bytes
+    messages = end.messages
+    last = end.watcher.last_bytes
+    limit = limits.host_bytes
     doing = (messages.phase or Phase.STARTING).label
     reading = f"last reading {format_bytes(last)}, {last / limit:.0%} of the host limit of {format_bytes(limit)}"
     if end.watcher.stopped is StopReason.HOST_LIMIT:

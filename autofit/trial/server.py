@@ -32,9 +32,8 @@ from autofit.trial.worker import main
 from autofit.trial.worker.job import user_traceback
 
 _START_SECONDS = 120.0  # longest import of the backend: from a cold disk, it takes half a minute
-_ANSWER_SECONDS = (
-    30.0  # longest start of a process: a fork of a large server on a busy machine takes a second
-)
+# longest start of a process: a fork of a large server on a busy machine takes a second
+_ANSWER_SECONDS = 30.0
 _STOP_SECONDS = 5.0  # longest wait for the server to end its processes; then it is killed with them
 _POLL_SECONDS = 0.05  # between two looks of the server for trials that have ended, and for a driver that has died
 _ROOT = str(Path(__file__).parents[2])
@@ -69,7 +68,8 @@ class ServerConnection:
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
         with folder.explained_errors():
             log = folder.server_log.open("wb")
-        self._folder, self.is_ready = folder, False
+        self._folder = folder
+        self.is_ready = False
         self.connection, theirs = multiprocessing.Pipe()
         with theirs, log:
             try:
@@ -88,9 +88,8 @@ class ServerConnection:
                 ) from None
         self.pid = self._process.pid
         self._guard: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(
-            OSError
-        ):  # without a shell, only the server itself notices that the driver died
+        # without a shell, only the server itself notices that the driver died
+        with contextlib.suppress(OSError):
             self._guard = subprocess.Popen(
                 ["sh", "-c", _GUARD, "sh", str(self.pid), str(folder.path)],
                 stdin=subprocess.PIPE,
@@ -170,7 +169,9 @@ class ServerConnection:
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     """Serve requests until the driver ends; `descriptor` is the number of the inherited end of the connection."""
-    driver, parent, name = Connection(int(descriptor)), os.getppid(), ""
+    driver = Connection(int(descriptor))
+    parent = os.getppid()
+    name = ""
     try:
         if mode == "fork":
             main.preload()

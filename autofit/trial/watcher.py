@@ -21,24 +21,19 @@ from autofit.records.machine import Device
 from autofit.records.states import Phase, Text
 from autofit.records.trial import Conditions
 
-_TREE_SECONDS = (
-    0.25  # between two listings of the tree; for each, psutil reads every process of the host
-)
+# between two listings of the tree; for each, psutil reads every process of the host
+_TREE_SECONDS = 0.25
 _PSS_SECONDS = 0.25  # shortest time between two readings of PSS far from the limit
 _PSS_DUTY = 0.01  # largest share of the time spent on reading PSS, which blocks allocation in the process that is read
 _GROWTH_SHARE = 0.05  # of the last reading: if memory grows by more, the next reading comes sooner
-_REST_SECONDS = (
-    0.02,
-    0.25,
-)  # between two polls: near the limit, and far from it; each poll disturbs the steps a little
-_GROWTH_BYTES_PER_SECOND = (
-    8e9  # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
-)
+# between two polls: near the limit, and far from it; each poll disturbs the steps a little
+_REST_SECONDS = (0.02, 0.25)
+# no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
+_GROWTH_BYTES_PER_SECOND = 8e9
 _RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
 _DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
-_IDLE_CPU_SECONDS = (
-    0.1  # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
-)
+# CPU time allowed in a pause: threads that wait with a timeout wake up now and then
+_IDLE_CPU_SECONDS = 0.1
 _LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
 _HANG_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
 _GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
@@ -71,32 +66,34 @@ class Watcher:
         most_idle_seconds: float = math.inf,
     ) -> None:
         self._root = psutil.Process(server_pid)
-        self._limit, self._deadline = host_limit_bytes, time.monotonic() + deadline_seconds
+        self._limit = host_limit_bytes
+        self._deadline = time.monotonic() + deadline_seconds
         self._tree: list[psutil.Process] = [self._root]
-        self.pauses, self._most_idle_seconds, self.pause_seconds = Pauses(), most_idle_seconds, 0.0
+        self.pauses = Pauses()
+        self._most_idle_seconds = most_idle_seconds
+        self.pause_seconds = 0.0
         self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
-        with contextlib.suppress(
-            psutil.Error
-        ):  # the server's earlier peak does not count for the trial
+        # the server's earlier peak does not count for the trial
+        with contextlib.suppress(psutil.Error):
             self._memory[server_pid] = ProcessMemory.of(self._root)
         self._tree_due = self._pss_due = self._pss_read = self._device_due = 0.0
         self.stopped: StopReason | None = None
         self.last_bytes = 0
-        self.reserved_bytes = (
-            0  # memory that counts as used in each reading, in addition to that of the tree
-        )
+        # memory that counts as used in each reading, in addition to that of the tree
+        self.reserved_bytes = 0
         self.rest_seconds = _REST_SECONDS[0]  # seconds until the next poll
-        self.phase, self._phase_began = Phase.STARTING, time.monotonic()
+        self.phase = Phase.STARTING
+        self._phase_began = time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
         self._seconds_by_phase: dict[Phase, float] = {}
         self.least_shared_memory_bytes = math.inf
         self.read_shared_memory()
         self._cores = host.CoreSeconds.read(self._tree)
-        self._timed_cores, self._throttles = host.CoreSeconds(), frozenset[str]()
+        self._timed_cores = host.CoreSeconds()
+        self._throttles = frozenset[str]()
         self._gpus_used_before = {gpu: gpus.used_bytes(gpu, ())[0] for gpu in gpus_used}
-        self.driver_peak_bytes: int | None = (
-            None  # of the tree on any one GPU, if the GPU's driver reports it
-        )
+        # of the tree on any one GPU, if the GPU's driver reports it
+        self.driver_peak_bytes: int | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -112,7 +109,9 @@ class Watcher:
         """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
         self._seconds_by_phase = self.seconds_by_phase
         self._read_cores()
-        ended, self.phase, self._phase_began = self.phase, phase, time.monotonic()
+        ended = self.phase
+        self.phase = phase
+        self._phase_began = time.monotonic()
         self._read(ended)
 
     def shorten(self, seconds: float) -> None:
@@ -124,14 +123,12 @@ class Watcher:
         if now >= self._tree_due:
             with contextlib.suppress(psutil.NoSuchProcess):
                 tree = [self._root, *self._root.children(recursive=True)]
-                if (
-                    self._root.status() != psutil.STATUS_ZOMBIE
-                ):  # the descendants of an ended process are not listed
+                # the descendants of an ended process are not listed
+                if self._root.status() != psutil.STATUS_ZOMBIE:
                     self._tree = tree
             self._tree_due = now + _TREE_SECONDS
-            self.pause_seconds = self.pauses.read(
-                self._tree[1:], now
-            )  # the server only waits meanwhile
+            # the server only waits meanwhile
+            self.pause_seconds = self.pauses.read(self._tree[1:], now)
             self._read_cores()
         if now >= self._device_due:
             for gpu, used_before in self._gpus_used_before.items():
@@ -141,9 +138,8 @@ class Watcher:
         # Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus
         # the growth of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the
         # limit, and periodically otherwise.
-        if (
-            self.last_bytes <= self._limit
-        ):  # otherwise the phase that has just ended exceeded the limit
+        # otherwise the phase that has just ended exceeded the limit
+        if self.last_bytes <= self._limit:
             growth_bytes = self._growth_bytes()
             has_grown = (
                 growth_bytes > _GROWTH_SHARE * self.last_bytes
@@ -151,7 +147,8 @@ class Watcher:
             )
             if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
                 self._read(self.phase)
-                self._pss_read, growth_bytes = now, 0
+                self._pss_read = now
+                growth_bytes = 0
                 self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
             shortest, longest = _REST_SECONDS
             growing_seconds = (
@@ -177,12 +174,14 @@ class Watcher:
         # Peaks between two readings are not lost: if the highest RSS of a process has risen since the last reading, its
         # memory is assumed to have been higher by the difference between its highest and its present RSS. They count for
         # `since`, the phase at the last reading, which may have ended.
-        total, unseen = self.reserved_bytes, 0
+        total = self.reserved_bytes
+        unseen = 0
         for pid, memory in host.of_living(
             self._tree, lambda process: (process.pid, ProcessMemory.of(process))
         ):
             total += memory.held - (memory.written if pid == self._root.pid else 0)
-            before, self._memory[pid] = self._memory.get(pid), memory
+            before = self._memory.get(pid)
+            self._memory[pid] = memory
             if before is None or memory.highest_resident > before.highest_resident:
                 unseen += max(0, memory.highest_resident - memory.resident)
         self.last_bytes = total + unseen
@@ -199,7 +198,8 @@ class Watcher:
             self._throttles |= gpus.throttles(device)
 
     def _read_cores(self) -> None:
-        before, self._cores = self._cores, host.CoreSeconds.read(self._tree)
+        before = self._cores
+        self._cores = host.CoreSeconds.read(self._tree)
         if self.phase.is_timed:
             self._timed_cores = self._timed_cores.plus(before, self._cores)
 
@@ -227,9 +227,8 @@ class Watcher:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
 
-    def _growth_bytes(
-        self,
-    ) -> int:  # of RSS since the last reading: an upper bound of the growth of ΣPSS
+    # of RSS since the last reading: an upper bound of the growth of ΣPSS
+    def _growth_bytes(self) -> int:
         known = {pid: memory.resident for pid, memory in self._memory.items()}
         resident = host.of_living(
             self._tree, lambda process: (process.pid, process.memory_info().rss)
@@ -242,22 +241,26 @@ class Pauses:
 
     def __init__(self) -> None:
         self.longest = 0.0
-        self._cpu_seconds, self._bytes_read = 0.0, 0  # of the tree when the present pause began
-        self._began, self._read_at = 0.0, -math.inf
+        # of the tree when the present pause began
+        self._cpu_seconds = 0.0
+        self._bytes_read = 0
+        self._began = 0.0
+        self._read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
         cpu_seconds = host.cpu_seconds(tree)
-        bytes_read = sum(
-            host.of_living(tree, lambda process: process.io_counters().read_bytes)
-        )  # not from the page cache
+        # not from the page cache
+        bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))
         # an end of a process takes its numbers away, and is progress, too
         is_idle = (
             abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS
             and bytes_read == self._bytes_read
         )
         if not is_idle or now - self._read_at > _GAP_SECONDS:
-            self._began, self._cpu_seconds, self._bytes_read = now, cpu_seconds, bytes_read
+            self._began = now
+            self._cpu_seconds = cpu_seconds
+            self._bytes_read = bytes_read
         self._read_at = now
         self.longest = max(self.longest, now - self._began)
         return now - self._began

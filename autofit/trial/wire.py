@@ -44,17 +44,14 @@ class Message:
     phase: Phase | None = None
     description: Description | None = None
     footprints: tuple[Footprint, ...] = ()  # after the description, each as soon as it is estimated
-    estimate_problem: str | None = (
-        None  # the last of a describing trial; "" if all footprints were sent
-    )
-    measurement: Measurement | None = (
-        None  # what the trial's process can read; the driver adds its own readings
-    )
+    # the last of a describing trial; "" if all footprints were sent
+    estimate_problem: str | None = None
+    # what the trial's process can read; the driver adds its own readings
+    measurement: Measurement | None = None
     failure: Failure | None = None
     gpus: tuple[GpuEstimate, ...] = ()
-    reserved_bytes: int | None = (
-        None  # host memory that the user's own run uses and this trial does not: counts as used
-    )
+    # host memory that the user's own run uses and this trial does not: counts as used
+    reserved_bytes: int | None = None
 
     def then(self, later: Message) -> Message:
         """Join this message with a later one: keep the latest value of each field, and all estimates."""
@@ -97,7 +94,8 @@ class TrialPipe:
     """The driver's end of one trial's pipe."""
 
     def __init__(self, pid: int, receiving: Connection) -> None:
-        self.pid, self.receiving = pid, receiving
+        self.pid = pid
+        self.receiving = receiving
         self.messages = Message()
         self.is_open = True
         self._rest = b""

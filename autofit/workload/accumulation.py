@@ -44,7 +44,8 @@ def steps_in(model: Any) -> int:
 
 def accumulate(model: Any, steps: int) -> None:
     """Make the optimizer of a compiled model accumulate gradients over `steps` batches."""
-    optimizer, problem = getattr(model.optimizer, "inner_optimizer", model.optimizer), ""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    problem = ""
     if not hasattr(optimizer, NAME):
         problem = f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
     elif optimizer.built:

@@ -59,9 +59,8 @@ def written_as(form: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
-NONE_IS_EMPTY = BeforeValidator(
-    lambda value: {} if value is None else value
-)  # replaces None by an empty mapping
+# replaces None by an empty mapping
+NONE_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 
 # keyword arguments for one of the user's functions; None means that there are none
 Keywords = Annotated[
@@ -113,7 +112,8 @@ def no_such(name: str, allowed: Collection[str]) -> str:
 
 
 def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
-    keys, cause = [str(key) for key in error["loc"]], error.get("ctx", {}).get("error")
+    keys = [str(key) for key in error["loc"]]
+    cause = error.get("ctx", {}).get("error")
     key = ".".join(keys) or None
     if isinstance(cause, ValueError) and isinstance(inner := cause.args[0], UsageError):
         return [UsageError(one.problem, key=one.key or key) for one in (inner, *inner.others)]

@@ -34,7 +34,8 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
     for key in ("data", "validation"):
         if getattr(workload, key) is None:
             continue
-        source, kwargs = resolve(key, getattr(workload, key)), getattr(workload, f"{key}_kwargs")
+        source = resolve(key, getattr(workload, key))
+        kwargs = getattr(workload, f"{key}_kwargs")
         knobs[key] = knobs_of(source, kwargs)
         if key == "validation" and is_pydataset(source):
             knobs[key].pop("batch_size", None)
@@ -85,9 +86,11 @@ def call_source_of(workload: Workload) -> CallSource:
     for key in ("data", "validation"):
         data = getattr(workload, key)
         # arrays, and objects with knobs as attributes, have no name in code
-        form, made = "object" if is_pydataset(data) else "arrays", key
+        form = "object" if is_pydataset(data) else "arrays"
+        made = key
         if callable(data) or isinstance(data, Reference):
-            form, made = "factory", f"make_{key}"
+            form = "factory"
+            made = f"make_{key}"
         function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
         name, is_imported = _name(function, made, imports)
         fields |= {
@@ -97,7 +100,8 @@ def call_source_of(workload: Workload) -> CallSource:
         }
         elided += [] if data is None or (is_imported and is_whole) else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
-    expressions, callbacks = {}, workload.fit_kwargs.get(CALLBACKS)
+    expressions = {}
+    callbacks = workload.fit_kwargs.get(CALLBACKS)
     is_imported = callbacks is None
     if callbacks is not None:
         expressions[CALLBACKS] = "..."
@@ -121,9 +125,12 @@ def call_source_of(workload: Workload) -> CallSource:
 
 def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bool]:
     """Return a function, its arguments whose `repr` is short code for the same value, and whether these are all."""
-    function, given, written = part, {**kwargs}, dict[str, Any]()
+    function = part
+    given = {**kwargs}
+    written = dict[str, Any]()
     if isinstance(part, functools.partial) and not part.args:
-        function, given = part.func, {**part.keywords, **kwargs}
+        function = part.func
+        given = {**part.keywords, **kwargs}
     for name, value in given.items():
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
             if len(code := repr(value)) <= _CODE_CHARACTERS and ast.literal_eval(code) == value:
@@ -134,14 +141,16 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
 def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
     """Return a function's name in code, or else the word, and whether it can be imported; add that to `imports`."""
     if isinstance(function, Reference):
-        module, name = function.module, function.name
+        module = function.module
+        name = function.name
         if function.path is not None:
             imports |= {
                 "import sys": set(),
                 f"sys.path.insert(0, {str(function.path.parent)!r})": set(),
             }
     else:
-        module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        module = getattr(function, "__module__", "")
+        name = getattr(function, "__qualname__", "")
         if isinstance(function, functools.partial):
             return word, False
         if inspect.ismethod(function):

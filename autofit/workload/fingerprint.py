@@ -17,9 +17,8 @@ from autofit.workload.reference import Reference, expanded
 from autofit.workload.saveable import identity_of, is_saveable
 from autofit.workload.workload import explained_pickling_errors, is_plain_array
 
-_VALUES_BYTES = (
-    4096  # of an array whose values count: sizes of layers, or a random state; a larger one is data
-)
+# of an array whose values count: sizes of layers, or a random state; a larger one is data
+_VALUES_BYTES = 4096
 # attributes of a class that do not count: positions in the file, and what no pickle can hold
 _NOT_MEMBERS = {
     "__dict__",
@@ -83,9 +82,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             self._modules.follow(names_in(obj)[1], Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
-            if self._modules.add_module(
-                obj.__name__
-            ):  # code can reach loaded submodules as attributes
+            # code can reach loaded submodules as attributes
+            if self._modules.add_module(obj.__name__):
                 for name in [name for name in sys.modules if name.startswith(f"{obj.__name__}.")]:
                     self._modules.add_module(name)
         elif isinstance(obj, Reference):
@@ -104,11 +102,9 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         return _Hasher, (type(obj).__name__,), parts
 
     def _definition(self, value: Any) -> list[Any]:
-        name, module, is_class = (
-            value.__qualname__,
-            str(getattr(value, "__module__", None)),
-            isinstance(value, type),
-        )
+        name = value.__qualname__
+        module = str(getattr(value, "__module__", None))
+        is_class = isinstance(value, type)
         # decorators change the `__module__` of a function: the module with its code counts, too
         scope = {} if is_class else getattr(value, "__globals__", {})
         is_own = self._modules.add_module(str(scope.get("__name__", module)))

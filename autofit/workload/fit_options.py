@@ -62,9 +62,8 @@ class TrialCallbacks:
 
     run: tuple[Any, ...] = ()
     left_out: tuple[str, ...] = ()  # descriptions of those that do not run
-    of_batches: tuple[
-        str, ...
-    ] = ()  # names of those, run or left out, that the user's own `fit` calls for each batch
+    # names of those, run or left out, that the user's own `fit` calls for each batch
+    of_batches: tuple[str, ...] = ()
 
     def notice(self) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all run."""
@@ -113,7 +112,8 @@ def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
-    options, errors = dict[str, Any](), list[UsageError]()
+    options = dict[str, Any]()
+    errors = list[UsageError]()
     for name, value in fit_kwargs.items():
         with collecting(errors, f"fit_kwargs.{name}"):
             options[name] = _validated(name, value)
@@ -138,15 +138,13 @@ def _validated(name: str, value: Any) -> Any:
         if hasattr(value, _HOOK) or (
             isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)
         ):
-            callbacks = (
-                value if isinstance(value, list | tuple) else [value]
-            )  # no object crosses: some cannot be pickled
+            # no object crosses: some cannot be pickled
+            callbacks = value if isinstance(value, list | tuple) else [value]
             return TrialCallbacks((), _names(callbacks), _of_batches(callbacks))
         form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
     elif name == CLASS_WEIGHT:
-        with contextlib.suppress(
-            TypeError, ValueError
-        ):  # plain numbers, because NumPy's cannot be saved as JSON
+        # plain numbers, because NumPy's cannot be saved as JSON
+        with contextlib.suppress(TypeError, ValueError):
             return {int(label): float(weight) for label, weight in dict(value).items()}
         form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
     if form:

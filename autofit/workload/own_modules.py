@@ -19,17 +19,16 @@ from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import CodeType
 
-_LIBRARIES = (
-    Path(sysconfig.get_path("stdlib")).resolve(),
-    Path(__file__).resolve().parents[1],
-)  # the second is autofit
+# the second is autofit
+_LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """Return the globals that code reads, and the dotted names that it imports; leading dots make one relative."""
-    names, imports = set[str](), set[str]()
+    names = set[str]()
+    imports = set[str]()
     used = [
         (one.opname, one.argval)
         for one in dis.get_instructions(code)
@@ -65,7 +64,8 @@ def attributes_in(code: CodeType, variable: str) -> set[str]:
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep
 def read(content: bytes) -> tuple[str, set[str]]:
     """Return a digest of a file, of Python code without its comments and layout, and what it imports."""
-    imports, counted = set[str](), content
+    imports = set[str]()
+    counted = content
     with (
         contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError),
         warnings.catch_warnings(),
@@ -102,7 +102,8 @@ class OwnModules:
 
     def add_module(self, module: str) -> bool:
         """Return whether a loaded module is the user's own; add its file if it has one."""
-        file, is_own = getattr(sys.modules.get(module), "__file__", None), is_own_module(module)
+        file = getattr(sys.modules.get(module), "__file__", None)
+        is_own = is_own_module(module)
         if is_own and file and module != "__main__":
             self.add(Path(file))
         return is_own
@@ -164,10 +165,9 @@ def is_own(path: Path) -> bool:
     )
 
 
+# names of files and folders; an `egg-info` of the user's has no such record
 @functools.cache
-def _installed_in(
-    folder: Path,
-) -> set[str]:  # names of files and folders; an `egg-info` of the user's has no such record
+def _installed_in(folder: Path) -> set[str]:
     records = [
         each.read_text("RECORD") or ""
         for each in importlib.metadata.distributions(path=[str(folder)])

@@ -14,12 +14,8 @@ from autofit.errors import UsageError
 from autofit.records.units import counted
 from autofit.workload.own_modules import is_own_module
 
-_MODULES = {
-    "keras": "keras",
-    "tf": "tensorflow",
-    "jax": "jax",
-    "torch": "torch",
-}  # by their names in lines
+# by their names in lines
+_MODULES = {"keras": "keras", "tf": "tensorflow", "jax": "jax", "torch": "torch"}
 
 
 @dataclass(frozen=True)
@@ -27,9 +23,8 @@ class Program:
     """Settings, and objects that Keras finds by name."""
 
     lines: tuple[str, ...] = ()  # lines of Python that make the settings
-    custom_objects: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # those that `keras.saving` knows by name
+    # those that `keras.saving` knows by name
+    custom_objects: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self) -> None:
         """Make the settings in this process, except those of a backend that it has not loaded."""
@@ -142,9 +137,8 @@ def read_program() -> Program:
     )()
     names = {**_loaded(), "context": context, "psutil": psutil}
     for expression, default, line in _SETTINGS:
-        with contextlib.suppress(
-            AttributeError
-        ):  # of None if it is not loaded, or of a version that lacks the setting
+        # of None if it is not loaded, or of a version that lacks the setting
+        with contextlib.suppress(AttributeError):
             if (value := eval(expression, names)) != eval(default, names):
                 lines.append(line.format(value))
     objects = names["keras"].saving.get_custom_objects() if names["keras"] else {}

@@ -102,7 +102,8 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
 
     import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
 
-    own_argv, sys.argv = sys.argv, list(argv)
+    own_argv = sys.argv
+    sys.argv = list(argv)
     guards: Any = {name: _guard(name, getattr(keras.Model, name)) for name in _REFUSED}
     _guarded_imports.append(argv)
     try:
@@ -177,9 +178,7 @@ def as_written(text: str, part: Any) -> str:
             text = as_written(text, inner)
     if isinstance(part, Written):
         for value, written in {str(part.value): str(part), **part.variables}.items():
-            for form in {
-                value,
-                repr(value)[1:-1],
-            }:  # a message may show a value as Python writes it
+            # a message may show a value as Python writes it
+            for form in {value, repr(value)[1:-1]}:
                 text = text.replace(form, written) if len(value) >= _LEAST_CHARACTERS else text
     return text

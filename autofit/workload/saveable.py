@@ -67,7 +67,8 @@ def _loaded(
 
 def _own_parts(obj: Any) -> Iterator[Any]:
     """Yield the user's functions, and the user's classes of objects, that an object of Keras holds."""
-    pending, seen = [obj], dict[int, Any]()
+    pending = [obj]
+    seen = dict[int, Any]()
     while pending:
         part = pending.pop()
         if id(part) in seen:

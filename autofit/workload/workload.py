@@ -33,9 +33,8 @@ from autofit.workload.saveable import is_saveable, reduced
 from autofit.workload.unpicklable import Part
 
 _PICKLE_FILE = "workload.pickle"
-_SMALL_ARRAY_BYTES = (
-    64 * 1024
-)  # a smaller array is pickled: a file of its own would cost more time than it saves
+# a smaller array is pickled: a file of its own would cost more time than it saves
+_SMALL_ARRAY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
@@ -55,9 +54,8 @@ class Workload:
     backend: Literal["tensorflow", "jax", "torch"] | None = None
     distribution: Literal["data_parallel"] | None = None
 
-    program: Program = Field(
-        default_factory=read_program
-    )  # no argument: what the calling process has set
+    # no argument: what the calling process has set
+    program: Program = Field(default_factory=read_program)
 
     _explained = EXPLAINED
 
@@ -75,9 +73,8 @@ class Workload:
 
     def save(self, folder: Path) -> None:
         """Write the workload to a folder: one pickle, and one file for each large array."""
-        build = (
-            self.build_model
-        )  # a script that reads its arguments when imported must not read those of `autofit`
+        # a script that reads its arguments when imported must not read those of `autofit`
+        build = self.build_model
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
         kwargs = {
             name: expanded(getattr(self, name))

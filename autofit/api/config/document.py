@@ -50,7 +50,8 @@ class Document(yaml.SafeLoader):
 
     def __init__(self, raw: bytes, name: str) -> None:
         super().__init__(raw)
-        self.name, self.errors = name, list[ConfigError]()
+        self.name = name
+        self.errors = list[ConfigError]()
         self._depth = self._composed = 0
         # of each complete node, by its id: its values with its aliases expanded, and their depth
         self._extents = dict[int, tuple[int, int]]()
@@ -75,7 +76,9 @@ class Document(yaml.SafeLoader):
 
     def _placed(self, error: UsageError) -> ConfigError:
         """Place an error at the deepest part of its key that the file has."""
-        node, place, rest = self.root, self.root, error.key or ""
+        node = self.root
+        place = self.root
+        rest = error.key or ""
         while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
             pair = next(
@@ -83,7 +86,8 @@ class Document(yaml.SafeLoader):
             )
             if pair is None:
                 break
-            (place, node), rest = pair, rest[len(pair[0].value) + 1 :]
+            place, node = pair
+            rest = rest[len(pair[0].value) + 1 :]
         # what stands for an environment variable, which may be a secret, is shown as it is written in the file
         return self._error(place, as_written(error.problem, self.value), error.key)
 
@@ -173,17 +177,16 @@ def read(path: str | os.PathLike[str]) -> Document:
             raise ConfigError(os.fspath(path), None, None, None, problem)
         document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:
-            document.root, document.value = root, document.construct_document(root)
+            document.root = root
+            document.value = document.construct_document(root)
             return document
         problem = "is empty; it needs at least the keys build_model and data"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:
         # an error of the encoding has no mark, and says where it is in its second line
-        text, remedies = (
-            str(getattr(error, "problem", error)).partition("\n")[0],
-            {**_REMEDIES, **_INCOMPLETE},
-        )
+        text = str(getattr(error, "problem", error)).partition("\n")[0]
+        remedies = {**_REMEDIES, **_INCOMPLETE}
         part = next((part for part in remedies if part in text), "")
         mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
         problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")

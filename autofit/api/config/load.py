@@ -39,9 +39,8 @@ _FUNCTIONS: dict[str, Any] = {
 }
 # shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
-Cells = list[
-    tuple[dict[str, Any], dict[str, Any]]
-]  # the values of each by axis, and its arguments of `tune`
+# the values of each by axis, and its arguments of `tune`
+Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
@@ -67,7 +66,9 @@ def load_cells(
 
     `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
     """
-    document, errors, cells = read(path), list[UsageError](), Cells()
+    document = read(path)
+    errors = list[UsageError]()
+    cells = Cells()
     with document.placing():
         if not isinstance(document.value, dict):
             raise UsageError(
@@ -111,7 +112,8 @@ def load_cells(
 def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Replace the names of functions by references; raise one UsageError with all that is wrong."""
     arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
-    errors, options = list[UsageError](), arguments.get("fit_kwargs")
+    errors = list[UsageError]()
+    options = arguments.get("fit_kwargs")
     named = [
         (key, arguments, key)
         for key in _FUNCTIONS
@@ -120,7 +122,8 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     if isinstance(options, dict) and isinstance(options.get(CALLBACKS), str):
         named.append((f"fit_kwargs.{CALLBACKS}", options, CALLBACKS))
     for key, part, name in named:
-        text, part[name] = part[name], Reference(str(part[name]), folder)
+        text = part[name]
+        part[name] = Reference(str(part[name]), folder)
         with collecting(errors, key):
             if not isinstance(text, str):
                 raise UsageError(f"{text!r} is not allowed: {FUNCTION}")
@@ -183,7 +186,8 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
     changed = dict(arguments)
     for axis, value in values.items():
         for path in _paths(axis):
-            names, inner = path.split("."), changed
+            names = path.split(".")
+            inner = changed
             for name, below in itertools.pairwise(names):
                 part = inner.get(name) or {}
                 if not isinstance(part, Mapping):
@@ -234,15 +238,14 @@ def schema() -> dict[str, Any]:
         dict[str, Annotated[list[Any], Field(min_length=1)]],
         Field(default_factory=dict, description=matrix),
     )
-    schema, described = (
-        create_model("TuneFile", __base__=TuneSettings, **fields).model_json_schema(),
-        texts(),
-    )
-    for properties in (schema["properties"], schema["$defs"]["Options"]["properties"]):
+    model: Any = create_model("TuneFile", __base__=TuneSettings, **fields)
+    written = model.model_json_schema()
+    described = texts()
+    for properties in (written["properties"], written["$defs"]["Options"]["properties"]):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
     own = {
         f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
     }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return {**head, **schema, "patternProperties": own, "title": "autofit tuning file"}
+    return {**head, **written, "patternProperties": own, "title": "autofit tuning file"}

@@ -19,14 +19,11 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
-_FRACTION, _OLD_FRACTION = (
-    "XLA_CLIENT_MEM_FRACTION",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION",
-)  # JAX rejects both at once
+# JAX rejects both at once
+_FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
-_MOST_OVER_LIMIT = (
-    1.01  # the share is written with six digits, and XLA rounds it to whole pages (assumed)
-)
+# the share is written with six digits, and XLA rounds it to whole pages (assumed)
+_MOST_OVER_LIMIT = 1.01
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -112,9 +109,8 @@ class Jax(Backend):
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         import keras  # heavy: must stay out of the parent
 
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel()
-        )  # stays set after the block
+        # stays set after the block
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
         return contextlib.nullcontext()
 
     def pool_bytes(self, device: Device | None) -> int | None:
@@ -152,9 +148,8 @@ class Jax(Backend):
 
     def _beyond_state(self, client: Any, in_use: int) -> list[int]:
         programs: list[Any] = []
-        with contextlib.suppress(
-            AttributeError, self._library.errors.JaxRuntimeError
-        ):  # a plugin may not report them
+        # a plugin may not report them
+        with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):
             programs = [
                 program.get_compiled_memory_stats() for program in client.live_executables()
             ]
@@ -186,6 +181,5 @@ class Jax(Backend):
             )
             if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM
-        return (
-            FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
-        )  # of a `tf.data` pipeline
+        # of a `tf.data` pipeline
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

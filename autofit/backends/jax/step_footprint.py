@@ -31,7 +31,9 @@ class StepFootprint:
     """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument."""
 
     def __init__(self, step: TrainStep) -> None:
-        self._step, self._model, self._multiple_of = step, step.model, step.multiple_of
+        self._step = step
+        self._model = step.model
+        self._multiple_of = step.multiple_of
         self._own_size = max(
             (int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)),
             default=1,

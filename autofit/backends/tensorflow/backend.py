@@ -33,9 +33,8 @@ _CACHE_FLAGS = {
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
-_NETWORK = re.compile(
-    r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE
-)  # not out of memory
+# not out of memory
+_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)
 
 
 class TensorFlow(Backend):
@@ -43,9 +42,8 @@ class TensorFlow(Backend):
 
     name = TENSORFLOW
     switch_prefixes = ("TF_", "XLA_FLAGS")
-    no_switches = frozenset(
-        {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"}
-    )  # of logs
+    # of logs
+    no_switches = frozenset({"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"})
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
@@ -110,9 +108,8 @@ class TensorFlow(Backend):
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
-        if (
-            limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes
-        ):  # other backends copy only batches
+        # other backends copy only batches
+        if limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes:
             yield (
                 f"Keras copies the arrays to the GPU ({format_bytes(array_bytes)} of {format_bytes(limit_bytes)}), which "
                 "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
@@ -126,7 +123,8 @@ class TensorFlow(Backend):
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None or device.compute_capability is None:
             return None
-        free, major = device.free_bytes - _CONTEXT_BYTES, device.compute_capability[0]
+        free = device.free_bytes - _CONTEXT_BYTES
+        major = device.compute_capability[0]
         by_generation = next(
             mib for generation, mib in _RESERVES_MIB.items() if major >= generation
         )
@@ -152,7 +150,8 @@ class TensorFlow(Backend):
         trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        errors, message = self._library.errors, exhaustion.message_of(error)
+        errors = self._library.errors
+        message = exhaustion.message_of(error)
         failed = exhaustion.FAILED_ALLOCATION.search(message)
         if isinstance(error, errors.OpError):
             if exhaustion.HOST.search(message):
@@ -229,13 +228,13 @@ def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
 
     limit = max(1, limit_bytes // _MIB)
     context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit)])
-    set_growth, set_logical = context.set_memory_growth, context.set_logical_device_configuration
+    set_growth = context.set_memory_growth
+    set_logical = context.set_logical_device_configuration
     set_visible = context.set_visible_devices
 
     def set_memory_growth(dev: Any, enable: bool) -> None:
-        if (
-            dev != gpu
-        ):  # ignored for the limited GPU: growth changes when memory is taken, not how much
+        # ignored for the limited GPU: growth changes when memory is taken, not how much
+        if dev != gpu:
             set_growth(dev, enable)
 
     def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:

@@ -11,16 +11,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-_CACHE_BYTES = (
-    30 * 2**20
-)  # 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
+# 2-D convolutions gather patches until the matrices reach this size (conv_grad_*_ops.cc)
+_CACHE_BYTES = 30 * 2**20
 _LEVEL3_CACHE_SIZE = 194  # of sysconf in the GNU C library; Python has no name for it
-_MOST_OVERHEAD = (
-    25  # 3-D patches are not gathered if they exceed this multiple of the operation's tensors
-)
-_INDEX_BYTES = (
-    8  # maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
-)
+# 3-D patches are not gathered if they exceed this multiple of the operation's tensors
+_MOST_OVERHEAD = 25
+# maxpooling_op.cc: MaxPoolGrad finds the maxima again and keeps their 64-bit indices
+_INDEX_BYTES = 8
 _SINGLE_BYTES = 4
 
 # of the convolutions, poolings and products that oneDNN computes; half precision needs an AVX-512 FP16 processor
@@ -60,7 +57,8 @@ def workspace_bytes(
     # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
     # TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products
     # do not gather patches. Like every kernel without a rule, they count as having no workspace.
-    tensors, sizes = [item_bytes * math.prod(shape) for shape in (*inputs, *outputs)], list[int]()
+    tensors = [item_bytes * math.prod(shape) for shape in (*inputs, *outputs)]
+    sizes = list[int]()
     match kind:
         # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
         case "Einsum":
@@ -90,7 +88,9 @@ def _patch_bytes(
     gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES
 ) -> int:
     # the patch matrix (im2col) for as many images as fill the cache
-    image, taps, depth = math.prod(gradient[1:-1]), math.prod(kernel[:-1]), kernel[-1]
+    image = math.prod(gradient[1:-1])
+    taps = math.prod(kernel[:-1])
+    depth = kernel[-1]
     one = image * taps + image * depth + taps * depth
     return -(-(cache_bytes // item_bytes) // one) * image * taps * item_bytes
 
@@ -119,9 +119,8 @@ class Operation:
     """
 
     reads: Sequence[Buffer]
-    makes: Sequence[
-        Buffer
-    ]  # a buffer that no operation reads is a workspace: it is freed when this one ends
+    # a buffer that no operation reads is a workspace: it is freed when this one ends
+    makes: Sequence[Buffer]
     after: Collection[int]
     overwrites: bool
     seconds: float  # a rough duration that only decides which operations overlap
@@ -129,10 +128,8 @@ class Operation:
 
 # Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With
 # two threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
-_RUNS, _DEVIATION = (
-    3,
-    0.5,
-)  # of a duration's logarithm: on busy cores an operation takes half or twice as long
+# of a duration's logarithm: on busy cores an operation takes half or twice as long
+_RUNS, _DEVIATION = 3, 0.5
 
 
 def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:
@@ -153,11 +150,12 @@ def _run(
     )
     order = TopologicalSorter({number: op.after for number, op in enumerate(operations)})
     order.prepare()
-    ready, running = (
-        list(order.get_ready()),
-        list[tuple[float, int]](),
-    )  # end and number of each running operation
-    in_use, at_peak, now = Counter[str](), Counter[str](), 0.0
+    ready = list(order.get_ready())
+    # end and number of each running operation
+    running = list[tuple[float, int]]()
+    in_use = Counter[str]()
+    at_peak = Counter[str]()
+    now = 0.0
     while ready or running:
         while ready and len(running) < threads:
             op = operations[number := ready.pop()]

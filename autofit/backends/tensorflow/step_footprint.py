@@ -28,9 +28,8 @@ LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
 # relative errors that 95% do not exceed (measured: nine models and twelve programs, part 8 of
 # tests/benchmarks/memory-parts.txt; for XLA, the cases in tests/benchmarks/memory.py)
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
-_ABSOLUTE_ERROR_BYTES = (
-    4 * 2**20
-)  # the error that 95% of small programs do not exceed (measured: likewise)
+# the error that 95% of small programs do not exceed (measured: likewise)
+_ABSOLUTE_ERROR_BYTES = 4 * 2**20
 _FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
 _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
@@ -51,7 +50,9 @@ class StepFootprint:
     # size is therefore a number of samples.
 
     def __init__(self, step: TrainStep) -> None:
-        self._step, self._model, self._batch = step, step.model, step.batch
+        self._step = step
+        self._model = step.model
+        self._batch = step.batch
         samples, self._graph = self._trace()
         # building the model may have added dimensions that the prime number divides
         if step.multiple_of is not None and samples != step.multiple_of * self._prime():
@@ -99,7 +100,8 @@ class StepFootprint:
                 total = compiled_bytes(self._model, self._batch, size)
                 if total is None:
                     return
-                beyond, weights = self._beyond_arguments(total, size), self._variables["weights"]
+                beyond = self._beyond_arguments(total, size)
+                weights = self._variables["weights"]
                 if self._program.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
                     beyond = _chunk_bytes(
                         beyond,
@@ -208,9 +210,8 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
-    reports = (
-        _reports()
-    )  # of memory usage: XLA writes one for each compilation if its flags request it
+    # of memory usage: XLA writes one for each compilation if its flags request it
+    reports = _reports()
     try:
         _compiler_ir(model, batch, batch_size, "optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
@@ -228,9 +229,8 @@ def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
         return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
 
     compiled = tf.function(step, jit_compile=True)
-    device = (
-        {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
-    )  # that stage is the same for all devices
+    # that stage is the same for all devices
+    device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
     text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(stage, **device)
     return text
 

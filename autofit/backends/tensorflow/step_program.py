@@ -26,31 +26,20 @@ from autofit.backends.tensorflow.execution import Buffer, Operation
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
-_PUSHES = {
-    "TensorListPushBack": 1,
-    "TensorListSetItem": 2,
-}  # the index of the tensor that is put into the list
-_BORROWED = (
-    "Const",
-    "Placeholder",
-    "ReadVariableOp",
-    "TensorListGetItem",
-    "TensorListPopBack",
-)  # held by something else
+# the index of the tensor that is put into the list
+_PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}
+# held by something else
+_BORROWED = ("Const", "Placeholder", "ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
 _UNSIZED = ("resource", "variant", "string")
-_RESERVE_INDEX, _RESERVED_OUTPUTS = (
-    3,
-    {b"lstm": 6, b"gru": 5},
-)  # what cuDNN keeps for the gradient: its outputs (assumed)
-_OVERHEAD_SECONDS = (
-    5e-6  # rough rates of two cores, which only decide which operations overlap (assumed)
-)
+# what cuDNN keeps for the gradient: its outputs (assumed)
+_RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}
+# rough rates of two cores, which only decide which operations overlap (assumed)
+_OVERHEAD_SECONDS = 5e-6
 _BYTES_PER_SECOND, _MULTIPLICATIONS_PER_SECOND = 5e9, 1e10
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
-_Made = tuple[
-    Buffer | None, Collection[int]
-]  # the buffer of a tensor and the operations that make it
+# the buffer of a tensor and the operations that make it
+_Made = tuple[Buffer | None, Collection[int]]
 _OUTSIDE: _Made = (None, ())  # held by something else
 
 
@@ -63,15 +52,13 @@ class StepProgram:
     threads: int
     on_cpu: bool = True
     onednn: bool = False
-    is_eager: bool = (
-        False  # its operations do not overwrite their inputs, because the caller holds these
-    )
+    # its operations do not overwrite their inputs, because the caller holds these
+    is_eager: bool = False
     optimizer_names: Collection[str] = ()
     _operations: list[Operation] = field(default_factory=list, init=False)
     _tensors: dict[Any, _Made] = field(default_factory=dict, init=False)
-    _numbers: dict[Any, Collection[int]] = field(
-        default_factory=dict, init=False
-    )  # by operation of a graph
+    # by operation of a graph
+    _numbers: dict[Any, Collection[int]] = field(default_factory=dict, init=False)
 
     def peak(self, graph: Any) -> Counter[str]:
         """Return the bytes of each part of what a graph holds at its peak, without variables and input."""
@@ -86,10 +73,8 @@ class StepProgram:
         )
         for op in _needed(graph):
             if op.type in _CALLS:
-                body, first = (
-                    op.graph._get_function(op.get_attr("f").name).graph,
-                    len(self._operations),
-                )
+                body = op.graph._get_function(op.get_attr("f").name).graph
+                first = len(self._operations)
                 results = self._read(body, f"{prefix}{op.name}/", self._made(op.inputs))
                 self._numbers[op] = range(first, len(self._operations))
                 self._tensors.update(
@@ -144,7 +129,8 @@ class StepProgram:
 
     def _bytes(self, tensor: Any) -> int:
         """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before the step runs."""
-        shape, op = self._shape(tensor), tensor.op
+        shape = self._shape(tensor)
+        op = tensor.op
         if shape is not None:
             return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
         if op.type.startswith("CudnnRNN") and tensor.value_index == _RESERVE_INDEX:
@@ -157,7 +143,8 @@ class StepProgram:
             return _aligned(self._bytes(op.inputs[0]))
         if op.type not in _LOOPS:
             return 0
-        body, pushed = _body_of(op), dict[Any, int]()
+        body = _body_of(op)
+        pushed = dict[Any, int]()
         # by the state of an iteration, that of the next one
         following = dict(zip((t.ref() for t in body.inputs), body.outputs, strict=True))
         for push in (each for each in body.get_operations() if each.type in _PUSHES):
@@ -174,7 +161,8 @@ class StepProgram:
         shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self._shape(t)) is not None]
         if not self.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
             return 0
-        count, dtype = len(op.inputs), op.outputs[0].dtype
+        count = len(op.inputs)
+        dtype = op.outputs[0].dtype
         onednn = self.onednn and dtype.name in execution.ONEDNN_TYPES
         sizes = execution.workspace_bytes(
             op.type, shapes[:count], shapes[count:], dtype.size, onednn=onednn
@@ -183,7 +171,8 @@ class StepProgram:
 
     def _seconds(self, op: Any) -> float:
         """Return the rough duration of an operation, in seconds: of its bytes, and of its multiplications."""
-        tensors, multiplied = (*op.inputs, *op.outputs), 0.0
+        tensors = (*op.inputs, *op.outputs)
+        multiplied = 0.0
         shapes = [self._shape(t) or () for t in tensors]
         images = [shape for shape in shapes if len(shape) > 3]
         if op.type.startswith(("Conv2D", "Conv3D")) and images:
@@ -210,9 +199,8 @@ def _iterations(loop: Any) -> int:
     """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand."""
     count = 1
     for op in (_behind(tensor).op for tensor in loop.inputs):
-        if (
-            op.type in _LOOPS
-        ):  # that of a gradient has as many iterations as the loop that it differentiates
+        # that of a gradient has as many iterations as the loop that it differentiates
+        if op.type in _LOOPS:
             count = max(count, _iterations(op))
         elif op.type == "TensorListReserve":
             count = max(count, int(tensor_util.constant_value(op.inputs[1]) or 1))

@@ -22,9 +22,8 @@ _CONVOLUTION = re.compile(
     r"unable to find an engine to execute this computation|find a valid cuDNN algorithm"
 )
 _NOT_STARTED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
-_LEAST_LIBRARY_BYTES = (
-    256 * 2**20
-)  # which the handles and workspaces of cuBLAS and cuDNN need (assumed)
+# which the handles and workspaces of cuBLAS and cuDNN need (assumed)
+_LEAST_LIBRARY_BYTES = 256 * 2**20
 _DEVICE = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory"
 )
@@ -47,9 +46,8 @@ class Torch(Backend):
     )
     unlimited = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "^(?!0$).+"),)
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
-    no_switches = frozenset(
-        {_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"}
-    )  # the latter is set by scripts for any machine
+    # the latter is set by scripts for any machine
+    no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})
     alternates_on_cpu = True  # a step occupies the training thread there
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
@@ -57,9 +55,8 @@ class Torch(Backend):
         # call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
         variables = super().environment(placement, cache)
         variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = (
-            "true"  # a tf.data pipeline would otherwise take the GPU's memory
-        )
+        # a tf.data pipeline would otherwise take the GPU's memory
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
         variables[_KERAS_DEVICE] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
@@ -122,12 +119,10 @@ class Torch(Backend):
             if _DEVICE.search(message):
                 return FailureKind.DEVICE_OOM
             if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
-                return (
-                    FailureKind.DEVICE_OOM
-                )  # torch drops the out-of-memory error of each algorithm of cuDNN
+                # torch drops the out-of-memory error of each algorithm of cuDNN
+                return FailureKind.DEVICE_OOM
             # these libraries do not say what they lack, and torch, unlike XLA, logs nothing
             if _NOT_STARTED.search(message) and torch.cuda.mem_get_info()[0] < _LEAST_LIBRARY_BYTES:
                 return FailureKind.DEVICE_OOM
-        return (
-            FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None
-        )  # of a `tf.data` pipeline
+        # of a `tf.data` pipeline
+        return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

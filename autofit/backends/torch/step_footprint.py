@@ -23,10 +23,8 @@ COUNTED = "tensors of two small steps"
 # libraries choose workspaces, and the allocator rounds sizes up (assumed)
 _ERROR = 0.5
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_SMALL_SIZES = (
-    2,
-    6,
-)  # in samples; two sizes define a line, and a batch of one sample may be a special case
+# in samples; two sizes define a line, and a batch of one sample may be a special case
+_SMALL_SIZES = (2, 6)
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is not installed where types are checked
@@ -83,10 +81,13 @@ class StepFootprint:
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         # the bytes held after each operation are extrapolated, and the highest counts
-        (first, low), (last, high) = self._runs[0], self._runs[-1]
+        first, low = self._runs[0]
+        last, high = self._runs[-1]
         if len(low) != len(high):  # the operations differ between the two sizes
-            low, high = [max(low)], [max(high)]
-        start, rise = np.array(low, float), np.array(high, float) - np.array(low, float)
+            low = [max(low)]
+            high = [max(high)]
+        start = np.array(low, float)
+        rise = np.array(high, float) - np.array(low, float)
         for size in sorted({first} if last == first else set(batch_sizes)):
             grown = rise * (size - first) / (last - first) if last > first else 0.0
             counted = max(0, round(float((start + grown).max())))

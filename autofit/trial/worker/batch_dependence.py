@@ -51,7 +51,8 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
-    name, rate = type(optimizer).__name__, getattr(optimizer, "_learning_rate", None)
+    name = type(optimizer).__name__
+    rate = getattr(optimizer, "_learning_rate", None)
     if getattr(optimizer, "ema_overwrite_frequency", None):
         yield BatchDependence("schedule", name, ("ema_overwrite_frequency",))
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -101,7 +102,8 @@ def _kind_of_loss(loss: Any, targets: Any, shape: Sequence[int]) -> str:
         )
         return float(keras.ops.mean(value))
 
-    whole, halves = of(slice(count)), (of(slice(count // 2)), of(slice(count // 2, count)))
+    whole = of(slice(count))
+    halves = (of(slice(count // 2)), of(slice(count // 2, count)))
     if np.isclose(whole, sum(halves) / 2, rtol=_TOLERANCE):
         return "mean"
     return "sum" if np.isclose(whole, sum(halves), rtol=_TOLERANCE) else "loss"

@@ -24,13 +24,10 @@ from autofit.trial.worker.job import explained_errors
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
-_FEWEST_BATCHES, _FEWEST_SECONDS = (
-    16,
-    2.0,
-)  # to read before batches of the same shape count as uniform
-_SEVERAL_SHARE = (
-    0.1  # of batches that have not the size of the first: fewer are the last ones of epochs
-)
+# to read before batches of the same shape count as uniform
+_FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0
+# of batches that have not the size of the first: fewer are the last ones of epochs
+_SEVERAL_SHARE = 0.1
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape
 
 
@@ -41,9 +38,8 @@ class BatchShapes:
     longest: Any
     shortest: Any
     count: int  # batches that were read
-    asked: int | None = (
-        None  # the batch size for which full ones have several sizes; None if they have one
-    )
+    # the batch size for which full ones have several sizes; None if they have one
+    asked: int | None = None
 
     def __str__(self) -> str:
         differ = (
@@ -79,7 +75,8 @@ def scan(batches: Iterator[Any], asked: int | None = None) -> BatchShapes | None
     """Find the longest and the shortest batch; return None if all batches read in the first seconds have the same shape."""
     longest = shortest = largest = None
     sizes = []
-    count, started = 0, time.perf_counter()
+    count = 0
+    started = time.perf_counter()
     for count, batch in enumerate(batches, start=1):
         longest = batch if longest is None else max(longest, batch, key=sample_bytes)
         shortest = batch if shortest is None else min(shortest, batch, key=sample_bytes)
@@ -105,7 +102,9 @@ class RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras shi
 
     def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
         super().__init__()
-        self._batches, self._length, self._opening = batches, length, opening
+        self._batches = batches
+        self._length = length
+        self._opening = opening
 
     def __len__(self) -> int:
         return self._length
@@ -113,9 +112,8 @@ class RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras shi
     def __getitem__(self, index: int) -> Any:
         after = index - len(self._opening)
         batch = self._opening[index] if after < 0 else self._batches[after % len(self._batches)]
-        return (
-            batch if isinstance(batch, tuple | dict) else (batch,)
-        )  # as Keras passes a batch that has only x
+        # as Keras passes a batch that has only x
+        return batch if isinstance(batch, tuple | dict) else (batch,)
 
 
 def repeated_tfdata(
@@ -141,25 +139,19 @@ def repeated_tfdata(
     tensors = [mapped(batch, tensor_of) for batch in (*opening, *batches)]
     first = tensors[0] if of_fixed_size else mapped(tensors[0], first_row)
     shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, first)]
-    joined = functools.reduce(
-        lambda done, more: done.concatenate(more), shown
-    )  # its element_spec fits all of them
-    if len(tensors) == 1 or any(
-        leaf is None for leaf in tf.nest.flatten(tensors[0])
-    ):  # a generator cannot yield None
-        ahead, cycle = (
-            joined.take(len(opening)),
-            joined.skip(len(opening)).take(len(batches)).repeat(),
-        )
+    # its element_spec fits all of them
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)
+    # a generator cannot yield None
+    if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):
+        ahead = joined.take(len(opening))
+        cycle = joined.skip(len(opening)).take(len(batches)).repeat()
         options = tf.data.Options()
         # the default optimizations copy the batches into a graph
         options.experimental_optimization.apply_default_optimizations = False
         return ahead.concatenate(cycle).take(length).with_options(options)
     spec = joined.element_spec
-    del (
-        joined,
-        shown,
-    )  # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
+    # a dataset would hold all batches on the device; a generator makes the tensors batch by batch
+    del joined, shown
     return tf.data.Dataset.from_generator(
         lambda: itertools.chain(tensors[: len(opening)], itertools.cycle(tensors[len(opening) :])),
         output_signature=spec,

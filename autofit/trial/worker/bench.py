@@ -81,9 +81,8 @@ class Run:
 
     clock: StepClock | Epochs
     phase: Phase
-    is_abandoned: bool = (
-        False  # whether it ends as soon as its clock is done, without waiting for dispatched steps
-    )
+    # whether it ends as soon as its clock is done, without waiting for dispatched steps
+    is_abandoned: bool = False
 
 
 class _TimedEnough(Exception):  # noqa: N818  # not an error
@@ -101,8 +100,11 @@ class Bench:
         data: FitInput,
         held_out: FitInput | None,
     ) -> None:
-        self.context, self.model = context, model
-        self.data, self.held_out = data, held_out  # for training and for validation
+        self.context = context
+        self.model = model
+        # for training and for validation
+        self.data = data
+        self.held_out = held_out
         self.method = CALLS[loaded.call]
         self.has_own_method = is_own(model, self.method.name)
         # Whether the input pipeline is timed alone after all else: what data that `fit` copies leaves would count as
@@ -114,9 +116,8 @@ class Bench:
             folder.mkdir()
         self.options = fit_options.resolved(loaded.fit_kwargs, folder)
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
-        self.validation_batch_seconds: float | None = (
-            None  # of the last validation, without its first call
-        )
+        # of the last validation, without its first call
+        self.validation_batch_seconds: float | None = None
         self.validation_batches: float = math.inf  # that it has, if that is known
 
     def run(
@@ -133,9 +134,8 @@ class Bench:
         gc.collect()  # otherwise batches that the previous run held would count for this one
         self.context.enter(first or runs[0].phase)
         if not runs[0].phase.counts:
-            time.sleep(
-                NOTICE_SECONDS
-            )  # otherwise memory of this run would count for the previous phase
+            # otherwise memory of this run would count for the previous phase
+            time.sleep(NOTICE_SECONDS)
         model = self.model if model is None else model
         driver = self._driver(
             model, runs, has_first=first is not None, ends_by_itself=ends_by_itself
@@ -166,12 +166,10 @@ class Bench:
         # A step of a clock is one call of the compiled function: `steps_per_execution` batches. The function reports each
         # call, because a batch callback would make `fit` wait for each step where it dispatches them asynchronously. The
         # callback never reads its own `model`: on JAX, that would synchronize the model's state.
-        bench, context, method, execution = (
-            self,
-            self.context,
-            self.method,
-            model.steps_per_execution,
-        )
+        bench = self
+        context = self.context
+        method = self.method
+        execution = model.steps_per_execution
         backend = backends.current()
         # `predict` keeps all outputs until it ends. A trial has another number of batches than the user's run, so it drops
         # them, unless the user's code may read them.
@@ -188,27 +186,27 @@ class Bench:
                 self._run, *self._waiting = runs
 
             def on_train_begin(self, logs: Any = None) -> None:
-                self._batches, self._function = (
-                    0,
-                    getattr(model, method.function),
-                )  # batches of this epoch
+                # batches of this epoch
+                self._batches = 0
+                self._function = getattr(model, method.function)
                 setattr(model, method.function, self._counted)
 
             def on_train_end(self, logs: Any = None) -> None:
                 setattr(model, method.function, self._function)
 
-            on_predict_begin, on_predict_end = on_train_begin, on_train_end
+            on_predict_begin = on_train_begin
+            on_predict_end = on_train_end
 
             def _counted(self, *arguments: Any) -> Any:
                 made = self._function(*arguments)
-                outputs, *state = (
-                    made if backend.name == JAX else (made,)
-                )  # JAX also returns the model's state
+                # JAX also returns the model's state
+                outputs, *state = made if backend.name == JAX else (made,)
                 wait_for_end = backend.end_of(outputs)
                 if wait_for_end is not None and method.trains and not backend.steps_are_async:
                     wait_for_end()
                     wait_for_end = None
-                clock, steps = self._run.clock, self.params.get("steps") or 0
+                clock = self._run.clock
+                steps = self.params.get("steps") or 0
                 batches = (
                     min(execution, steps - self._batches) if self._batches < steps else execution
                 )
@@ -243,7 +241,8 @@ class Bench:
                 self._last_batch = batch
                 if method.trains and batch and not self._first_batch:
                     context.enter(Phase.VALIDATION)
-                    self._tested_at, self._first_batch = time.perf_counter(), batch
+                    self._tested_at = time.perf_counter()
+                    self._first_batch = batch
 
             def on_test_end(self, logs: Any = None) -> None:
                 if not method.trains:
@@ -261,8 +260,10 @@ class Bench:
 
     def idle_model(self, steps: int) -> Any:
         """Return a model whose step awaits its batch: a new one, or the trial's own, changed, if it has its own method."""
-        loss, outputs = keras.ops.zeros(()), keras.ops.zeros((1,))
-        is_stateless, backend = keras.backend.backend() == JAX, backends.current()
+        loss = keras.ops.zeros(())
+        outputs = keras.ops.zeros((1,))
+        is_stateless = keras.backend.backend() == JAX
+        backend = backends.current()
 
         class Idle(keras.Model):  # type: ignore[misc]  # Keras ships no types
             def train_step(self, *arguments: Any) -> Any:
@@ -273,9 +274,8 @@ class Bench:
 
             def predict_step(self, *arguments: Any) -> Any:
                 backend.wait_for_copies(arguments[-1])
-                return (
-                    (outputs, arguments[0][1]) if is_stateless else outputs
-                )  # the state is (trainable, non-trainable)
+                # the state is (trainable, non-trainable)
+                return (outputs, arguments[0][1]) if is_stateless else outputs
 
         made = Idle()
         if self.has_own_method:
@@ -290,7 +290,8 @@ class Bench:
 def build_model(context: TrialContext, loaded: Workload) -> Any:
     """Build the compiled model, with the requested dtype policy, distribution and gradient accumulation."""
     context.enter(Phase.BUILDING)
-    build, kwargs = resolve_reference("build_model", loaded.build_model), dict(loaded.model_kwargs)
+    build = resolve_reference("build_model", loaded.build_model)
+    kwargs = dict(loaded.model_kwargs)
     steps = accumulation.steps_of(context.spec.config.batch_size, context.spec.effective_batch_size)
     if takes_batch_size(build, kwargs) and context.spec.config.batch_size is not None:
         kwargs["batch_size"] = context.spec.config.batch_size
@@ -305,9 +306,8 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
         else contextlib.nullcontext()
     ):
         model = build(**kwargs)
-    compiled = (
-        "" if loaded.call == fit_options.PREDICT else "compiled "
-    )  # predict needs no `compile`
+    # predict needs no `compile`
+    compiled = "" if loaded.call == fit_options.PREDICT else "compiled "
     if not isinstance(model, keras.Model):
         returned = f"{type(model).__module__}.{type(model).__qualname__}"
         raise UsageError(
@@ -340,9 +340,8 @@ def build_variables(model: Any, batch: Any) -> None:
     if not any(
         is_own(model, method) for method in ("train_step", "compute_loss", "compute_metrics")
     ):
-        with contextlib.suppress(
-            Exception
-        ):  # the step creates what is missing, or raises the same error
+        # the step creates what is missing, or raises the same error
+        with contextlib.suppress(Exception):
             model._symbolic_build(data_batch=batch)
 
 
@@ -367,7 +366,8 @@ def open_data(
 ) -> tuple[FitInput, FitInput | None]:
     """Open the training data with a config, and the validation data, if any, with a batch size of its own."""
     context.enter(Phase.OPENING)
-    data, report = resolve_reference("data", loaded.data), context.report_error
+    data = resolve_reference("data", loaded.data)
+    report = context.report_error
     of_validation = replace(
         config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size
     )
@@ -386,14 +386,14 @@ def open_data(
                 f"validation_split divides arrays, but the data is a {opened.kind}; pass the validation data as validation",
                 key=f"fit_kwargs.{VALIDATION_SPLIT}",
             )
-        opened, held_out = opened.split(share)[0], held_out.split(share)[1]
+        opened = opened.split(share)[0]
+        held_out = held_out.split(share)[1]
     elif loaded.validation is not None:
         validation = resolve_reference("validation", loaded.validation)
         if is_pydataset(validation):
             of_validation = replace(of_validation, batch_size=None)
         held_out = open_input(validation, loaded.validation_kwargs, of_validation, report)
-    if (
-        reserved.bytes
-    ):  # what the data's caches take in the user's own run, in addition to this trial's
+    # what the data's caches take in the user's own run, in addition to this trial's
+    if reserved.bytes:
         context.send(Message(reserved_bytes=reserved.bytes))
     return opened, held_out

@@ -23,9 +23,8 @@ from autofit.trial.worker.job import TrialContext
 from autofit.workload.inputs.batch import components, leaves
 
 _PATIENCE_SECONDS = 5.0  # shortest wait for a batch in a fork
-_PATIENCE_RATIO = (
-    10.0  # times the seconds that two batches take in this process: a slow batch is not a hang
-)
+# times the seconds that two batches take in this process: a slow batch is not a hang
+_PATIENCE_RATIO = 10.0
 _LOADER_DEATH = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)"
 )
@@ -50,7 +49,8 @@ def problem_of(make: Callable[[], Any]) -> str | None:
     if multiprocessing.get_start_method() != "fork":
         return None
     started = time.perf_counter()
-    unforked, forked = {_digest(make()), _digest(make())}, list[bytes]()
+    unforked = {_digest(make()), _digest(make())}
+    forked = list[bytes]()
     patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
     for count in range(1, len(unforked) + 1):
         receiving, sending = multiprocessing.Pipe(duplex=False)

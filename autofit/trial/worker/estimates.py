@@ -66,23 +66,23 @@ class TracedStep:
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     """Trace the step; run it once if it cannot be traced."""
     bench.context.enter(Phase.ESTIMATING)
-    method, device, distribution = (
-        bench.method,
-        bench.context.placement.device,
-        distribution_of(bench.model),
-    )
+    method = bench.method
+    device = bench.context.placement.device
+    distribution = distribution_of(bench.model)
     arrays = leaves(batch)
     lengths = {length_of(leaf) for leaf in arrays} - {0}
-    problem, attempts = (
-        "",
-        [1, max(lengths), None],
-    )  # a model may accept only multiples of a size, or one size
+    problem = ""
+    # a model may accept only multiples of a size, or one size
+    attempts = [1, max(lengths), None]
     if not method.trains:
-        problem, attempts = f"autofit estimates the memory of training, not of {method.name}", []
+        problem = f"autofit estimates the memory of training, not of {method.name}"
+        attempts = []
     elif distribution is not None:
-        problem, attempts = f"the train step is distributed by {distribution[0]}", []
+        problem = f"the train step is distributed by {distribution[0]}"
+        attempts = []
     elif len(lengths) > 1 or any(map(is_ragged, arrays)):
-        problem, attempts = "the sizes of the tensors are known only when the step runs", [None]
+        problem = "the sizes of the tensors are known only when the step runs"
+        attempts = [None]
     errors = list[str]()
     for multiple in attempts:
         try:
@@ -106,7 +106,8 @@ def on_gpu(
     most: int | None,
 ) -> GpuEstimate:
     """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
-    total, problem = gpu.total_bytes, ""
+    total = gpu.total_bytes
+    problem = ""
     # a backend that takes what it needs gets all but a context
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}

@@ -33,7 +33,8 @@ class DevicePeaks:
     """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them."""
 
     def __init__(self, backend: Backend, placement: Placement) -> None:
-        self._backend, self._placement = backend, placement
+        self._backend = backend
+        self._placement = placement
         self._phase: Phase | None = None
         self.by_phase: dict[Phase, int] = {}
 
@@ -53,9 +54,8 @@ class DevicePeaks:
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
         if self._placement.gpus and Phase.VALIDATION in counted:
             counted.pop(Phase.FIRST_VALIDATION, None)
-        return (
-            max(counted.values(), default=0) or None
-        )  # TensorFlow counts only large blocks on a CPU with oneDNN
+        # TensorFlow counts only large blocks on a CPU with oneDNN
+        return max(counted.values(), default=0) or None
 
     def _record(self) -> None:
         if (
@@ -106,9 +106,8 @@ def explained_errors(folder: Path) -> Iterator[None]:
 def saved_user_error(folder: Path) -> Failure | None:
     """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
     file = folder / USER_ERROR_FILE
-    line = (
-        file.read_bytes() if file.exists() else b""
-    )  # it is incomplete if its process died while it wrote, or on a full disk
+    # it is incomplete if its process died while it wrote, or on a full disk
+    line = file.read_bytes() if file.exists() else b""
     return MESSAGES.validate_json(line).failure if line.endswith(b"\n") else None
 
 

@@ -45,7 +45,8 @@ def preload() -> None:
 
 def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
-    task, backend = TASKS.validate_json((folder / task_name).read_bytes()), backends.current()
+    task = TASKS.validate_json((folder / task_name).read_bytes())
+    backend = backends.current()
     peaks = DevicePeaks(backend, task.placement)
     context = TrialContext(
         folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks
@@ -59,9 +60,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         with backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
-        from autofit.trial.worker.describe import (
-            describe,
-        )  # these load Keras, so the limit must be set before
+        # these load Keras, so the limit must be set before
+        from autofit.trial.worker.describe import describe
         from autofit.trial.worker.measure import confirm, measure
 
         if task.spec.role is Role.DESCRIBE:
@@ -69,9 +69,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         else:
             (confirm if task.spec.role is Role.CONFIRM else measure)(context, loaded)
     except BaseException as error:
-        with contextlib.suppress(
-            RuntimeError
-        ):  # torch's handler of this signal raises for each worker that ends
+        # torch's handler of this signal raises for each worker that ends
+        with contextlib.suppress(RuntimeError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it ran just before it was removed
         context.send(Message(failure=_failure(context, backend, error)))

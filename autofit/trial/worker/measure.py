@@ -42,9 +42,8 @@ _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (
 _FEWEST_CALLS = 3  # of the train function that are timed, however many batches a call takes
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
-_FIRST_EPOCH_STEPS = (
-    6  # the first step is traced, and those up to the sixth are slow: they warm up the timed run
-)
+# the first step is traced, and those up to the sixth are slow: they warm up the timed run
+_FIRST_EPOCH_STEPS = 6
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
 _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
@@ -57,7 +56,8 @@ _STEPS_AHEAD = 2  # dispatched while the step is timed alone: enough to keep the
 
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure the compute rate, the input rate and the end-to-end rate; the last run may leave an enqueuer running."""
-    bench, spec = _opened(context, loaded), context.spec
+    bench = _opened(context, loaded)
+    spec = context.spec
     known = spec.compute_samples_per_second
     step = SteadyRate(known) if known else _compute_rate(bench)
     inputs = None if bench.times_input_last else _input_rate(bench)
@@ -123,9 +123,11 @@ def _train(
     # call of `fit`, so that their workers end. Arrays, which `fit` may copy, are all given to one call, as in the user's
     # own run, and a few of them to another one for gaps. A first step that must still be traced and compiled is a separate
     # phase.
-    data, execution = bench.data, bench.model.steps_per_execution
+    data = bench.data
+    execution = bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
-    trains, validation = bench.method.trains, dict[str, Any]()
+    trains = bench.method.trains
+    validation = dict[str, Any]()
     planned = (
         step_clock.planned_epochs(data, bench.options, bench.context.spec, execution, expected)
         if trains
@@ -133,12 +135,11 @@ def _train(
     )
     timed = planned if isinstance(planned, Epochs) else None
     if bench.held_out is not None and validation_steps:
-        validation = {
-            **bench.held_out.validation_arguments(validation_steps),
-            "validation_freq": [1],
-        }  # once
+        validation = bench.held_out.validation_arguments(validation_steps)
+        validation["validation_freq"] = [1]  # once
         bench.validation_batches = validation["validation_steps"] or math.inf
-    is_whole, at_once = timed is not None and timed.are_whole, not data.ends_by_itself
+    is_whole = timed is not None and timed.are_whole
+    at_once = not data.ends_by_itself
     steps = _FIRST_EPOCH_STEPS if timed is None or at_once else min(_FIRST_EPOCH_STEPS, timed.steps)
     short_clock = StepClock(
         data.batch_samples * execution, math.inf, steps=math.ceil(steps / execution)
@@ -164,9 +165,8 @@ def _train(
     runs = [*together, Run(clock, bench.method.phase, is_abandoned=is_abandoned)]
     arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
     if at_once:
-        arguments["epochs"] += len(
-            together
-        )  # the first of these runs is interrupted, whatever its epoch has left
+        # the first of these runs is interrupted, whatever its epoch has left
+        arguments["epochs"] += len(together)
     bench.run(arguments, runs, first=first, ends_by_itself=False)
     return clock, planned
 
@@ -178,15 +178,15 @@ def _fit_clock(
     # The queue is filled once during the run, so that its memory can be read. A pipeline that is clearly faster than the
     # steps fills the queue in the user's run as well, so it fills it before the steps that count. Any other pipeline fills
     # it after them; the steps that consume what was ready or begun before are not counted.
-    context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
+    context = bench.context
+    data = bench.data
+    execution = bench.model.steps_per_execution
     queue = data.applied.queue_batches + _BATCHES_AHEAD if data.applied.has_queue else 0
     ready = _ready_batches(bench, queue)
 
     def drain() -> None:
-        queued, begun = (
-            ready(clock.steps_done * execution),
-            min(queue, data.applied.worker_count(os.cpu_count() or 1)),
-        )
+        queued = ready(clock.steps_done * execution)
+        begun = min(queue, data.applied.worker_count(os.cpu_count() or 1))
         clock.prefilled = math.ceil(step_clock.steps_to_drain(queued, begun, *rates) / execution)
 
     def fill() -> None:
@@ -219,7 +219,9 @@ def _fit_clock(
 
 def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
     """Return a function of the batches consumed from now on, which returns the number that is ready, or may be."""
-    data, began, made_before = bench.data, time.perf_counter(), bench.data.batches_made() or 0
+    data = bench.data
+    began = time.perf_counter()
+    made_before = bench.data.batches_made() or 0
     workers = data.applied.worker_count(os.cpu_count() or 1)
 
     def ready(consumed: int) -> int:
@@ -239,8 +241,11 @@ def _ready_batches(bench: Bench, most: int) -> Callable[[int], int]:
 
 
 def _compute_rate(bench: Bench) -> SteadyRate:
-    context, data, execution = bench.context, bench.data, bench.model.steps_per_execution
-    shapes, samples = batch_shapes.load(context.folder), data.batch_samples
+    context = bench.context
+    data = bench.data
+    execution = bench.model.steps_per_execution
+    shapes = batch_shapes.load(context.folder)
+    samples = data.batch_samples
     if shapes is not None:
         batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
     else:  # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
@@ -289,9 +294,8 @@ def _input_rate(bench: Bench) -> SteadyRate:
     workers = data.applied.worker_count(os.cpu_count() or 1)
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(bench, ahead)
-    batch_seconds = max(
-        data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS
-    )  # if all workers run at once
+    # if all workers run at once
+    batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)
     one_sample = distribution_of(bench.model) is None  # several devices share each batch evenly
     steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
     model = bench.idle_model(steps)
@@ -327,8 +331,11 @@ def _input_rate(bench: Bench) -> SteadyRate:
 
 
 def _send(bench: Bench, clock: StepClock, planned: Epochs | str, **alone: SteadyRate) -> None:
-    context, rate, held_out = bench.context, clock.rate(), bench.held_out
-    seconds, batches = bench.validation_batch_seconds or 0.0, 0
+    context = bench.context
+    rate = clock.rate()
+    held_out = bench.held_out
+    seconds = bench.validation_batch_seconds or 0.0
+    batches = 0
     if held_out is not None and fit_options.VALIDATION_STEPS not in bench.options:
         batches = math.ceil((held_out.sample_count() or 0) / held_out.batch_samples)
     readings: dict[str, Any] = {

@@ -23,26 +23,22 @@ _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
 _FEWEST_STEPS = 3  # steady steps that any rate needs
 _MOST_DRAINS = 3  # largest drain, in queues: if both rates are alike, the queue never empties
-_QUIET_SECONDS = (
-    0.3  # a queue is full when no batch is made for this long, or for the time of three batches
-)
+# a queue is full when no batch is made for this long, or for the time of three batches
+_QUIET_SECONDS = 0.3
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
 _CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory in addition to it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
-_FEWEST_EPOCHS, _MOST_EPOCHS = (
-    3,
-    10,
-)  # short ones; the first does not count, as it starts with the call of `fit`
+# short ones; the first does not count, as it starts with the call of `fit`
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
 UNKNOWN = "the number of samples in an epoch is unknown"
 ENDED = "a callback ended the training"
-_WAITING = ThreadPoolExecutor(
-    1, "autofit-step-clock"
-)  # its thread starts with the first step to wait for
+# its thread starts with the first step to wait for
+_WAITING = ThreadPoolExecutor(1, "autofit-step-clock")
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,8 @@ class SteadyRate:
     spread: float = math.inf  # infinite if it was not read, which JSON turns into None
     step_seconds: float = 0.0
     steps: int = 0
-    blocks: tuple[
-        tuple[float, float], ...
-    ] = ()  # ends of the blocks and of the part, in seconds and steps since its start
+    # ends of the blocks and of the part, in seconds and steps since its start
+    blocks: tuple[tuple[float, float], ...] = ()
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
@@ -72,7 +67,8 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
     # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s, not of single steps
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
-    blocks, rates = [ends[0]], []
+    blocks = [ends[0]]
+    rates = []
     for end, done in ends[1:]:
         block_start, block_done = blocks[-1]
         if end - block_start >= _BLOCK_SECONDS:
@@ -81,8 +77,10 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
     mean, half_width = (
         (statistics.fmean(rates), pooled_half_width(rates)) if rates else (1.0, math.inf)
     )
-    seconds, steps = ends[-1][0] - ends[0][0], ends[-1][1] - ends[0][1]
-    (began, first), is_on_block = ends[0], ends[-1] == blocks[-1]
+    seconds = ends[-1][0] - ends[0][0]
+    steps = ends[-1][1] - ends[0][1]
+    began, first = ends[0]
+    is_on_block = ends[-1] == blocks[-1]
     read = tuple(
         (end - began, done - first)
         for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]]))
@@ -98,9 +96,8 @@ def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: flo
     # steps wait for the pipeline, those for which batches are `begun` do not count either: such batches were made during
     # the tracing of the step, which takes longer (measured: on JAX, two of them lowered the rate of a sleeping pipeline by
     # 2 %).
-    made_a_step = (
-        input_rate / compute_rate
-    )  # batches added to the queue for each batch that is taken out
+    # batches added to the queue for each batch that is taken out
+    made_a_step = input_rate / compute_rate
     return (
         queued
         if made_a_step >= 1
@@ -130,25 +127,19 @@ class StepClock:
     warm_up: int = 2  # first steps that are not counted; fewer, but at least two, if they take more than a second
     warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
     prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
-    steps: int | None = (
-        None  # of a run whose rate is not read; None to count until the rate is precise
-    )
-    enough_spread: float = (
-        0.02  # spread at which the run may end early; 0 to use all of `measure_seconds`
-    )
-    to_beat: float | None = (
-        None  # samples per second; the run ends early once its rate is lower by more than the spread
-    )
-    stall: Callable[[], None] | None = (
-        None  # called once after the warm-up; may wait for a full queue, or set `prefilled`
-    )
-    closing: Callable[[], None] | None = (
-        None  # called once after the steady part, which two more steps follow
-    )
+    # of a run whose rate is not read; None to count until the rate is precise
+    steps: int | None = None
+    # spread at which the run may end early; 0 to use all of `measure_seconds`
+    enough_spread: float = 0.02
+    # samples per second; the run ends early once its rate is lower by more than the spread
+    to_beat: float | None = None
+    # called once after the warm-up; may wait for a full queue, or set `prefilled`
+    stall: Callable[[], None] | None = None
+    # called once after the steady part, which two more steps follow
+    closing: Callable[[], None] | None = None
     most_ahead: int | None = None  # largest number of steps in flight; None for no limit
-    taken: Any = (
-        None  # samples so far, a number that changes; None if each step takes `batch_samples`
-    )
+    # samples so far, a number that changes; None if each step takes `batch_samples`
+    taken: Any = None
     round_steps: int = 1  # from one recorded end to the next; that many batches may arrive together
 
     def __post_init__(self) -> None:
@@ -156,10 +147,9 @@ class StepClock:
         self.queued: int | None = None  # batches ready at the end of the stall
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
         self._compared_at = -math.inf
-        self._awaited_at, self._next_awaited = (
-            -math.inf,
-            0,
-        )  # the distance between awaited steps grows over the first few
+        # the distance between awaited steps grows over the first few
+        self._awaited_at = -math.inf
+        self._next_awaited = 0
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
@@ -279,20 +269,20 @@ class Epochs:
     are_whole: bool  # if they are, only their ends count, so that nothing waits for a step
 
     def __post_init__(self) -> None:
-        self.steps_done, self.done = 0, False
+        self.steps_done = 0
+        self.done = False
         self._wait_for_end: Callable[[], None] | None = None
-        self._ended_at, self._is_first = 0.0, True
+        self._ended_at = 0.0
+        self._is_first = True
         self._ends: list[tuple[float, float]] = []  # as in `steady_rate`, with epochs for steps
         self._gaps: list[float] = []  # in seconds, each with a call
 
     def step_ended(
         self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0
     ) -> None:
-        self.steps_done, self._wait_for_end, self._ended_at = (
-            self.steps_done + 1,
-            wait_for_end,
-            time.perf_counter(),
-        )
+        self.steps_done += 1
+        self._wait_for_end = wait_for_end
+        self._ended_at = time.perf_counter()
         if self._is_first and self._ends and not self.are_whole:
             self._gaps.append(self._end() - self._ends[-1][0])
         self._is_first = False
@@ -318,7 +308,8 @@ class Epochs:
         seconds = self.samples / steady.samples_per_second
         if self.are_whole:
             whole = steady_rate(self._ends, self.samples)
-            gap, spread = whole.step_seconds - seconds, whole.spread
+            gap = whole.step_seconds - seconds
+            spread = whole.spread
         else:
             gap = max(0.0, statistics.median(self._gaps) - steady.step_seconds)
             spread = steady.spread * seconds / (seconds + gap)
@@ -339,7 +330,9 @@ def planned_epochs(
     """
     if not spec.longest_epoch_seconds:
         return ""
-    given, counted, length = options.get(STEPS_PER_EPOCH), data.sample_count(), data.epoch_batches
+    given = options.get(STEPS_PER_EPOCH)
+    counted = data.sample_count()
+    length = data.epoch_batches
     asked = spec.epoch_samples or (given and given * data.batch_samples)
     keeps_iterator = (
         counted is None or length is None or (given is not None and (asked or 0) < counted)
@@ -390,4 +383,5 @@ def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> No
     ):
         time.sleep(_POLL_SECONDS)
         if batches_made() != made:
-            made, changed = batches_made(), time.perf_counter()
+            made = batches_made()
+            changed = time.perf_counter()

@@ -24,9 +24,8 @@ from autofit.workload.inputs.batch import (
 from autofit.workload.inputs.fit_input import ArrayBytes, FitInput
 
 _MOST_PARTS = 3  # x, y and sample weights
-_PIPELINE_BYTES = (
-    32 * 2**20
-)  # size of the arrays that time the pipeline alone: more rows give the same rate
+# size of the arrays that time the pipeline alone: more rows give the same rate
+_PIPELINE_BYTES = 32 * 2**20
 _FEWEST_PIPELINE_BATCHES = 4
 
 
@@ -53,9 +52,8 @@ class Arrays(FitInput):
             )
         if self._count == 0:
             raise UsageError("the arrays have no samples: the length of their first axis is 0")
-        self.one_fit = (
-            keras.backend.backend() == "tensorflow"
-        )  # there, `fit` turns whole arrays into tensors
+        # there, `fit` turns whole arrays into tensors
+        self.one_fit = keras.backend.backend() == "tensorflow"
         self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
         self.epoch_batches = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
@@ -71,9 +69,8 @@ class Arrays(FitInput):
         return 1 <= len(parts) <= _MOST_PARTS and has_samples and bool(leaves(parts[0]))
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        return {
-            "batch_size": "batch_size"
-        }  # of `fit`, even if a factory that returns arrays has no such parameter
+        # of `fit`, even if a factory that returns arrays has no such parameter
+        return {"batch_size": "batch_size"}
 
     def batch(self) -> Any:
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
@@ -142,7 +139,8 @@ class Arrays(FitInput):
         # 2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
-        cast, copied = [], []
+        cast = []
+        copied = []
         for array in arrays:
             types = [(part, _trained_type(part.dtype)) for part in components(array)]
             size = sum(int(part.size) * trained.itemsize for part, trained in types)
@@ -160,9 +158,8 @@ class Arrays(FitInput):
         return tuple(_each(part, lambda array: array[first:end]) for part in self._parts)
 
 
-def _each(
-    part: Any, function: Any
-) -> Any:  # a list stays a list, because `fit` takes several inputs as a list
+# a list stays a list, because `fit` takes several inputs as a list
+def _each(part: Any, function: Any) -> Any:
     return (
         [_each(inner, function) for inner in part]
         if isinstance(part, list)
@@ -180,9 +177,8 @@ def _without_index(array: Any) -> Any:
     return table.convert_to_numpy(table.array)
 
 
-def _converted(
-    array: Any,
-) -> Any:  # as a train step sees the rows; ragged and sparse tensors stay as they are
+# as a train step sees the rows; ragged and sparse tensors stay as they are
+def _converted(array: Any) -> Any:
     rows = dense(array)
     return np.array(rows, _trained_type(rows.dtype)) if hasattr(rows, "__array__") else rows
 

@@ -20,9 +20,8 @@ from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
 from autofit.workload.inputs.knobs import knobs_of, switches_of
 
-ReportError = Callable[
-    [BaseException], None
-]  # gets each error of the user's code while batches are made
+# gets each error of the user's code while batches are made
+ReportError = Callable[[BaseException], None]
 ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
 
 
@@ -35,9 +34,8 @@ class ArrayBytes:
     """Memory that arrays take while training, in bytes."""
 
     mapped: int = 0  # arrays that are mapped from files; training reads them into memory
-    tensors: tuple[
-        int, ...
-    ] = ()  # the copies that `fit` trains on, in the order in which it makes them
+    # the copies that `fit` trains on, in the order in which it makes them
+    tensors: tuple[int, ...] = ()
     conversion: int = 0  # temporary copies that exist only while `fit` makes the tensors
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
@@ -83,48 +81,37 @@ class FitInput(ABC):
     kind: ClassVar[str]
     recognises: ClassVar[staticmethod[[Any], bool]]  # whether data is of this kind
     source: ClassVar[str]  # what makes the batches, for error messages
-    factory: ClassVar[
-        tuple[str, str]
-    ]  # parameters and return value of a function that makes such data, as an example
+    # parameters and return value of a function that makes such data, as an example
+    factory: ClassVar[tuple[str, str]]
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
-    ends_by_itself: ClassVar[bool] = (
-        True  # whether `fit` ends after exactly the steps that `fit_arguments` was given
-    )
+    # whether `fit` ends after exactly the steps that `fit_arguments` was given
+    ends_by_itself: ClassVar[bool] = True
     # whether Keras starts the workers: no worker and one are the same to it, and they are threads
     # under any name unless `use_multiprocessing` is set
     keras_starts_workers: ClassVar[bool] = False
-    leaves_workers: ClassVar[bool] = (
-        False  # whether an interrupted `fit` leaves workers behind, which go on making batches
-    )
+    # whether an interrupted `fit` leaves workers behind, which go on making batches
+    leaves_workers: ClassVar[bool] = False
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
     one_fit: bool = False
     autotunes: ClassVar[bool] = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
-    has_processes: ClassVar[bool] = (
-        False  # whether the workers are always processes, each of which makes batches ahead
-    )
-    of_fixed_size: bool = (
-        False  # whether all batches have one number of samples: a traced train step may rely on it
-    )
-    counts_last_batch: bool = (
-        True  # whether `sample_count` knows how many samples a partial last batch has
-    )
-    part_count: int = (
-        0  # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
-    )
+    # whether the workers are always processes, each of which makes batches ahead
+    has_processes: ClassVar[bool] = False
+    # whether all batches have one number of samples: a traced train step may rely on it
+    of_fixed_size: bool = False
+    # whether `sample_count` knows how many samples a partial last batch has
+    counts_last_batch: bool = True
+    # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
+    part_count: int = 0
     batch_samples: int  # in a full batch
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
-    batch_seconds: float = (
-        0.0  # that the first batch took in a single thread; 0 if making a batch runs no user code
-    )
-    epoch_batches: int | None = (
-        None  # in an epoch of a trial, all of them full; None if unknown or endless
-    )
-    taken: Any = (
-        None  # the number of samples that `fit` has taken; None if each step takes a full batch
-    )
-    _made: Any = (
-        None  # a `multiprocessing.Value` that counts the batches made; None if they are not counted
-    )
+    # that the first batch took in a single thread; 0 if making a batch runs no user code
+    batch_seconds: float = 0.0
+    # in an epoch of a trial, all of them full; None if unknown or endless
+    epoch_batches: int | None = None
+    # the number of samples that `fit` has taken; None if each step takes a full batch
+    taken: Any = None
+    # a `multiprocessing.Value` that counts the batches made; None if they are not counted
+    _made: Any = None
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
 
@@ -133,12 +120,10 @@ class FitInput(ABC):
     def __init__(
         self, data: Any, config: FitConfig, report_error: ReportError, reopen: Any
     ) -> None:
-        self._data, self._config, self._report_error, self._reopen = (
-            data,
-            config,
-            report_error,
-            reopen,
-        )
+        self._data = data
+        self._config = config
+        self._report_error = report_error
+        self._reopen = reopen
         self._open()
 
     @abstractmethod
@@ -229,10 +214,8 @@ class FitInput(ABC):
     def end_pipeline(self, *, one_sample: bool = False) -> None:
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less time to pass on."""
         if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
-            self._is_over.value, self._is_over = (
-                ONE_SAMPLE if one_sample and not self.has_processes else 1,
-                None,
-            )
+            self._is_over.value = ONE_SAMPLE if one_sample and not self.has_processes else 1
+            self._is_over = None
 
     def user_batches(self) -> Iterator[Any]:
         """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""
@@ -268,10 +251,9 @@ class FitInput(ABC):
             )
         return mapped(self.as_step_data(raw), dense)
 
+    # whether the first axis of a batch does, and not, for example, nodes of graphs
     @property
-    def _counts_samples(
-        self,
-    ) -> bool:  # whether the first axis of a batch does, and not, for example, nodes of graphs
+    def _counts_samples(self) -> bool:
         return length_of(leaves(self._batch)[0]) == self.batch_samples
 
     def count_samples(self, batch_size: int) -> None:
@@ -279,7 +261,8 @@ class FitInput(ABC):
 
         `batch_size` is the size that was asked for. Data whose batches workers make cannot count them here.
         """
-        self.batch_samples, self.taken = batch_size, np.zeros((), int)
+        self.batch_samples = batch_size
+        self.taken = np.zeros((), int)
 
     def _is_full(self, batch: Any) -> bool:
         if self.taken is not None:  # each batch is asked once, when `fit` takes it
@@ -304,7 +287,8 @@ class FitInput(ABC):
 
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
     """Yield `count` batches, starting over after each epoch; stop early if an epoch has no batches."""
-    passed, passed_before = 0, -1
+    passed = 0
+    passed_before = -1
     while passed_before < passed < count:
         passed_before = passed
         for batch in itertools.islice(epoch(), count - passed):

@@ -13,9 +13,8 @@ from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import FitInput, repeated
 from autofit.workload.inputs.knobs import has_base
 
-_LOOKED_AT = (
-    2  # batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
-)
+# batches from which Keras reads shapes before it trains (Keras 3.15, `GrainDatasetAdapter`)
+_LOOKED_AT = 2
 
 
 class Generator(FitInput):
@@ -27,7 +26,8 @@ class Generator(FitInput):
     recognises = staticmethod(inspect.isgenerator)  # `fit` refuses other iterators
 
     def _open(self) -> None:
-        self.applied, self._made = FitConfig(), self._shared("q")
+        self.applied = FitConfig()
+        self._made = self._shared("q")
         self._keep_first(self._data)
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -62,9 +62,8 @@ class Grain(FitInput):
             self._config, batch_size=None, use_multiprocessing=self.has_processes or None
         )
         if self.has_processes:
-            self.applied = replace(
-                self.applied, prefetch_factor=self.applied.prefetch_factor or 1
-            )  # grain's default
+            # grain's default
+            self.applied = replace(self.applied, prefetch_factor=self.applied.prefetch_factor or 1)
         self._keep_first(self._epoch())
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:

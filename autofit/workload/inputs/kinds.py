@@ -47,7 +47,8 @@ def refuse_unsupported(data: Any) -> None:
         return
     kind = _kind_of(data)
     if kind is not Arrays and not knobs_of(data, {}):
-        name, (parameters, returned) = kind.source.rpartition("the ")[2], kind.factory
+        name = kind.source.rpartition("the ")[2]
+        parameters, returned = kind.factory
         raise UsageError(
             f"autofit can set nothing of this {name}. Pass a function that makes it; the "
             f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
@@ -93,9 +94,8 @@ def render_kwargs(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
     given = rendered(description.input_kind, description.knobs, description.required, config)
-    if (
-        description.input_kind == Arrays.kind
-    ):  # `fit` makes the batches, even if a factory takes their size, too
+    # `fit` makes the batches, even if a factory takes their size, too
+    if description.input_kind == Arrays.kind:
         return {name: value for name, value in given.items() if name in description.required}, given
     return given, {}
 

@@ -70,9 +70,8 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         names = KNOBS[knob].parameters
         if knob != "use_multiprocessing":
             names = tuple(name for name in names if name not in switches)
-        by_kwargs = (
-            takes_any and knob != "prefetch_factor" and knob in names
-        )  # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
+        # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
+        by_kwargs = takes_any and knob != "prefetch_factor" and knob in names
         name = next((name for name in names if name in named), knob if by_kwargs else None)
         if name is not None and not given & set(KNOBS[knob].parameters):
             knobs[knob] = name
@@ -136,9 +135,8 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
     if "max_queue_size" in values and not config.has_queue:
         values["max_queue_size"] = 1  # Keras itself keeps one batch of tf.data ready
     if "prefetch_factor" in values and not config.has_queue:
-        values["prefetch_factor"] = (
-            None if names["prefetch_factor"] == "prefetch_factor" else 1
-        )  # torch's, or grain's
+        # torch's, or grain's
+        values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1
     if names.get("use_multiprocessing") == PERSISTENT:
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

@@ -18,7 +18,9 @@ class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships 
         self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any
     ) -> None:
         super().__init__(**knobs)
-        self._dataset, self._length, self._maker = dataset, length, maker
+        self._dataset = dataset
+        self._length = length
+        self._maker = maker
         self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
 
     def __len__(self) -> int:

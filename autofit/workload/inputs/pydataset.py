@@ -29,9 +29,8 @@ class PyDatasetInput(FitInput):
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
-        for knob in (
-            _WORKER_KNOBS
-        ):  # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
+        # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
+        for knob in _WORKER_KNOBS:
             self._require_passed_on(
                 knob,
                 getattr(self._config, knob),
@@ -62,9 +61,8 @@ class PyDatasetInput(FitInput):
         )
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        from autofit.workload.inputs.proxy import (
-            DatasetProxy,
-        )  # loads Keras: must stay out of the parent
+        # loads Keras: must stay out of the parent
+        from autofit.workload.inputs.proxy import DatasetProxy
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
         maker = BatchMaker(self._report_error, self._made, self._is_over)

@@ -14,9 +14,8 @@ from autofit.workload.inputs.batch import leaves
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.knobs import has_base
 
-_CACHED_ELEMENTS = (
-    64  # of a cache in memory: few enough to be made within a second, many enough to differ
-)
+# of a cache in memory: few enough to be made within a second, many enough to differ
+_CACHED_ELEMENTS = 64
 _CACHED_BYTES = 256 * 2**20  # the same for large elements
 _REMEDY = "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) instead"
 
@@ -60,11 +59,10 @@ class TfData(FitInput):
     def count_samples(self, batch_size: int) -> None:
         import tensorflow as tf  # heavy: must stay out of the parent
 
-        self.batch_samples, self.epoch_batches, self._length = (
-            batch_size,
-            None,
-            -1,
-        )  # batches do not tell the samples
+        # batches do not tell the samples
+        self.batch_samples = batch_size
+        self.epoch_batches = None
+        self._length = -1
         with tf.device("CPU"):
             self.taken = tf.Variable(0, dtype=tf.int64)
 
@@ -105,9 +103,8 @@ class TfData(FitInput):
 
 # the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
-_opening = SimpleNamespace(
-    data=False
-)  # whether the data is being opened: what `build_model` reads must have an end
+# whether the data is being opened: what `build_model` reads must have an end
+_opening = SimpleNamespace(data=False)
 
 
 def with_controlled_caches(make: Callable[[], Any]) -> Any:
@@ -157,7 +154,9 @@ def _control() -> bool:
             f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}"
         )
 
-    dataset.cache, dataset.snapshot, dataset.save = cache, refused, refused
+    dataset.cache = cache
+    dataset.snapshot = refused
+    dataset.save = refused
     return True
 
 

@@ -55,9 +55,8 @@ class TorchLoader(FitInput):
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        return {
-            knob: name for knob, name in named.items() if knob != "max_queue_size"
-        }  # Keras makes no queue for it
+        # Keras makes no queue for it
+        return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
@@ -108,7 +107,8 @@ class _Repeated:
     """The full batches of a sampler; it starts over until there are `count` batches."""
 
     def __init__(self, sampler: Any, count: int) -> None:
-        self._sampler, self._count = sampler, count
+        self._sampler = sampler
+        self._count = count
 
     def __len__(self) -> int:
         return self._count
@@ -129,7 +129,9 @@ class _Watched:
     """The dataset and the `collate_fn` of a loader, called by a `BatchMaker`."""
 
     def __init__(self, loader: Any, maker: BatchMaker) -> None:
-        self._dataset, self._collate, self._maker = loader.dataset, loader.collate_fn, maker
+        self._dataset = loader.dataset
+        self._collate = loader.collate_fn
+        self._maker = maker
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""

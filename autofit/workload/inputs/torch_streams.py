@@ -24,7 +24,8 @@ def is_split(loader: Any) -> bool:
     # samples, and a stream may be shuffled.
     if loader.worker_init_fn is not None:
         return True
-    pending, seen = [loader.dataset], dict[int, Any]()
+    pending = [loader.dataset]
+    seen = dict[int, Any]()
     while pending and len(seen) < _MOST_VISITED:
         value = pending.pop()
         if id(value) in seen:
@@ -80,7 +81,8 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _named(function: types.FunctionType) -> Iterator[Any]:
     """Yield the global values that a function's code names, also as attributes of modules."""
-    names, codes = set[str](), [function.__code__]
+    names = set[str]()
+    codes = [function.__code__]
     while codes:
         code = codes.pop()
         names.update(code.co_names)
