@@ -218,7 +218,7 @@ def run(
             return stored
         work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
         with (
-            ProcessLauncher(workload, placement, settings.options.launch, backend) as launcher,
+            ProcessLauncher(workload, placement, settings.options.launch) as launcher,
             shown,
         ):
             for text in work:

@@ -242,7 +242,7 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
     )
     try:
         # on a GPU, cuDNN computes the convolution, and cuDNN is the library that is broken most often
-        with ProcessLauncher(known(model={"filters": 2}), placement, backend=backend) as launcher:
+        with ProcessLauncher(known(model={"filters": 2}), placement) as launcher:
             launcher.warm()
             ready = time.monotonic()
             measured = run_to_end(launcher.run(spec))

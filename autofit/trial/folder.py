@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from autofit.errors import TrialProcessError
+from autofit.errors import AutofitError, TrialProcessError
 from autofit.machine import host
 
 # The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
@@ -33,7 +33,7 @@ class TuneFolder:
 
     def __init__(self) -> None:
         self.path = host.temporary_folder()
-        with self.explained_errors():
+        with explained_errors(self.path):
             _remove_left(self.path)
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -43,7 +43,7 @@ class TuneFolder:
         self.temporary = self.path / "tmp"
         self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
         try:
-            with self.explained_errors():
+            with explained_errors(self.path):
                 self._fill()
         except TrialProcessError:
             self.remove()
@@ -69,26 +69,20 @@ class TuneFolder:
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
-    @contextlib.contextmanager
-    def explained_errors(self) -> Iterator[None]:
-        """Turn a file system error in a block that writes to the folder into a `TrialProcessError` with a remedy."""
-        try:
-            yield
-        except OSError as error:
-            raise TrialProcessError(unwritable(self.path, error)) from None
 
-
-def unwritable(folder: Path, error: OSError) -> str:
-    """Say why a file cannot be written to the private folder of a launcher, with a remedy."""
-    problem = (
-        f"is not writable: {error.strerror or error}"
-        if folder.is_dir()
-        else "was removed while it was in use"
-    )
-    return (
-        f"the folder for temporary files, {folder}, {problem}. Free some space there, or set TMPDIR to another "
-        "folder, and run this again; finished trials are kept"
-    )
+@contextlib.contextmanager
+def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError) -> Iterator[None]:
+    """Turn a file system error in a block that writes to a launcher's folder into one of autofit, with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        problem = "was removed while it was in use"
+        if folder.is_dir():
+            problem = f"is not writable: {error.strerror or error}"
+        raise kind(
+            f"the folder for temporary files, {folder}, {problem}. Free some space there, or set TMPDIR to another "
+            "folder, and run this again; finished trials are kept"
+        ) from None
 
 
 def _remove_left(parent: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autofit import backends
-from autofit.backends.protocol import Backend
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import gpus, host
 from autofit.records.description import Description
@@ -55,8 +54,7 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Runs each trial in its own process: a "fork" of a warm server, or a "plain" new interpreter.
 
-    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe. If `backend` is None, the backend
-    that the workload names is used.
+    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe.
     """
 
     def __init__(
@@ -64,13 +62,12 @@ class ProcessLauncher:
         workload: Workload,
         placement: Placement = ON_CPU,
         launch: str = "auto",
-        backend: Backend | None = None,
     ) -> None:
-        self._mode = (
-            ("fork" if sys.platform == "linux" else "plain") if launch == "auto" else launch
-        )
+        self._mode = launch
+        if launch == "auto":
+            self._mode = "fork" if sys.platform == "linux" else "plain"
         self._placement = placement
-        self._backend = backend or backends.named(workload.backend)
+        self._backend = backends.named(workload.backend)
         self._workload = workload
         self._folder = TuneFolder()
         self._driver = contextlib.ExitStack()

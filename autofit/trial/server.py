@@ -24,7 +24,7 @@ import psutil
 
 from autofit.errors import AutofitError, TrialProcessError
 from autofit.records.units import how_it_ended
-from autofit.trial.folder import TuneFolder
+from autofit.trial.folder import TuneFolder, explained_errors
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_below
 from autofit.trial.wire import TASKS, Task, TrialPipe
@@ -66,7 +66,7 @@ class ServerConnection:
     """Starts a trial server in one of the modes "fork" and "plain", and exchanges messages with it."""
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
-        with folder.explained_errors():
+        with explained_errors(folder.path):
             log = folder.server_log.open("wb")
         self._folder = folder
         self.is_ready = False
@@ -116,7 +116,7 @@ class ServerConnection:
 
     def start(self, task: Task, log_path: Path) -> TrialPipe:
         """Save a task next to its log, and request a process for it; raise `ServerLostError` if none is started."""
-        with self._folder.explained_errors():
+        with explained_errors(self._folder.path):
             log_path.with_suffix(".json").write_bytes(TASKS.dump_json(task))
             log_path.touch()
         receiving, sending = multiprocessing.Pipe(duplex=False)

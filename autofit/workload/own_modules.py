@@ -29,19 +29,14 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """Return the globals that code reads, and the dotted names that it imports; leading dots make one relative."""
     names = set[str]()
     imports = set[str]()
-    used = [
-        (one.opname, one.argval)
-        for one in dis.get_instructions(code)
-        if one.opname not in ("NOP", "EXTENDED_ARG")
-    ]
-    for index, (op, value) in enumerate(used):
-        if op == "IMPORT_NAME":  # after the level and the names that are imported
-            module = "." * used[index - 2][1] + value
-            imports |= {
-                f"{module}{'.' * bool(value)}{name}" for name in used[index - 1][1] or ()
-            } or {module}
-        elif op in _GLOBALS:
-            names.add(value)
+    used = _instructions(code)
+    for index, one in enumerate(used):
+        if one.opname == "IMPORT_NAME":  # after the level and the names that are imported
+            module = "." * used[index - 2].argval + one.argval
+            dot = "." * bool(one.argval)
+            imports |= {f"{module}{dot}{name}" for name in used[index - 1].argval or ()} or {module}
+        elif one.opname in _GLOBALS:
+            names.add(one.argval)
     for inner in filter(inspect.iscode, code.co_consts):
         inner_names, inner_imports = names_in(inner)
         names |= inner_names
@@ -49,12 +44,15 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     return names, imports
 
 
+def _instructions(code: CodeType) -> list[dis.Instruction]:
+    return [one for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
+
+
 def attributes_in(code: CodeType, variable: str) -> set[str]:
     """Return the attributes of a variable that code reads or calls."""
-    used = [one for one in dis.get_instructions(code) if one.opname not in ("NOP", "EXTENDED_ARG")]
     attributes = {
         str(after.argval)
-        for one, after in itertools.pairwise(used)
+        for one, after in itertools.pairwise(_instructions(code))
         if one.argval == variable and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
     }
     inner = filter(inspect.iscode, code.co_consts)

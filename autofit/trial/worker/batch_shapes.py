@@ -20,7 +20,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from autofit.trial.worker.job import explained_errors
+from autofit.errors import UsageError
+from autofit.trial.folder import explained_errors
 from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
 
 _FILE = "lengths.pickle"
@@ -61,7 +62,7 @@ class BatchShapes:
         return [mapped(batch, of_leaf) for batch in (self.longest, self.shortest)]
 
     def save(self, folder: Path) -> None:
-        with explained_errors(folder):
+        with explained_errors(folder, UsageError):
             (folder / _FILE).write_bytes(pickle.dumps(self))
 
 

@@ -25,8 +25,9 @@ from autofit.backends.protocol import JAX
 from autofit.errors import UsageError
 from autofit.records.states import Phase
 from autofit.records.trial import FitConfig
+from autofit.trial.folder import explained_errors
 from autofit.trial.wire import Message
-from autofit.trial.worker.job import TrialContext, explained_errors
+from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.step_clock import Epochs, StepClock
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
@@ -112,7 +113,7 @@ class Bench:
         self.times_input_last = data.one_fit or self.has_own_method
         folder = context.folder / "callbacks"  # for what the user's callbacks write
         shutil.rmtree(folder, ignore_errors=True)
-        with explained_errors(context.folder):
+        with explained_errors(context.folder, UsageError):
             folder.mkdir()
         self.options = fit_options.resolved(loaded.fit_kwargs, folder)
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]

@@ -6,17 +6,14 @@ import contextlib
 import os
 import re
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from autofit.backends.exhaustion import message_of
 from autofit.backends.protocol import Backend
-from autofit.errors import UsageError
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import TrialSpec
-from autofit.trial.folder import unwritable
 from autofit.trial.wire import MESSAGES, Failure, Message, encode
 
 USER_ERROR_FILE = "user-error.json"
@@ -92,15 +89,6 @@ class TrialContext:
             (self.folder / USER_ERROR_FILE).open("xb", buffering=0) as file,
         ):
             file.write(line)
-
-
-@contextlib.contextmanager
-def explained_errors(folder: Path) -> Iterator[None]:
-    """Turn a file system error in a block that writes to the workload's folder into a UsageError: it is not the user's."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(unwritable(folder, error)) from None
 
 
 def saved_user_error(folder: Path) -> Failure | None:

@@ -85,27 +85,27 @@ class FitInput(ABC):
     factory: ClassVar[tuple[str, str]]
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
     # whether `fit` ends after exactly the steps that `fit_arguments` was given
-    ends_by_itself: ClassVar[bool] = True
+    ends_by_itself = True
     # whether Keras starts the workers: no worker and one are the same to it, and they are threads
     # under any name unless `use_multiprocessing` is set
-    keras_starts_workers: ClassVar[bool] = False
+    keras_starts_workers = False
     # whether an interrupted `fit` leaves workers behind, which go on making batches
-    leaves_workers: ClassVar[bool] = False
+    leaves_workers = False
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
-    one_fit: bool = False
-    autotunes: ClassVar[bool] = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
+    one_fit = False
+    autotunes = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
     # whether the workers are always processes, each of which makes batches ahead
-    has_processes: ClassVar[bool] = False
+    has_processes = False
     # whether all batches have one number of samples: a traced train step may rely on it
-    of_fixed_size: bool = False
+    of_fixed_size = False
     # whether `sample_count` knows how many samples a partial last batch has
-    counts_last_batch: bool = True
+    counts_last_batch = True
     # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
-    part_count: int = 0
+    part_count = 0
     batch_samples: int  # in a full batch
     applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
     # that the first batch took in a single thread; 0 if making a batch runs no user code
-    batch_seconds: float = 0.0
+    batch_seconds = 0.0
     # in an epoch of a trial, all of them full; None if unknown or endless
     epoch_batches: int | None = None
     # the number of samples that `fit` has taken; None if each step takes a full batch
