@@ -100,8 +100,10 @@ def estimate(
     """
     workload, settings = parse({"build_model": build_model, "data": data, **arguments})
     if workload.call != FIT:
-        problem = f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it"
-        raise UsageError(problem, key="call")
+        raise UsageError(
+            f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it",
+            key="call",
+        )
     gpus = absent_gpu.find([gpu] if isinstance(gpu, str) else gpu)
     asked = (() if gpus else BATCH_SIZES) if batch_size is None else batch_size
     sizes = (asked,) if isinstance(asked, int) else tuple(asked)

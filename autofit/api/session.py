@@ -79,9 +79,8 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
         workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
         build_model = workload.build_model
         if has_base(build_model, ("keras.", "tf_keras."), "Model"):
-            what = f"{type(build_model).__name__} is a model"
             raise UsageError(
-                f"{what}; each trial builds its own: pass a function that returns one",
+                f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one",
                 key="build_model",
             )
         if not callable(build_model) and not isinstance(build_model, Reference):

@@ -95,12 +95,9 @@ class EpochWatch:
         if rate < _SLOW_RATIO * promised:
             other = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children))
             cores = host.visible_cores()
-            is_busy = other is not None and other[0] >= BUSY_SHARE * cores
-            line += ": slower" + (
-                f", other processes used {other[0]:.1f} of {cores} cores"
-                if other and is_busy
-                else ""
-            )
+            line += ": slower"
+            if other is not None and other[0] >= BUSY_SHARE * cores:
+                line += f", other processes used {other[0]:.1f} of {cores} cores"
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
         held = sum(

@@ -83,10 +83,11 @@ def _key(name: str) -> str:  # names may be those of nvidia-smi
 def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
     if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
-        needed = (
-            f"{install_command('absent-gpus')} (Linux or WSL2; without any GPU, driver or CUDA)"
+        raise UsageError(
+            f"XLA's compiler for GPUs is missing: {install_command('absent-gpus')} (Linux or WSL2; without any GPU, "
+            "driver or CUDA)",
+            key="gpu",
         )
-        raise UsageError(f"XLA's compiler for GPUs is missing: {needed}", key="gpu")
 
 
 def target_of(gpu: Device) -> Any:

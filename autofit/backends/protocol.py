@@ -227,14 +227,12 @@ class Backend(ABC):
             yield
         finally:
             for name, value in self.switched().items() - before.items():
-                is_backend = name == "KERAS_BACKEND"
-                remedy = (
-                    f"set backend to {value}"
-                    if is_backend
-                    else f"set it before autofit starts: export {name}={value}"
-                )
-                problem = f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
-                raise UsageError(problem) from None
+                remedy = f"set it before autofit starts: export {name}={value}"
+                if name == "KERAS_BACKEND":
+                    remedy = f"set backend to {value}"
+                raise UsageError(
+                    f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
+                ) from None
 
     def versions(self) -> dict[str, str]:
         """Return the versions that affect a step's speed and memory, as the loaded modules report them."""

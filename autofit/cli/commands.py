@@ -167,8 +167,10 @@ def estimate(
         try:
             sizes = None if batch_size is None else [int(part) for part in batch_size.split(",")]
         except ValueError:
-            problem = f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128"
-            raise UsageError(problem, key="--batch-size") from None
+            raise UsageError(
+                f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128",
+                key="--batch-size",
+            ) from None
         with load.placing_errors(file, () if sizes is None else ("batch_size",)):
             given = {
                 "batch_size": sizes,

@@ -88,5 +88,6 @@ def require_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as error:
-        problem = f"{path} cannot be written ({error.strerror}); give another path"
-        raise UsageError(problem, key="--output") from None
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}); give another path", key="--output"
+        ) from None

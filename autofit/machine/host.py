@@ -70,10 +70,9 @@ def temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        problem = (
+        raise TrialProcessError(
             f"{error.strerror}. Free some space in one of them, or set TMPDIR to another folder"
-        )
-        raise TrialProcessError(problem) from None
+        ) from None
 
 
 def shared_memory() -> tuple[int, int]:

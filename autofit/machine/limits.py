@@ -32,10 +32,10 @@ def resolve_limits(
     host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:
         total = format_bytes(machine.memory_bytes)
-        problem = (
-            f"{host_memory} is more than the {total} that this machine allows; lower host_memory"
+        raise UsageError(
+            f"{host_memory} is more than the {total} that this machine allows; lower host_memory",
+            key="host_memory",
         )
-        raise UsageError(problem, key="host_memory")
     return Limits(
         _device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes)
     )
@@ -49,14 +49,16 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     remedy = "end the processes that hold the rest"
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
-        problem = (
-            f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu"
+        raise UsageError(
+            f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu",
+            key="device",
         )
-        raise UsageError(problem, key="device")
     device_bytes = int(_bytes_of(amount, device.free_bytes))
     if device_bytes > device.free_bytes:
-        problem = f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or {remedy}"
-        raise UsageError(problem, key="device_memory")
+        raise UsageError(
+            f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or {remedy}",
+            key="device_memory",
+        )
     return (
         max(1, min(device_bytes, pool_bytes))
         if pool_bytes is not None and _is_percentage(amount)

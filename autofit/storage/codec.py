@@ -114,9 +114,9 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
             if (device or 0) > 0
             else Outcome.HOST_OOM
             if (host or 0) > 0
-            else None
+            else Outcome.CRASHED
         )
-        measurement = Measurement(ran_out or Outcome.CRASHED, evidence)
+        measurement = Measurement(ran_out, evidence)
     return Trial(config, measurement, number=stored.number)
 
 

@@ -173,11 +173,10 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
     stored = connection.attributes_of(storage, record.study)
     if stored is None:
-        problem = (
-            f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}"
-        )
         raise UsageError(
-            f"{problem}: give the storage of that tune, or lower the limits", key="storage"
+            f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}: "
+            "give the storage of that tune, or lower the limits",
+            key="storage",
         )
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
     if peak_bytes := getattr(record, f"{memory}_peak_bytes"):

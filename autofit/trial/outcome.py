@@ -202,6 +202,8 @@ def _of_failure(
 
 def _last_match(pattern: re.Pattern[str], log: str) -> str | None:
     # without the logger's prefix
-    matches = [match for line in log.splitlines() if (match := pattern.search(line))]
-    start = matches[-1].start("report" if "report" in pattern.groupindex else 0) if matches else 0
-    return matches[-1].string[start:].strip()[:_LINE_CHARACTERS] if matches else None
+    for line in reversed(log.splitlines()):
+        if match := pattern.search(line):
+            start = match.start("report" if "report" in pattern.groupindex else 0)
+            return line[start:].strip()[:_LINE_CHARACTERS]
+    return None

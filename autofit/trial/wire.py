@@ -68,11 +68,9 @@ class Message:
         method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
         footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)
         # if there is neither, the process ended before it sent them
-        problem = (
-            end_reason
-            if self.estimate_problem is None and not footprints
-            else self.estimate_problem
-        )
+        problem = self.estimate_problem
+        if problem is None and not footprints:
+            problem = end_reason
         return replace(
             self.description,
             footprints=() if problem else footprints,

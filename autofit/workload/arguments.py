@@ -74,7 +74,11 @@ def collecting(errors: list[UsageError], key: str | None = None) -> Iterator[Non
     try:
         yield
     except UsageError as error:
-        errors += [UsageError(one.problem, key=one.key or key) for one in (error, *error.others)]
+        errors += _one_by_one(error, key)
+
+
+def _one_by_one(error: UsageError, key: str | None) -> list[UsageError]:
+    return [UsageError(one.problem, key=one.key or key) for one in (error, *error.others)]
 
 
 def raise_joined(errors: Sequence[UsageError]) -> None:
@@ -116,7 +120,7 @@ def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
     cause = error.get("ctx", {}).get("error")
     key = ".".join(keys) or None
     if isinstance(cause, ValueError) and isinstance(inner := cause.args[0], UsageError):
-        return [UsageError(one.problem, key=one.key or key) for one in (inner, *inner.others)]
+        return _one_by_one(inner, key)
     if error["type"] == "extra_forbidden":
         for name in keys[:-1]:
             inner = fields[name].annotation
@@ -125,17 +129,10 @@ def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
                 if inspect.isclass(inner) and issubclass(inner, BaseModel)
                 else {}
             )
-        return [
-            UsageError(
-                no_such(keys[-1], [name for name, field in fields.items() if not field.exclude]),
-                key=key,
-            )
-        ]
-    if error["type"] == "missing":
-        return [UsageError(f"is missing; {FUNCTION}", key=key)]
-    reason = error["msg"].removeprefix("Value error, ")
-    return [
-        UsageError(
-            f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}", key=key
-        )
-    ]
+        problem = no_such(keys[-1], [name for name, field in fields.items() if not field.exclude])
+    elif error["type"] == "missing":
+        problem = f"is missing; {FUNCTION}"
+    else:
+        reason = error["msg"].removeprefix("Value error, ")
+        problem = f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}"
+    return [UsageError(problem, key=key)]

@@ -12,22 +12,13 @@ from typing import Any
 
 import cloudpickle
 
-from autofit.workload.own_modules import OwnModules, names_in
+from autofit.workload.own_modules import OwnModules, members_of, names_in
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.saveable import identity_of, is_saveable
 from autofit.workload.workload import explained_pickling_errors, is_plain_array
 
 # of an array whose values count: sizes of layers, or a random state; a larger one is data
 _VALUES_BYTES = 4096
-# attributes of a class that do not count: positions in the file, and what no pickle can hold
-_NOT_MEMBERS = {
-    "__dict__",
-    "__weakref__",
-    "__module__",
-    "__firstlineno__",
-    "__static_attributes__",
-    "_abc_impl",
-}
 
 
 def identify(**parts: Any) -> str:
@@ -113,22 +104,13 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             lambda outer, part: getattr(outer, part, None), name.split("."), loaded
         )
         is_imported = imported is value and hasattr(loaded, "__file__")
+        is_named = is_imported or not is_own
+        parts = [module, name]
         if is_class:
-            members = {
-                key: member for key, member in vars(value).items() if key not in _NOT_MEMBERS
-            }
-            return [
-                module,
-                name,
-                *([type(value), value.__bases__, members] if is_own and not is_imported else ()),
-            ]
-        parts = [
-            module,
-            name,
-            *(getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__")),
-        ]
+            return parts if is_named else [*parts, type(value), value.__bases__, members_of(value)]
+        parts += [getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__")]
         code = getattr(value, "__code__", None)
-        if is_imported or not is_own or code is None:
+        if is_named or code is None:
             return parts
         used = {key: scope[key] for key in sorted(names_in(code)[0] & scope.keys())}
         return [*parts, code, value.__defaults__, value.__kwdefaults__, vars(value), used]

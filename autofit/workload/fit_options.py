@@ -30,6 +30,7 @@ from autofit.workload import reference
 from autofit.workload.accumulation import is_argument_of
 from autofit.workload.arguments import collecting, no_such
 from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.own_modules import package_of
 from autofit.workload.reference import Reference
 
 FIT, PREDICT = "fit", "predict"
@@ -93,17 +94,12 @@ def takes_folder(function: Any) -> bool:
     )
 
 
-def _of_batches(callbacks: Iterable[Any]) -> tuple[str, ...]:
-    """Return the names of callbacks that have code of the user's for each batch, or count batches."""
-    return _names(one for one in callbacks if _counts_batches(one))
-
-
 def _counts_batches(callback: Any) -> bool:
+    """Return whether a callback has code of the user's for each batch, or counts batches."""
     if any(isinstance(getattr(callback, name, None), int) for name in _EVERY_BATCHES):
         return True
     hooks = (vars(callback).get(hook) or getattr(type(callback), hook, None) for hook in _HOOKS)
-    modules = (str(getattr(hook, "__module__", "")) for hook in hooks if hook is not None)
-    return any(module.partition(".")[0] != "keras" for module in modules)
+    return any(package_of(hook) != "keras" for hook in hooks if hook is not None)
 
 
 def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
@@ -140,7 +136,7 @@ def _validated(name: str, value: Any) -> Any:
         ):
             # no object crosses: some cannot be pickled
             callbacks = value if isinstance(value, list | tuple) else [value]
-            return TrialCallbacks((), _names(callbacks), _of_batches(callbacks))
+            return TrialCallbacks((), _names(callbacks), _names(filter(_counts_batches, callbacks)))
         form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
     elif name == CLASS_WEIGHT:
         # plain numbers, because NumPy's cannot be saved as JSON
@@ -164,7 +160,7 @@ def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if not isinstance(made, TrialCallbacks) and takes_folder(function):
         returned = function(**{FOLDER: str(folder)})
         callbacks = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-        made = TrialCallbacks(callbacks, of_batches=_of_batches(callbacks))
+        made = TrialCallbacks(callbacks, of_batches=_names(filter(_counts_batches, callbacks)))
     elif not isinstance(made, TrialCallbacks):
         call = f"{getattr(function, '__name__', 'the function')}()"
         made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))

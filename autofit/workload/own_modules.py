@@ -18,10 +18,19 @@ from collections.abc import Iterator
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 # the second is autofit
 _LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
+_NOT_MEMBERS = {
+    "__dict__",
+    "__weakref__",
+    "__module__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "_abc_impl",
+}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
@@ -57,6 +66,16 @@ def attributes_in(code: CodeType, variable: str) -> set[str]:
     }
     inner = filter(inspect.iscode, code.co_consts)
     return attributes.union(*(attributes_in(each, variable) for each in inner))
+
+
+def members_of(made: type) -> dict[str, Any]:
+    """Return the attributes of a class that count: no positions in its file, and nothing that no pickle can hold."""
+    return {key: member for key, member in vars(made).items() if key not in _NOT_MEMBERS}
+
+
+def package_of(obj: Any) -> str:
+    """Return the top-level package of the module that defines a function or class, or the class of an object."""
+    return str(getattr(obj, "__module__", "")).partition(".")[0]
 
 
 @functools.lru_cache(1_000)  # files, for the next tune of a sweep

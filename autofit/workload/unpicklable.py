@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from autofit.workload.own_modules import attributes_in
+from autofit.workload.own_modules import attributes_in, members_of
 
 _KWARGS = {"build_model": "model_kwargs", "data": "data_kwargs", "validation": "validation_kwargs"}
 
@@ -100,11 +100,7 @@ def _variables(value: Any) -> Mapping[str, Any]:
 def _attributes(value: Any) -> Mapping[str, Any]:
     """Return the attributes that are pickled of an object or a class: an object may leave some out."""
     if isinstance(value, type):
-        return {
-            key: member
-            for key, member in vars(value).items()
-            if not inspect.isgetsetdescriptor(member) and key != "_abc_impl"
-        }
+        return members_of(value)
     with contextlib.suppress(Exception):  # it has none, or cannot be pickled at all
         state = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)[2]
         # two mappings, or None, if the class has slots

@@ -130,8 +130,7 @@ def _require_working_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        problem = "the working folder was deleted; change to a folder that exists"
-        raise UsageError(problem) from None
+        raise UsageError("the working folder was deleted; change to a folder that exists") from None
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types

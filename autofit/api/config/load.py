@@ -175,8 +175,10 @@ def unfold(matrix: Any) -> list[dict[str, Any]]:
         )
     for axis, values in matrix.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            problem = f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]"
-            raise UsageError(problem, key=f"{MATRIX}.{axis}")
+            raise UsageError(
+                f"{values!r} is not allowed; write a list of values, such as [8, 16, 32]",
+                key=f"{MATRIX}.{axis}",
+            )
     axes = [str(axis) for axis in matrix]
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*matrix.values())]
 
@@ -191,10 +193,10 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
             for name, below in itertools.pairwise(names):
                 part = inner.get(name) or {}
                 if not isinstance(part, Mapping):
-                    problem = (
-                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping"
+                    raise UsageError(
+                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping",
+                        key=f"{MATRIX}.{axis}",
                     )
-                    raise UsageError(problem, key=f"{MATRIX}.{axis}")
                 inner[name] = dict(part)
                 inner = inner[name]
             inner[names[-1]] = value

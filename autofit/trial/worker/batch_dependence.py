@@ -14,6 +14,7 @@ from autofit.backends.protocol import optimizers_of
 from autofit.records.description import BatchDependence
 from autofit.trial.worker.bench import is_own
 from autofit.workload.inputs.batch import leaves, length_of
+from autofit.workload.own_modules import package_of
 
 _OWN_METHODS = ("train_step", "compute_loss")
 # in the names of what counts train steps, in Keras's schedules and in the user's own
@@ -38,7 +39,7 @@ def dependences_of(model: Any, batch: Any) -> Iterator[BatchDependence]:
         if "BatchNorm" in name and getattr(layer, "trainable", True):
             yield BatchDependence("normalization", name)
         code = getattr(getattr(type(layer), "call", None), "__code__", None)
-        if code is not None and not _is_of_keras(layer) and "add_loss" in code.co_names:
+        if code is not None and package_of(layer) != "keras" and "add_loss" in code.co_names:
             yield BatchDependence("method", f"{name}.add_loss")
 
 
@@ -70,17 +71,12 @@ def _is_count(name: str, value: Any) -> bool:
     return value > 1 if is_number else isinstance(value, list | tuple)
 
 
-def _is_of_keras(part: Any) -> bool:
-    module = getattr(part, "__module__", None) or type(part).__module__
-    return str(module).partition(".")[0] == "keras"
-
-
 def _of_losses(model: Any, batch: Any) -> Iterator[BatchDependence]:
     losses = leaves(getattr(model, "loss", None))
     outputs = list(getattr(model, "outputs", None) or [])
     for given in losses:
         loss = keras.losses.get(given)
-        kind = "mean" if _is_of_keras(loss) else "loss"
+        kind = "mean" if package_of(loss) == "keras" else "loss"
         if len(losses) == len(outputs) == 1 and isinstance(batch, tuple) and len(batch) > 1:
             # The user's loss may take only what the model really returns.
             with contextlib.suppress(Exception), keras.device("cpu"):

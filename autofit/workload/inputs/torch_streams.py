@@ -10,6 +10,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from autofit.workload.own_modules import package_of
+
 _ASKS = "get_worker_info"
 # Their code is not the user's, and torch's own names the function without splitting anything.
 _SKIPPED = {*sys.stdlib_module_names, "torch", "numpy", "keras", "tensorflow", "jax"} - {"__main__"}
@@ -46,7 +48,7 @@ def _splits(value: Any) -> bool:
         return True
     # HuggingFace's streams split themselves; torch applies its sharding in each worker.
     shards = not isinstance(value, type) and callable(getattr(type(value), "apply_sharding", None))
-    return shards or _package(type(value)) == "datasets"
+    return shards or package_of(type(value)) == "datasets"
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -57,7 +59,7 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, types.CodeType):
         yield from (const for const in value.co_consts if isinstance(const, types.CodeType))
     elif isinstance(value, types.FunctionType):
-        if _package(value) not in _SKIPPED:
+        if package_of(value) not in _SKIPPED:
             yield value.__code__
             yield from _named(value)
             yield from _closed_over(value)
@@ -72,7 +74,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value.fget if isinstance(value, property) else value.__func__
     elif isinstance(value, type):
         for base in value.__mro__:
-            if _package(base) not in _SKIPPED:
+            if package_of(base) not in _SKIPPED:
                 yield from vars(base).values()
     elif not isinstance(value, types.ModuleType):
         yield type(value)
@@ -90,7 +92,10 @@ def _named(function: types.FunctionType) -> Iterator[Any]:
     named = [function.__globals__[name] for name in names if name in function.__globals__]
     yield from named
     for module in named:
-        if isinstance(module, types.ModuleType) and _root(module.__name__) not in _SKIPPED:
+        if (
+            isinstance(module, types.ModuleType)
+            and module.__name__.partition(".")[0] not in _SKIPPED
+        ):
             # `getattr` would run the import of a module that is loaded lazily
             yield from (vars(module)[name] for name in names if name in vars(module))
 
@@ -100,12 +105,3 @@ def _closed_over(function: types.FunctionType) -> Iterator[Any]:
         # A cell may still be empty.
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
-
-
-def _package(value: Any) -> str:
-    module = getattr(value, "__module__", None)
-    return _root(module) if isinstance(module, str) else ""
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
