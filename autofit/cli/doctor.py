@@ -66,7 +66,7 @@ ok, warning, problem = (partial(Finding, status) for status in _STYLES)
 def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
     """Print findings as they arrive, or as JSON, and return them; raise typer.Exit with code 1 if one is a problem."""
     console = Terminal(stderr=as_json)
-    findings = list[Finding]()
+    findings = []
     with console.status("") as spinner:
         for event in events:
             if isinstance(event, Activity):

@@ -74,7 +74,7 @@ def _chosen(file: Path) -> dict[str, _Node]:
         reason = str(error) or type(error).__name__
         raise UsageError(f"{file} cannot be read: {reason}") from None
     nodes = [node for node in tree.body if isinstance(node, _Node)]
-    chosen = dict[str, _Node]()
+    chosen = {}
     for key, example in _EXAMPLES.items():
         roles = [(role[1], node) for node in nodes if (role := _role(node))[0] == key]
         if roles:

@@ -63,7 +63,7 @@ def known_data(
     import keras  # slow to import, so imported only in a trial's process
 
     held = np.ones(held_bytes, "uint8")
-    kept = list[Any]()
+    kept = []
     calls = itertools.count(1)
 
     class Known(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types

@@ -127,7 +127,7 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
     """Return a function, its arguments whose `repr` is short code for the same value, and whether these are all."""
     function = part
     given = {**kwargs}
-    written = dict[str, Any]()
+    written = {}
     if isinstance(part, functools.partial) and not part.args:
         function = part.func
         given = {**part.keywords, **kwargs}

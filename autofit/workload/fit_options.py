@@ -108,7 +108,7 @@ def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
 
 def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
-    options = dict[str, Any]()
+    options = {}
     errors = list[UsageError]()
     for name, value in fit_kwargs.items():
         with collecting(errors, f"fit_kwargs.{name}"):

@@ -36,8 +36,8 @@ _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """Return the globals that code reads, and the dotted names that it imports; leading dots make one relative."""
-    names = set[str]()
-    imports = set[str]()
+    names = set()
+    imports = set()
     used = _instructions(code)
     for index, one in enumerate(used):
         if one.opname == "IMPORT_NAME":  # after the level and the names that are imported

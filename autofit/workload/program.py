@@ -131,7 +131,7 @@ def require_distribution(count: int) -> None:
 
 def read_program() -> Program:
     """Return what this process has set."""
-    lines = list[str]()
+    lines = []
     context = getattr(
         sys.modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None
     )()

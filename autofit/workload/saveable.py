@@ -68,7 +68,7 @@ def _loaded(
 def _own_parts(obj: Any) -> Iterator[Any]:
     """Yield the user's functions, and the user's classes of objects, that an object of Keras holds."""
     pending = [obj]
-    seen = dict[int, Any]()
+    seen = {}
     while pending:
         part = pending.pop()
         if id(part) in seen:

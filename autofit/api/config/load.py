@@ -67,7 +67,7 @@ def load_cells(
     `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
     """
     document = read(path)
-    errors = list[UsageError]()
+    errors = []
     cells = Cells()
     with document.placing():
         if not isinstance(document.value, dict):

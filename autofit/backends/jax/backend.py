@@ -147,7 +147,7 @@ class Jax(Backend):
         return min(peak, max(needed, default=peak))
 
     def _beyond_state(self, client: Any, in_use: int) -> list[int]:
-        programs: list[Any] = []
+        programs = []
         # a plugin may not report them
         with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):
             programs = [

@@ -58,7 +58,7 @@ def workspace_bytes(
     # TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products
     # do not gather patches. Like every kernel without a rule, they count as having no workspace.
     tensors = [item_bytes * math.prod(shape) for shape in (*inputs, *outputs)]
-    sizes = list[int]()
+    sizes = []
     match kind:
         # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
         case "Einsum":

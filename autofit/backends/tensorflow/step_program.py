@@ -144,7 +144,7 @@ class StepProgram:
         if op.type not in _LOOPS:
             return 0
         body = _body_of(op)
-        pushed = dict[Any, int]()
+        pushed = {}
         # by the state of an iteration, that of the next one
         following = dict(zip((t.ref() for t in body.inputs), body.outputs, strict=True))
         for push in (each for each in body.get_operations() if each.type in _PUSHES):
@@ -217,7 +217,7 @@ def _behind(tensor: Any) -> Any:
 
 def _needed(graph: Any) -> Iterable[Any]:
     """Return the operations that a result or a side effect depends on, in topological order; the others are pruned."""
-    needed: dict[Any, list[Any]] = {}
+    needed = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
     for op in wanted:  # which grows
         if op not in needed:

@@ -50,7 +50,7 @@ def problem_of(make: Callable[[], Any]) -> str | None:
         return None
     started = time.perf_counter()
     unforked = {_digest(make()), _digest(make())}
-    forked = list[bytes]()
+    forked = []
     patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
     for count in range(1, len(unforked) + 1):
         receiving, sending = multiprocessing.Pipe(duplex=False)

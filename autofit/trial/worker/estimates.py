@@ -83,7 +83,7 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     elif len(lengths) > 1 or any(map(is_ragged, arrays)):
         problem = "the sizes of the tensors are known only when the step runs"
         attempts = [None]
-    errors = list[str]()
+    errors = []
     for multiple in attempts:
         try:
             step = backends.current().estimator(
@@ -110,7 +110,7 @@ def on_gpu(
     problem = ""
     # a backend that takes what it needs gets all but a context
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
-    footprints: dict[int, Footprint] = {}
+    footprints = {}
     if multiple_of is not None:
         sizes = sorted(
             {math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)}

@@ -127,7 +127,7 @@ def _train(
     execution = bench.model.steps_per_execution
     expected = min((rate for rate in rates if 0 < rate < math.inf), default=0.0)
     trains = bench.method.trains
-    validation = dict[str, Any]()
+    validation = {}
     planned = (
         step_clock.planned_epochs(data, bench.options, bench.context.spec, execution, expected)
         if trains
