@@ -25,13 +25,9 @@ def current() -> Backend:
 
 def named(name: str | None) -> Backend:
     """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
-    key = None
-    selector = "KERAS_BACKEND"
-    where = " (set by KERAS_BACKEND or keras.json, or Keras's default)"
-    if name is not None:
-        key = "backend"
-        selector = "backend"
-        where = ""
+    key = None if name is None else "backend"
+    selector = key or "KERAS_BACKEND"
+    where = "" if key else " (set by KERAS_BACKEND or keras.json, or Keras's default)"
     name = name or os.environ.get("KERAS_BACKEND") or str(keras_settings()["backend"] or TENSORFLOW)
     if name not in _BACKENDS:
         raise UsageError(

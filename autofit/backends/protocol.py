@@ -280,8 +280,6 @@ def keras_settings() -> dict[str, Any]:
     # the same choice as Keras's
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
     file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
-    try:
-        settings = json.loads(file.read_text())
-    except (OSError, ValueError):
-        settings = None
-    return {**_DEFAULTS, **(settings if isinstance(settings, dict) else {})}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return {**_DEFAULTS, **json.loads(file.read_text())}
+    return {**_DEFAULTS}

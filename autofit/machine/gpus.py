@@ -158,9 +158,6 @@ def nvidia_devices() -> tuple[Device, ...]:
 def _read(index: int, handle: Any, driver: str) -> Device | None:
     if handle is None or (memory := _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)) is None:
         return None
-    name, uuid = (
-        _reading(query, handle) for query in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID)
-    )
     held_by = tuple(
         f"{process_name(pid)} holds {format_bytes(size)}"
         for pid, size in _processes(handle).items()
@@ -171,8 +168,8 @@ def _read(index: int, handle: Any, driver: str) -> Device | None:
     capability = None if pair is None else (int(pair[0]), int(pair[1]))
     return Device(
         index,
-        str(name),
-        str(uuid),
+        str(_reading(pynvml.nvmlDeviceGetName, handle)),
+        str(_reading(pynvml.nvmlDeviceGetUUID, handle)),
         int(memory.total),
         int(memory.free),
         held_by,
@@ -186,13 +183,11 @@ def opened() -> Iterator[None]:
     """Keep NVML open in the block if it is available, so that the readings in it do not each open it."""
     # Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
     # seconds. One block around many readings avoids this.
-    with contextlib.suppress(pynvml.NVMLError):
-        pynvml.nvmlInit()
+    _reading(pynvml.nvmlInit)
     try:
         yield
     finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        _reading(pynvml.nvmlShutdown)
 
 
 def _handles() -> Iterator[Any]:

@@ -239,13 +239,12 @@ class Watcher:
 class Pauses:
     """Measures the pauses of one process tree; `longest` is the longest so far, in seconds."""
 
-    def __init__(self) -> None:
-        self.longest = 0.0
-        # of the tree when the present pause began
-        self._cpu_seconds = 0.0
-        self._bytes_read = 0
-        self._began = 0.0
-        self._read_at = -math.inf
+    longest = 0.0
+    # of the tree when the present pause began
+    _cpu_seconds = 0.0
+    _bytes_read = 0
+    _began = 0.0
+    _read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
         """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""

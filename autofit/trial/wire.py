@@ -88,16 +88,18 @@ def encode(message: Message) -> bytes:
     return MESSAGES.dump_json(message, fallback=repr) + b"\n"
 
 
+@dataclass
 class TrialPipe:
     """The driver's end of one trial's pipe."""
 
-    def __init__(self, pid: int, receiving: Connection) -> None:
-        self.pid = pid
-        self.receiving = receiving
-        self.messages = Message()
-        self.is_open = True
-        self._rest = b""
-        os.set_blocking(receiving.fileno(), False)
+    pid: int
+    receiving: Connection
+    messages: Message = Message()
+    is_open: bool = True
+    _rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        os.set_blocking(self.receiving.fileno(), False)
 
     def read(self) -> list[Phase]:
         """Read the messages that have arrived; return the phases among them, in order."""

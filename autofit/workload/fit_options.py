@@ -119,7 +119,6 @@ def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validated(name: str, value: Any) -> Any:
-    form = ""
     if name in ("batch_size", "validation_data"):
         raise UsageError(f"is an argument of tune; give it as {name.removesuffix('_data')}")
     if name not in _TAKEN:
@@ -143,9 +142,9 @@ def _validated(name: str, value: Any) -> Any:
         with contextlib.suppress(TypeError, ValueError):
             return {int(label): float(weight) for label, weight in dict(value).items()}
         form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
-    if form:
-        raise UsageError(f"{value!r} is not allowed; give {form}")
-    return value
+    else:
+        return value
+    raise UsageError(f"{value!r} is not allowed; give {form}")
 
 
 def is_made(value: Any) -> bool:

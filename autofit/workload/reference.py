@@ -102,12 +102,10 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
 
     import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
 
-    own_argv = sys.argv
-    sys.argv = list(argv)
     guards: Any = {name: _guard(name, getattr(keras.Model, name)) for name in _REFUSED}
     _guarded_imports.append(argv)
     try:
-        with patch.multiple(keras.Model, **guards):
+        with patch.object(sys, "argv", [*argv]), patch.multiple(keras.Model, **guards):
             yield
             for name in _CALLED:
                 if (method := inspect.getattr_static(keras.Model, name)) is not guards[name]:
@@ -117,7 +115,6 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
         raise _error(where, f"ends the program (SystemExit: {error.code})") from None
     finally:
         _guarded_imports.pop()
-        sys.argv = own_argv
 
 
 def _guard(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -190,9 +190,7 @@ class StepFootprint:
 
 
 def _tensorflow_variable(variable: Any) -> Any:
-    return (
-        getattr(variable, "value", variable) if isinstance(variable, keras.Variable) else variable
-    )
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
@@ -262,8 +260,8 @@ def _batch_specs(batch: Any, batch_size: int | None) -> Any:
         if hasattr(leaf, "nested_row_splits"):
             return tf.type_spec_from_value(leaf)
         first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
-        if hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo"):
-            return tf.SparseTensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
-        return tf.TensorSpec((*first, *leaf.shape[1:]), leaf.dtype)
+        is_sparse = hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo")
+        kind = tf.SparseTensorSpec if is_sparse else tf.TensorSpec
+        return kind((*first, *leaf.shape[1:]), leaf.dtype)
 
     return keras.tree.map_structure(spec, batch)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autofit.backends.exhaustion import message_of
@@ -26,20 +26,20 @@ _TRACED_BY_US = re.compile(
 )
 
 
+@dataclass
 class DevicePeaks:
     """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them."""
 
-    def __init__(self, backend: Backend, placement: Placement) -> None:
-        self._backend = backend
-        self._placement = placement
-        self._phase: Phase | None = None
-        self.by_phase: dict[Phase, int] = {}
+    backend: Backend
+    placement: Placement
+    phase: Phase | None = None
+    by_phase: dict[Phase, int] = field(default_factory=dict)
 
     def enter(self, phase: Phase) -> None:
         self._record()
         # reading the peak starts the backend, which the user's code may configure until the model is built
-        if self._phase is not None or phase is Phase.BUILDING:
-            self._phase = phase
+        if self.phase is not None or phase is Phase.BUILDING:
+            self.phase = phase
 
     def highest(self) -> int | None:
         """Return the highest peak so far of the phases that count, in bytes; None if none was counted."""
@@ -47,20 +47,17 @@ class DevicePeaks:
         counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
         # In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
         # if there is room, so a first step does not count on a GPU if later steps show what it needs.
-        if self._placement.gpus and any(phase.trains for phase in counted):
+        if self.placement.gpus and any(phase.trains for phase in counted):
             counted = {phase: size for phase, size in counted.items() if not phase.is_first}
-        if self._placement.gpus and Phase.VALIDATION in counted:
+        if self.placement.gpus and Phase.VALIDATION in counted:
             counted.pop(Phase.FIRST_VALIDATION, None)
         # TensorFlow counts only large blocks on a CPU with oneDNN
         return max(counted.values(), default=0) or None
 
     def _record(self) -> None:
-        if (
-            self._phase is not None
-            and (peak := self._backend.peak_bytes(self._placement)) is not None
-        ):
-            self.by_phase[self._phase] = max(peak, self.by_phase.get(self._phase, 0))
-            self._backend.reset_peak(self._placement)
+        if self.phase is not None and (peak := self.backend.peak_bytes(self.placement)) is not None:
+            self.by_phase[self.phase] = max(peak, self.by_phase.get(self.phase, 0))
+            self.backend.reset_peak(self.placement)
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,8 @@ def user_failure(error: BaseException) -> Failure:
 def first_line(error: BaseException) -> str:
     """Return the type of an error and its line about a failed allocation, or else its first line."""
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
-    first = next(
-        (line for line in lines if "OOM when allocating" in line), lines[0] if lines else ""
-    )
+    failed = [line for line in lines if "OOM when allocating" in line]
+    first = next(iter(failed or lines), "")
     return f"{type(error).__name__}: {first}"
 
 

@@ -163,8 +163,9 @@ def _train(
     # a run that is abandoned loses JAX's variables, so only the last may be
     is_abandoned = trains and not bench.times_input_last and backends.current().steps_are_async
     runs = [*together, Run(clock, bench.method.phase, is_abandoned=is_abandoned)]
-    arguments = {**data.fit_arguments(MOST_STEPS), **(validation if at_once else {})}
+    arguments = data.fit_arguments(MOST_STEPS)
     if at_once:
+        arguments |= validation
         # the first of these runs is interrupted, whatever its epoch has left
         arguments["epochs"] += len(together)
     bench.run(arguments, runs, first=first, ends_by_itself=False)

@@ -80,10 +80,8 @@ def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> Stea
     seconds = ends[-1][0] - ends[0][0]
     steps = ends[-1][1] - ends[0][1]
     began, first = ends[0]
-    is_on_block = ends[-1] == blocks[-1]
     read = tuple(
-        (end - began, done - first)
-        for end, done in (*blocks[1:], *([] if is_on_block else [ends[-1]]))
+        (end - began, done - first) for end, done in dict.fromkeys((*blocks[1:], ends[-1]))
     )
     return SteadyRate(
         steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read

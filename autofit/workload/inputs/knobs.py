@@ -113,10 +113,9 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
     # which is an argument of `fit` for arrays
     required = required_of(data, names.values())
-    usual = {
-        "prefetch_factor": PREFETCH_FACTOR,
-        **({"workers": 0} if names.get("workers") == PROCESSES else {}),
-    }
+    usual = {"prefetch_factor": PREFETCH_FACTOR}
+    if names.get("workers") == PROCESSES:
+        usual["workers"] = 0
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     return FitConfig.of(

@@ -7,6 +7,7 @@ import functools
 import multiprocessing
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from autofit.records.trial import FitConfig
@@ -103,22 +104,22 @@ class TorchLoader(FitInput):
         return loader
 
 
+@dataclass
 class _Repeated:
     """The full batches of a sampler; it starts over until there are `count` batches."""
 
-    def __init__(self, sampler: Any, count: int) -> None:
-        self._sampler = sampler
-        self._count = count
+    sampler: Any
+    count: int
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[Any]:
-        return repeated(self._full_batches, self._count)
+        return repeated(self._full_batches, self.count)
 
     def _full_batches(self) -> Iterator[Any]:
         full = 0
-        for batch in self._sampler:
+        for batch in self.sampler:
             size = len(batch) if hasattr(batch, "__len__") else 1
             full = full or size  # the first batch is full
             if size >= full:
