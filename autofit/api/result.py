@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from autofit.storage import result_files
 
 class _Reportable:
     @without_frames
-    def report(self: Any, path: str | os.PathLike[str]) -> None:
+    def report(self: Any, path: result_files.StrPath) -> None:
         """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
         page.save(self, path)
 
@@ -86,7 +85,7 @@ class Result(_Reportable, TuneRecord):
 
     @classmethod
     @without_frames
-    def load(cls, path: str | os.PathLike[str]) -> Result:
+    def load(cls, path: result_files.StrPath) -> Result:
         """Read the result of a tune from a JSON file; raise UsageError if the file has none."""
         record = result_files.load(path)
         if not isinstance(record, TuneRecord):
@@ -96,7 +95,7 @@ class Result(_Reportable, TuneRecord):
         return cls.of(record)
 
     @without_frames
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: result_files.StrPath) -> None:
         """Write the result as a JSON file for `autofit show`, `report` and `kwargs`; raise UsageError if that fails."""
         result_files.save(self, path)
 
@@ -115,7 +114,7 @@ class SweepResult(_Reportable, SweepRecord):
         return plain_text(sweep_table(self))
 
     @without_frames
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: result_files.StrPath) -> None:
         """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
         table = result_files.csv_path(path)
         result_files.save(self, path)

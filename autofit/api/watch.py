@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -22,7 +21,7 @@ _SLOW_RATIO = 0.9
 
 @without_frames
 def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
-    result: TuneRecord | str | os.PathLike[str], *, same_batch: bool = False
+    result: TuneRecord | result_files.StrPath, *, same_batch: bool = False
 ) -> Any:
     """Return a Keras callback that prints a line after each epoch: its rate and host memory against the promised ones.
 

@@ -25,6 +25,9 @@ from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
+# waits for the end of a step; None if it has ended
+WaitForEnd = Callable[[], None] | None
+
 TENSORFLOW = "tensorflow"  # the name of Keras's default backend
 JAX = "jax"
 
@@ -169,7 +172,7 @@ class Backend(ABC):
     def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
         """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
 
-    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> WaitForEnd:
         """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
         return None
 

@@ -27,6 +27,7 @@ RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (
     f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed")
 )
 
+StrPath = str | os.PathLike[str]
 TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
@@ -49,12 +50,12 @@ def decode(raw: Any) -> TuneRecord | FailedTune:
     return _RECORDS.validate_python(raw)
 
 
-def save(record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]) -> None:
+def save(record: TuneRecord | FailedTune | SweepRecord, path: StrPath) -> None:
     """Write a record as JSON."""
     write(json.dumps(encode(record), indent=2) + "\n", path)
 
 
-def csv_path(path: str | os.PathLike[str]) -> Path:
+def csv_path(path: StrPath) -> Path:
     """Return the path of a sweep's CSV file, next to the JSON file."""
     table = Path(path).with_suffix(".csv")
     if table == Path(path):
@@ -64,7 +65,7 @@ def csv_path(path: str | os.PathLike[str]) -> Path:
     return table
 
 
-def write(text: str, path: str | os.PathLike[str]) -> None:
+def write(text: str, path: StrPath) -> None:
     """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
     try:
         target = Path(os.path.realpath(path))  # a link stays
@@ -85,7 +86,7 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
         ) from None
 
 
-def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
+def load(path: StrPath) -> TuneRecord | FailedTune | SweepRecord:
     """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of another kind or damaged."""
     try:
         with Path(path).open("rb") as file:
@@ -111,9 +112,7 @@ def load(path: str | os.PathLike[str]) -> TuneRecord | FailedTune | SweepRecord:
     raise UsageError(f"{path}: {problem}")
 
 
-def answered(
-    record: TuneRecord | FailedTune | SweepRecord, path: str | os.PathLike[str]
-) -> TuneRecord:
+def answered(record: TuneRecord | FailedTune | SweepRecord, path: StrPath) -> TuneRecord:
     """Return a record that was read from a file if it is a tune with a result; otherwise raise UsageError."""
     if isinstance(record, SweepRecord):
         raise UsageError(

@@ -40,10 +40,14 @@ _GPU_SECONDS = 60.0
 _GPU_POLL_SECONDS = 0.1
 
 
+# a trial that runs: its phases, then its result
+Running = Generator[Phase, None, Measurement | Description]
+
+
 class Launcher(Protocol):
     """Runs trials; tests use an implementation that computes measurements from formulas."""
 
-    def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
+    def run(self, spec: TrialSpec) -> Running:
         """Run one trial and yield its phases.
 
         Return a description if the trial's role is to describe and it succeeds, otherwise a measurement. Raise `UsageError`
@@ -123,7 +127,7 @@ class ProcessLauncher:
         environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
         return ServerConnection(self._mode, self._folder, environment)
 
-    def run(self, spec: TrialSpec) -> Generator[Phase, None, Measurement | Description]:
+    def run(self, spec: TrialSpec) -> Running:
         if self._server is None or not self._server.is_ready:
             yield Phase.STARTING_SERVER
         self.warm()
@@ -256,7 +260,7 @@ def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
 
 
 def run_to_end(
-    running: Generator[Phase, None, Measurement | Description],
+    running: Running,
     entered: Callable[[Phase], Any] = lambda phase: None,
 ) -> Measurement | Description:
     """Run a trial, call a function with each of its phases, and return its result."""

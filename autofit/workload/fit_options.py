@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 from autofit.errors import UsageError
 from autofit.workload import reference
 from autofit.workload.accumulation import is_argument_of
-from autofit.workload.arguments import collecting, no_such
+from autofit.workload.arguments import Keywords, collecting, no_such
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.own_modules import package_of
 from autofit.workload.reference import Reference
@@ -106,7 +106,7 @@ def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(type(callback).__name__ for callback in callbacks))
 
 
-def validated(fit_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def validated(fit_kwargs: Keywords) -> dict[str, Any]:
     """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
     options = {}
     errors = list[UsageError]()
@@ -152,7 +152,7 @@ def is_made(value: Any) -> bool:
     return isinstance(value, Reference) or (callable(value) and not hasattr(value, _HOOK))
 
 
-def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
     """Return the arguments for a trial, with its callbacks: those that a function which takes a folder returns for it."""
     made = options.get(CALLBACKS, TrialCallbacks())
     function = made.resolve() if isinstance(made, Reference) else made
@@ -168,7 +168,7 @@ def resolved(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def rendered(
-    options: Mapping[str, Any],
+    options: Keywords,
     chosen: int | None,
     written_for: int | None,
     *,
@@ -182,7 +182,7 @@ def rendered(
     return {**options, **{name: math.ceil(options[name] * written_for / chosen) for name in scaled}}
 
 
-def with_class_weight(batch: Any, options: Mapping[str, Any]) -> Any:
+def with_class_weight(batch: Any, options: Keywords) -> Any:
     """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to `train_step`."""
     if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != 2:
         return batch

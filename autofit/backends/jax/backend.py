@@ -7,13 +7,12 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import absent_gpu, exhaustion
-from autofit.backends.protocol import Backend, unseen_gpus
+from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -162,7 +161,7 @@ class Jax(Backend):
             for arguments, temporaries, state in sizes
         ]
 
-    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> WaitForEnd:
         return functools.partial(self._library.block_until_ready, outputs)
 
     def on_device(self, batch: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import TENSORFLOW, Backend, unseen_gpus
+from autofit.backends.protocol import TENSORFLOW, Backend, WaitForEnd, unseen_gpus
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -66,7 +66,7 @@ class TensorFlow(Backend):
             **cache_variables(os.environ, cache, importlib.metadata.version("tensorflow")),
         }
 
-    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> WaitForEnd:
         # unlike `fit`, `predict` does not wait for its steps on a GPU: fetching an output does
         first = next(
             (tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")),

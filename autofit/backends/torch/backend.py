@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, unseen_gpus
+from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 
@@ -92,13 +92,13 @@ class Torch(Backend):
         self._library.cuda.empty_cache()
         self._library.cuda.reset_peak_memory_stats()
 
-    def end_of(self, outputs: Any) -> Callable[[], None] | None:
+    def end_of(self, outputs: Any) -> WaitForEnd:
         cuda = self._library.cuda
         if not cuda.is_initialized():  # on a CPU, a step has ended when it returns
             return None
         ended = cuda.Event(blocking=True)  # a wait without it occupies a core
         ended.record()
-        wait: Callable[[], None] = ended.synchronize
+        wait: WaitForEnd = ended.synchronize
         return wait
 
     def on_device(self, batch: Any) -> Any:

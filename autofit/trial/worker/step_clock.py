@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from autofit.backends.protocol import WaitForEnd
 from autofit.records.intervals import pooled_half_width
 from autofit.records.trial import TrialSpec
 from autofit.workload.fit_options import STEPS_PER_EPOCH
@@ -40,6 +41,9 @@ ENDED = "a callback ended the training"
 # its thread starts with the first step to wait for
 _WAITING = ThreadPoolExecutor(1, "autofit-step-clock")
 
+# a time in seconds, and the number of whole steps that had ended by then
+End = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class SteadyRate:
@@ -50,7 +54,7 @@ class SteadyRate:
     step_seconds: float = 0.0
     steps: int = 0
     # ends of the blocks and of the part, in seconds and steps since its start
-    blocks: tuple[tuple[float, float], ...] = ()
+    blocks: tuple[End, ...] = ()
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
@@ -62,7 +66,7 @@ def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | Non
     return max(alone.samples_per_second, together.samples_per_second), is_read
 
 
-def steady_rate(ends: Sequence[tuple[float, float]], batch_samples: int) -> SteadyRate:
+def steady_rate(ends: Sequence[End], batch_samples: int) -> SteadyRate:
     """Compute the rate; `ends` holds times in seconds, each with the number of whole steps that had ended by then."""
     # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s, not of single steps
     if len(ends) < 2:
@@ -143,7 +147,7 @@ class StepClock:
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
         self.queued: int | None = None  # batches ready at the end of the stall
-        self._ends: list[tuple[float, float]] = []  # as in `steady_rate`; a thread may append to it
+        self._ends: list[End] = []  # as in `steady_rate`; a thread may append to it
         self._compared_at = -math.inf
         # the distance between awaited steps grows over the first few
         self._awaited_at = -math.inf
@@ -154,9 +158,7 @@ class StepClock:
         self._last_step = self.steps
         self.done = False
 
-    def step_ended(
-        self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0
-    ) -> None:
+    def step_ended(self, wait_for_end: WaitForEnd = None, share: float = 1.0) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
 
         `wait_for_end` is None if the step has already ended. `share` is the share of `batch_samples` in it.
@@ -198,7 +200,7 @@ class StepClock:
         """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
         return steady_rate(self._ends[:], self.batch_samples)
 
-    def _note_end(self, wait_for_end: Callable[[], None] | None) -> None:
+    def _note_end(self, wait_for_end: WaitForEnd) -> None:
         # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in each block, and records
         # when they end. `fit` itself does not wait, as in the user's own run: JAX has up to 32 steps in flight, each with
         # its batch.
@@ -218,7 +220,7 @@ class StepClock:
             self._next_awaited = self.steps_done + max(1, since_first)
             _WAITING.submit(self._add_end, self._done, wait_for_end)
 
-    def _add_end(self, count: float, wait_for_end: Callable[[], None] | None = None) -> None:
+    def _add_end(self, count: float, wait_for_end: WaitForEnd = None) -> None:
         _wait(wait_for_end)
         self._ends.append((time.perf_counter(), count))
 
@@ -269,15 +271,13 @@ class Epochs:
     def __post_init__(self) -> None:
         self.steps_done = 0
         self.done = False
-        self._wait_for_end: Callable[[], None] | None = None
+        self._wait_for_end: WaitForEnd = None
         self._ended_at = 0.0
         self._is_first = True
-        self._ends: list[tuple[float, float]] = []  # as in `steady_rate`, with epochs for steps
+        self._ends: list[End] = []  # as in `steady_rate`, with epochs for steps
         self._gaps: list[float] = []  # in seconds, each with a call
 
-    def step_ended(
-        self, wait_for_end: Callable[[], None] | None = None, share: float = 1.0
-    ) -> None:
+    def step_ended(self, wait_for_end: WaitForEnd = None, share: float = 1.0) -> None:
         self.steps_done += 1
         self._wait_for_end = wait_for_end
         self._ended_at = time.perf_counter()
@@ -365,7 +365,7 @@ def planned_epochs(
     return Epochs(arguments, steps, samples, _GAPS_SECONDS, are_whole=False)
 
 
-def _wait(wait_for_end: Callable[[], None] | None) -> None:
+def _wait(wait_for_end: WaitForEnd) -> None:
     if wait_for_end is not None:
         wait_for_end()
 
