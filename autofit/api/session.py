@@ -84,9 +84,8 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
                 key="build_model",
             )
         if not callable(build_model) and not isinstance(build_model, Reference):
-            given = (
-                repr(build_model) if isinstance(build_model, str) else type(build_model).__name__
-            )
+            is_text = isinstance(build_model, str)
+            given = repr(build_model) if is_text else type(build_model).__name__
             raise UsageError(
                 f"{given} is not a function; pass the function that returns a model, itself",
                 key="build_model",

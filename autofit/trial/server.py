@@ -176,9 +176,8 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
         if mode == "fork":
             main.preload()
     except Exception as error:
-        driver.send(
-            {"failed": str(error) if isinstance(error, AutofitError) else user_traceback(error)}
-        )
+        is_ours = isinstance(error, AutofitError)
+        driver.send({"failed": str(error) if is_ours else user_traceback(error)})
         os._exit(1)
     if sys.platform == "linux":  # makes the orphans of trials children of this process
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

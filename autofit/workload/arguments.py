@@ -49,12 +49,12 @@ def written_as(form: str) -> WrapValidator:
         try:
             return handler(value)
         except ValidationError as error:
-            reasons = [
+            reasons = (
                 str(part["ctx"]["error"])
                 for part in error.errors()
                 if part["type"] == "value_error"
-            ]
-            raise ValueError(reasons[0] if reasons else form) from None
+            )
+            raise ValueError(next(reasons, form)) from None
 
     return WrapValidator(validate)
 
@@ -110,9 +110,9 @@ def no_such(name: str, allowed: Collection[str]) -> str:
     similar = [key for key in meant if key in allowed] or difflib.get_close_matches(
         lower, allowed, 1
     )
-    return "unknown key" + (
-        f"; did you mean {similar[0]}?" if similar else f". Allowed here: {', '.join(allowed)}"
-    )
+    if similar:
+        return f"unknown key; did you mean {similar[0]}?"
+    return f"unknown key. Allowed here: {', '.join(allowed)}"
 
 
 def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:

@@ -77,10 +77,9 @@ def call_source_of(workload: Workload) -> CallSource:
     }
     function, written, is_whole = _call(workload.build_model, workload.model_kwargs)
     name, is_imported = _name(function, "build_model", imports)
-    arguments = [
-        *([] if is_whole else ["..."]),
-        *(f"{key}={value!r}" for key, value in written.items()),
-    ]
+    arguments = [f"{key}={value!r}" for key, value in written.items()]
+    if not is_whole:
+        arguments.insert(0, "...")
     model = f"{name}({', '.join(arguments)})"
     elided = [] if is_imported and is_whole else ["model"]
     for key in ("data", "validation"):
@@ -102,14 +101,14 @@ def call_source_of(workload: Workload) -> CallSource:
     # callbacks have no value to show: a function that returns them is called, and others are the user's own
     expressions = {}
     callbacks = workload.fit_kwargs.get(CALLBACKS)
-    is_imported = callbacks is None
-    if callbacks is not None:
-        expressions[CALLBACKS] = "..."
     if is_made(callbacks):
         folder = f"{FOLDER}=..." if takes_folder(callbacks) else ""  # the user names it
         name, is_imported = _name(callbacks, f"make_{CALLBACKS}", imports)
         expressions[CALLBACKS] = f"{name}({folder})"
-    elided += [] if is_imported and "..." not in expressions.get(CALLBACKS, "") else ["fit"]
+        elided += [] if is_imported and not folder else ["fit"]
+    elif callbacks is not None:
+        expressions[CALLBACKS] = "..."
+        elided.append("fit")
     return CallSource(
         model=model,
         **fields,

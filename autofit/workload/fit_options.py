@@ -82,15 +82,11 @@ def takes_folder(function: Any) -> bool:
     if not isinstance(function, Reference):
         return is_argument_of(function, FOLDER)
     nodes = ast.parse(function.path.read_bytes()).body if function.path else []
-    named = [
-        node.args
-        for node in nodes
-        if isinstance(node, ast.FunctionDef) and node.name == function.name
-    ]
     return any(
         each.arg == FOLDER
-        for arguments in named
-        for each in (*arguments.args, *arguments.kwonlyargs)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.name == function.name
+        for each in (*node.args.args, *node.args.kwonlyargs)
     )
 
 

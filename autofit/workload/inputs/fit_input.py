@@ -147,19 +147,11 @@ class FitInput(ABC):
         for knob in self.tunes:
             if knob not in knobs_of(data, fixed) and not given & {*KNOBS[knob].parameters}:
                 # as such data names it
-                name = next(
-                    (
-                        name
-                        for name in KNOBS[knob].parameters
-                        if name in self.factory[0].split(", ")
-                    ),
-                    knob,
-                )
-                reason = (
-                    "the data takes it as true or false, not as a number"
-                    if name in switches_of(data)
-                    else f"the data takes no such argument; {self._remedy(data, knob)}"
-                )
+                usual = self.factory[0].split(", ")
+                name = next((name for name in KNOBS[knob].parameters if name in usual), knob)
+                reason = f"the data takes no such argument; {self._remedy(data, knob)}"
+                if name in switches_of(data):
+                    reason = "the data takes it as true or false, not as a number"
                 missing.setdefault(reason, []).append(name)
         return {", ".join(knobs): reason for reason, knobs in missing.items()}
 
