@@ -78,18 +78,15 @@ def steady_rate(ends: Sequence[End], batch_samples: int) -> SteadyRate:
         if end - block_start >= _BLOCK_SECONDS:
             rates.append((done - block_done) * batch_samples / (end - block_start))
             blocks.append((end, done))
-    mean, half_width = (
-        (statistics.fmean(rates), pooled_half_width(rates)) if rates else (1.0, math.inf)
-    )
-    seconds = ends[-1][0] - ends[0][0]
-    steps = ends[-1][1] - ends[0][1]
+    spread = pooled_half_width(rates) / statistics.fmean(rates) if rates else math.inf
     began, first = ends[0]
+    ended, done = ends[-1]
+    seconds = ended - began
+    steps = done - first
     read = tuple(
         (end - began, done - first) for end, done in dict.fromkeys((*blocks[1:], ends[-1]))
     )
-    return SteadyRate(
-        steps * batch_samples / seconds, half_width / mean, seconds / steps, round(steps), read
-    )
+    return SteadyRate(steps * batch_samples / seconds, spread, seconds / steps, round(steps), read)
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
@@ -232,10 +229,13 @@ class StepClock:
         )
 
     def _is_precise(self) -> bool:
-        if not self._ends or self._ends[-1][1] - self._ends[0][1] < _FEWEST_STEPS:
+        if not self._ends:
             return False
-        end = self._ends[-1][0]
-        seconds = end - self._ends[0][0]
+        began, first = self._ends[0]
+        end, done = self._ends[-1]
+        if done - first < _FEWEST_STEPS:
+            return False
+        seconds = end - began
         if seconds >= self.measure_seconds:
             return True
         if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
