@@ -20,7 +20,13 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 
 # the batch sizes for which `estimate` estimates memory by default, in samples
-BATCH_SIZES = (1, 8, 32, 128, 512)
+BATCH_SIZES = (
+    1,
+    8,
+    32,
+    128,
+    512,
+)
 
 
 @explained

@@ -27,7 +27,11 @@ from autofit.records.machine import Device
 # method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
 # 1.02 to 1.34 for 90% of the models (measured: as below)
-_COUNTED = ("tensors counted on the CPU", 0.2, 0)
+_COUNTED = (
+    "tensors counted on the CPU",
+    0.2,
+    0,
+)
 # median of 1,017 timm models on an A100, by nvidia-smi
 _COUNTED_FACTOR, _COUNTED_BYTES = 1.13, 2 * 2**30
 _WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}

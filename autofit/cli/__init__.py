@@ -16,7 +16,19 @@ from autofit.records import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 # as in --help
-for command in (init, tune, sweep, check, estimate, report, kwargs, show, schema, doctor, verify):
+for command in (
+    init,
+    tune,
+    sweep,
+    check,
+    estimate,
+    report,
+    kwargs,
+    show,
+    schema,
+    doctor,
+    verify,
+):
     app.command()(command)
 
 

@@ -21,7 +21,10 @@ from types import CodeType
 from typing import Any
 
 # the second is autofit
-_LIBRARIES = (Path(sysconfig.get_path("stdlib")).resolve(), Path(__file__).resolve().parents[1])
+_LIBRARIES = (
+    Path(sysconfig.get_path("stdlib")).resolve(),
+    Path(__file__).resolve().parents[1],
+)
 _FOLDERS_OF_PACKAGES = {"site-packages", "dist-packages"}
 _NOT_MEMBERS = {
     "__dict__",

@@ -15,7 +15,12 @@ from autofit.records.units import counted
 from autofit.workload.own_modules import is_own_module
 
 # by their names in lines
-_MODULES = {"keras": "keras", "tf": "tensorflow", "jax": "jax", "torch": "torch"}
+_MODULES = {
+    "keras": "keras",
+    "tf": "tensorflow",
+    "jax": "jax",
+    "torch": "torch",
+}
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,18 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
 # the index of the tensor that is put into the list
-_PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}
+_PUSHES = {
+    "TensorListPushBack": 1,
+    "TensorListSetItem": 2,
+}
 # held by something else
-_BORROWED = ("Const", "Placeholder", "ReadVariableOp", "TensorListGetItem", "TensorListPopBack")
+_BORROWED = (
+    "Const",
+    "Placeholder",
+    "ReadVariableOp",
+    "TensorListGetItem",
+    "TensorListPopBack",
+)
 _UNSIZED = ("resource", "variant", "string")
 # what cuDNN keeps for the gradient: its outputs (assumed)
 _RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}
