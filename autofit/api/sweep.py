@@ -22,7 +22,8 @@ from autofit.report.console.progress import Progress
 from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.workload.reference import Reference
 
-LOCAL, RAY = "local", "ray"
+LOCAL = "local"
+RAY = "ray"
 
 
 @explained

@@ -32,7 +32,8 @@ from autofit.report.console.tables import (
 from autofit.report.html import page
 from autofit.storage import result_files
 
-_SIZES, _SWEEP = ",".join(map(str, BATCH_SIZES)), Path("sweep.json")
+_SIZES = ",".join(map(str, BATCH_SIZES))
+_SWEEP = Path("sweep.json")
 
 
 SameBatch = Annotated[

@@ -39,8 +39,8 @@ _LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker proce
 _LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-# CUDA may have to compile kernels first; of a GPU: ample for one layer
-_DEADLINE_SECONDS, _TRIAL_BYTES = 60.0, 2**30
+_DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
+_TRIAL_BYTES = 2**30  # of a GPU: ample for one layer
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
 _IMPORT = (

@@ -23,11 +23,9 @@ from autofit.records.knobs import KNOBS
 from autofit.storage import result_files
 
 _EVERYDAY = 10  # arguments of `tune`, the first ones
-_MODEL_WORDS, _DATA_WORDS, _VALIDATION_WORDS = (
-    ("model", "network"),
-    ("data", "batch", "load", "generat"),
-    ("val", "test"),
-)
+_MODEL_WORDS = ("model", "network")
+_DATA_WORDS = ("data", "batch", "load", "generat")
+_VALIDATION_WORDS = ("val", "test")
 _DATA_CLASSES = ("PyDataset", "Sequence")
 _KNOBS = {name for row in KNOBS.values() for name in row.parameters}
 _EXAMPLES = {

@@ -11,11 +11,13 @@ import numpy as np
 
 from autofit.workload.workload import Workload
 
-BATCH, _WIDTH = 32, 8
+BATCH = 32
+_WIDTH = 8
 _COLUMNS = 1024  # of the further weights
-_LENGTH, _HANGING_CALL = 20_000, 12  # batches in an epoch, and the one that waits for ever
-# of a leak for each batch; slowly, so that the watcher sees it
-_GROWTH_BYTES, _RISE_SECONDS = 32 * 2**20, 0.02
+_LENGTH = 20_000  # batches in an epoch
+_HANGING_CALL = 12  # the batch that waits for ever
+_GROWTH_BYTES = 32 * 2**20  # of a leak for each batch
+_RISE_SECONDS = 0.02  # slowly, so that the watcher sees it
 
 
 def known(

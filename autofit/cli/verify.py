@@ -27,11 +27,15 @@ from autofit.workload.workload import Workload
 _MIB = 2**20
 _REPORT = "Do not rely on figures from this machine; please report this with the output of autofit doctor --json."
 _END_IT = "End that work, then run autofit verify again."
-_DEADLINE_SECONDS, _FAULT_SECONDS = 90.0, 30.0
+_DEADLINE_SECONDS = 90.0
+_FAULT_SECONDS = 30.0
 _PLAIN = FitConfig(BATCH, 1, 10, False)
 _FAULTY = FitConfig(BATCH + 1, 1, 10, False)
-_RATE_ERROR, _MEMORY_ERROR = 0.05, 0.08  # relative
-_BATCH_SECONDS, _WORKERS = 0.02, 2
+# relative
+_RATE_ERROR = 0.05
+_MEMORY_ERROR = 0.08
+_BATCH_SECONDS = 0.02
+_WORKERS = 2
 _HELD_BYTES = 384 * _MIB
 # counted at most beyond what is asked for: XLA's allocator splits off no smaller rest
 _UNSPLIT_BYTES = 128 * _MIB

@@ -27,8 +27,11 @@ from autofit.records.trial import (
 # the states of Optuna trials that are not run again
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 # attributes of an Optuna trial: the trial, and the limits under which it ran
-_TRIAL_KEY, _LIMITS_KEY = "trial", "limits"
-_TRIALS, _LIMITS, _CONFIGS = TypeAdapter(Trial), TypeAdapter(Limits), TypeAdapter(FitConfig)
+_TRIAL_KEY = "trial"
+_LIMITS_KEY = "limits"
+_TRIALS = TypeAdapter(Trial)
+_LIMITS = TypeAdapter(Limits)
+_CONFIGS = TypeAdapter(FitConfig)
 _OOM_VIOLATION = 0.05  # constraint violation assumed for an OOM without a reading above the limit
 _UNLIMITED_VIOLATION = -1.0
 

@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from autofit.errors import StorageError
 from autofit.records import install_command
 
-SQLITE, JOURNAL = "sqlite:///", "journal:"
+SQLITE = "sqlite:///"
+JOURNAL = "journal:"
 # with the drivers that autofit's extras install, which are not those that SQLAlchemy looks for
 _SCHEMES = {
     "postgres": "postgresql+psycopg",

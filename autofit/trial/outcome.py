@@ -17,9 +17,13 @@ from autofit.records.units import format_bytes, format_seconds, how_it_ended, si
 from autofit.trial.watcher import StopReason, Watcher
 from autofit.trial.wire import Failure, Message
 
-_LOG_HEAD_BYTES, _LOG_TAIL_BYTES = 2**18, 2**21  # the parts of a log that are read
+# the parts of a log that are read
+_LOG_HEAD_BYTES = 2**18
+_LOG_TAIL_BYTES = 2**21
 _MOST_LOG_BYTES = 2**26  # largest log on disk
-_TAIL_LINES, _LINE_CHARACTERS = 40, 300  # what the evidence keeps of a log
+# what the evidence keeps of a log
+_TAIL_LINES = 40
+_LINE_CHARACTERS = 300
 _NOISE = re.compile(  # lines of the allocator's inventory
     r"Chunk at|InUse at|Free  at|Bin \(|Next region of size|Stats: *$|Chunks of size \d+ totalling|\] [*_x]{20}"
 )

@@ -33,13 +33,14 @@ from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.own_modules import package_of
 from autofit.workload.reference import Reference
 
-FIT, PREDICT = "fit", "predict"
-CALLBACKS, CLASS_WEIGHT, VALIDATION_SPLIT = "callbacks", "class_weight", "validation_split"
-STEPS_PER_EPOCH, VALIDATION_STEPS, VALIDATION_BATCH_SIZE = (
-    "steps_per_epoch",
-    "validation_steps",
-    "validation_batch_size",
-)
+FIT = "fit"
+PREDICT = "predict"
+CALLBACKS = "callbacks"
+CLASS_WEIGHT = "class_weight"
+VALIDATION_SPLIT = "validation_split"
+STEPS_PER_EPOCH = "steps_per_epoch"
+VALIDATION_STEPS = "validation_steps"
+VALIDATION_BATCH_SIZE = "validation_batch_size"
 FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`

@@ -31,7 +31,9 @@ from autofit.workload.fit_options import CALLBACKS
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.workload import ARGUMENTS
 
-MATRIX, HOST_LABELS, USER_KEY_PREFIX = "matrix", "host_labels", "x-"
+MATRIX = "matrix"
+HOST_LABELS = "host_labels"
+USER_KEY_PREFIX = "x-"
 _FUNCTIONS: dict[str, Any] = {
     "build_model": (str, ...),
     "data": (str, ...),

@@ -19,7 +19,8 @@ from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
 # JAX rejects both at once
-_FRACTION, _OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_FRACTION = "XLA_CLIENT_MEM_FRACTION"
+_OLD_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
 # the share is written with six digits, and XLA rounds it to whole pages (assumed)
 _MOST_OVER_LIMIT = 1.01

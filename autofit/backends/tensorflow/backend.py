@@ -25,7 +25,8 @@ _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
-_SMALL_BYTES, _SMALL_RESERVE_MIB = 2 * 2**30, 225
+_SMALL_BYTES = 2 * 2**30
+_SMALL_RESERVE_MIB = 225
 _CACHE_FLAGS = {
     "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory",
     "XLA_FLAGS": "--xla_gpu_per_fusion_autotune_cache_dir",

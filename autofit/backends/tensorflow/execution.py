@@ -128,8 +128,9 @@ class Operation:
 
 # Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With
 # two threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
+_RUNS = 3
 # of a duration's logarithm: on busy cores an operation takes half or twice as long
-_RUNS, _DEVIATION = 3, 0.5
+_DEVIATION = 0.5
 
 
 def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:

@@ -23,7 +23,8 @@ from autofit.backends.tensorflow.step_program import StepProgram
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.machine import Device
 
-LIVENESS, XLA = "liveness walk over the traced step", "XLA buffer assignment"
+LIVENESS = "liveness walk over the traced step"
+XLA = "XLA buffer assignment"
 
 # relative errors that 95% do not exceed (measured: nine models and twelve programs, part 8 of
 # tests/benchmarks/memory-parts.txt; for XLA, the cases in tests/benchmarks/memory.py)
@@ -36,9 +37,12 @@ _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assum
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
 _CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
-_FIRST_REGION_BYTES, _MOST_WASTE_BYTES = 2 * 2**20, 128 * 2**20  # bfc_allocator.cc
+# bfc_allocator.cc
+_FIRST_REGION_BYTES = 2 * 2**20
+_MOST_WASTE_BYTES = 128 * 2**20
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
-_FLAGS, _THREADS = "XLA_FLAGS", "TF_NUM_INTEROP_THREADS"
+_FLAGS = "XLA_FLAGS"
+_THREADS = "TF_NUM_INTEROP_THREADS"
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 

@@ -41,10 +41,12 @@ _BORROWED = (
 )
 _UNSIZED = ("resource", "variant", "string")
 # what cuDNN keeps for the gradient: its outputs (assumed)
-_RESERVE_INDEX, _RESERVED_OUTPUTS = 3, {b"lstm": 6, b"gru": 5}
+_RESERVE_INDEX = 3
+_RESERVED_OUTPUTS = {b"lstm": 6, b"gru": 5}
 # rough rates of two cores, which only decide which operations overlap (assumed)
 _OVERHEAD_SECONDS = 5e-6
-_BYTES_PER_SECOND, _MULTIPLICATIONS_PER_SECOND = 5e9, 1e10
+_BYTES_PER_SECOND = 5e9
+_MULTIPLICATIONS_PER_SECOND = 1e10
 _ALIGNMENT_BYTES = 256  # bfc_allocator.cc
 
 # the buffer of a tensor and the operations that make it

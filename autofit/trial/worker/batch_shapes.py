@@ -26,7 +26,8 @@ from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves
 
 _FILE = "lengths.pickle"
 # to read before batches of the same shape count as uniform
-_FEWEST_BATCHES, _FEWEST_SECONDS = 16, 2.0
+_FEWEST_BATCHES = 16
+_FEWEST_SECONDS = 2.0
 # of batches that have not the size of the first: fewer are the last ones of epochs
 _SEVERAL_SHARE = 0.1
 _SCAN_SECONDS = 30.0  # longest scan of batches that differ in shape

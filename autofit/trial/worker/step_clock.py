@@ -32,7 +32,8 @@ _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
 _CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory in addition to it
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 # short ones; the first does not count, as it starts with the call of `fit`
-_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10
+_FEWEST_EPOCHS = 3
+_MOST_EPOCHS = 10
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
