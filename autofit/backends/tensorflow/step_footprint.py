@@ -130,12 +130,8 @@ class StepFootprint:
         return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
 
     def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
-        arguments = (
-            *self._variables["weights"],
-            *self._variables["optimizer"],
-            *_batch_bytes(self._batch, batch_size),
-        )
-        return max(0, total_bytes - sum(arguments))
+        variables = sum(map(sum, self._variables.values()))
+        return max(0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size)))
 
     def _walked(self, program: StepProgram) -> Footprint:
         return self._footprint(
