@@ -191,9 +191,9 @@ class Confirmation:
 
     def _run(self, config: FitConfig) -> Measurement | None:
         """Run a config, or reuse the stored run of a killed tune; None if it failed or `max_seconds` cut it off."""
-        is_baseline, done, runner = (
+        is_baseline, earlier, runner = (
             config == self._baseline,
-            len(self._runs_of(config)),
+            self._runs_of(config),
             self._runner,
         )
         stage, name = (
@@ -210,9 +210,9 @@ class Confirmation:
                 (trial for trial in timed if trial.config == config), timed[0]
             ).measurement
             last = f"{LOOKS[0]} to {LOOKS[-1]}" if self._answers.is_open else "1"
-            activity = Activity(f"confirming {name}, run {done + 1} of {last}", config)
+            activity = Activity(f"confirming {name}, run {len(earlier) + 1} of {last}", config)
             # only the first run of a config validates: the memory of validation counts, its time does not
-            measurement = runner.confirm(config, measured, activity, validates=not done)
+            measurement = runner.confirm(config, measured, activity, earlier)
             if is_baseline:
                 raise_user_error(measurement)
             run = Trial(config, measurement, stage=stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -79,11 +80,16 @@ class TrialRunner:
         return Trial(config, self._measured(spec, activity), activity.why)
 
     def confirm(
-        self, config: FitConfig, measured: Measurement, activity: Activity, *, validates: bool
+        self,
+        config: FitConfig,
+        measured: Measurement,
+        activity: Activity,
+        earlier: Sequence[Measurement] = (),
     ) -> Measurement:
         """Run a config for longer than in the search, where it or a similar one was `measured`.
 
-        If `validates`, the run starts with a short epoch and its validation.
+        The first run starts with a short epoch and its validation. What `earlier` ones of this config read of the gap
+        between epochs is not read again.
         """
         deadline = self.budget.deadline_seconds(measured.seconds)
         rates = {
@@ -95,10 +101,14 @@ class TrialRunner:
             config,
             CONFIRM_SECONDS,
             deadline_seconds=deadline,
-            validates=validates,
+            validates=not earlier,
             **rates,
         )
-        return self._measured(spec, activity)
+        gaps = [run for run in earlier if _has_long_epochs(run)]
+        if not gaps:
+            return self._measured(spec, activity)
+        run = self._measured(replace(spec, longest_epoch_seconds=0.0), activity)
+        return _with_gap(run, gaps) if run.outcome is Outcome.OK else run
 
     def _spec(self, role: Role, config: FitConfig, seconds: float, **changes: Any) -> TrialSpec:
         """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""
@@ -194,6 +204,31 @@ def raise_user_error(measurement: Measurement) -> None:
             f"while {(evidence.phase or Phase.STARTING).label}",
             measurement.traceback or evidence.reason,
         )
+
+
+def _has_long_epochs(run: Measurement) -> bool:
+    """Return whether a run read the gap between epochs that are too long to be timed as a whole."""
+    rate = run.steady_samples_per_second
+    if run.epoch_gap_seconds is None or not rate:
+        return False
+    return (run.epoch_samples or 0) / rate > CONFIRM_SECONDS
+
+
+def _with_gap(run: Measurement, earlier: Sequence[Measurement]) -> Measurement:
+    """Return a run at its rate over epochs, with the median of the gaps that earlier ones read."""
+    samples, rate = earlier[0].epoch_samples, run.samples_per_second
+    if not samples or not rate:
+        return run
+    gap = statistics.median(each.epoch_gap_seconds or 0.0 for each in earlier)
+    seconds = samples / rate
+    share = seconds / (seconds + gap)
+    return replace(
+        run,
+        samples_per_second=share * rate,
+        spread=None if run.spread is None else share * run.spread,
+        epoch_samples=samples,
+        epoch_gap_seconds=gap,
+    )
 
 
 def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedError:

@@ -7,7 +7,15 @@ import pytest
 from autofit.errors import NoTrialFinishedError
 from autofit.records.events import Activity
 from autofit.records.states import Outcome
-from autofit.records.trial import Conditions, Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import (
+    Conditions,
+    Evidence,
+    FitConfig,
+    Limits,
+    Measurement,
+    Trial,
+    TrialSpec,
+)
 from autofit.report.choice import advice
 from autofit.tuning.runner import TrialRunner
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune, tuned
@@ -64,9 +72,33 @@ def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_pa
     runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
     for measured in ([raised], [raised, read]):
         runner.measure(config, Activity("trial", config), [Trial(config, one) for one in measured])
-    runner.confirm(config, read, Activity("confirming", config), validates=False)
+    runner.confirm(config, read, Activity("confirming", config), [read])
     given_rates = [spec.compute_samples_per_second for spec in launcher.specs]
     assert given_rates == [None, 1000.0, 1000.0]
+
+
+@pytest.mark.parametrize(
+    ("epoch_samples", "is_read_again"), [(9_000, False), (2_000, True), (None, True)]
+)
+def test_the_gap_between_long_epochs_is_read_in_one_run_of_a_config(
+    tmp_path, epoch_samples, is_read_again
+):
+    """At 900 samples a second, an epoch of 9,000 takes 10 s and its gap a second."""
+    config, launcher = FitConfig(32, 1, 10, False), FakeLauncher()
+    runner = TrialRunner(make_request(tmp_path), launcher, lambda event: None)
+    gap = None if epoch_samples is None else 1.0
+    first = replace(
+        launcher.measure(TrialSpec("confirm", config, Limits(None, 8192 * MIB), 60.0)),
+        steady_samples_per_second=900.0,
+        epoch_samples=epoch_samples,
+        epoch_gap_seconds=gap,
+    )
+    second = runner.confirm(config, first, Activity("confirming", config), [first])
+    assert (launcher.specs[-1].longest_epoch_seconds > 0) == is_read_again
+    if not is_read_again:
+        assert second.samples_per_second == pytest.approx(9_000 / 11)
+        assert (second.epoch_samples, second.epoch_gap_seconds) == (9_000, 1.0)
+        assert second.spread == pytest.approx(0.01 * 10 / 11)
 
 
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
