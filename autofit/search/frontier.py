@@ -34,6 +34,7 @@ from autofit.search.space import SearchSpace, cost, distance
 
 EXHAUSTED = "every other configuration has been tried, is known or predicted not to fit, or would take seconds for a call"
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
+NONE_FASTER = "no other configuration is predicted to be faster; max_seconds leaves few trials"
 _BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
 _HEADROOM = 0.03  # share of each limit that must stay free according to the upper bound of the predicted memory
 _MOST_OOMS = 2  # after these, nothing larger than the finished trials is tried
@@ -136,6 +137,9 @@ class FrontierSearch:
         self._index = {config: index for index, config in enumerate(self.configs)}
         self._baseline, self._context = baseline, context
         self._last: tuple[tuple[Trial, ...], tuple[Feasible, Prediction | None]] | None = None
+        # whether time is left for a few trials: then what is predicted to be slower is not tried
+        # to learn from it, because hardly any trial would follow
+        self.is_short = False
 
     def propose(self, trials: Sequence[Trial]) -> Decision:
         rated, (feasible, rates) = ran(trials), self.outlook(trials)
@@ -234,7 +238,10 @@ class FrontierSearch:
             1 + (1 - feasible.chance) * _OOM_SECONDS / seconds
         )  # that a trial takes, if it may be an OOM
         value, stop_reason = feasible.chance * improvement / trials, None
-        chosen = _cheapest(value, feasible.possible)
+        possible = feasible.possible & (lead > 0) if self.is_short else feasible.possible
+        if not possible.any():
+            return Decision(stop_reason=NONE_FASTER)
+        chosen = _cheapest(value, possible)
         if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
             stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
             if feasible.safe.any():  # a caller that goes on all the same takes no risk

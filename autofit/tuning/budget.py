@@ -46,6 +46,7 @@ _MOST_CONFIRMING_TRIALS = 15  # trials in whose seconds all runs of a second or 
 _CONFIRM_PATIENCE_RATIO = (
     4.0  # multiplies the seconds that the config took in the search: only a hang takes longer
 )
+_FEW_TRIALS = 5  # with fewer, each must be one that may become the answer (assumed)
 _IN_EACH_TRIAL = (Phase.LOADING, Phase.OPENING, Phase.BUILDING)
 _HOPELESS_TRIALS = 3  # if this many trials time out or crash and no other trial ran, the next one would fail as well
 
@@ -85,6 +86,11 @@ class Budget:
             rounds, longer = LOOKS[0] * _MARGIN_RATIO, CONFIRM_SECONDS - SEARCH_SECONDS
             seconds = min(seconds, (left - LOOKS[0] * own - rounds * longer) / (1 + rounds))
         return min(self.max_trial_seconds, seconds) if seconds > _trial_seconds(trials) else 0.0
+
+    def is_short(self, trials: Sequence[Trial], problem: Problem, own_trials: int) -> bool:
+        """Return whether, beside what is reserved, time is left for a few trials only."""
+        left = self.seconds_left() - self._reserved_seconds(trials, problem, own_trials)
+        return left < _FEW_TRIALS * _trial_seconds(trials)
 
     # Time is reserved for the trials at the own batch size, and three rounds of the fastest config so far, the baseline and
     # a config at its batch size. If that leaves too few trials, it is reserved for three rounds of two configs, or for one

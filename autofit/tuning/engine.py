@@ -134,6 +134,7 @@ class _Engine:
         while True:
             sampler.trials = trials = study.trials()
             seconds = budget.trial_seconds(trials, problem, own_trials)
+            sampler.search.is_short = budget.is_short(trials, problem, own_trials)
             stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(
                 trials, max_trials, seconds
             )

@@ -233,3 +233,16 @@ def test_a_warm_start_that_was_right_needs_no_second_trial():
     assert "expected to gain" in asked.propose([trial]).stop_reason
     full = Trial(first.config, Measurement(Outcome.DEVICE_OOM, Evidence("full")))
     assert asked.propose([full]).proposal.config.batch_size < first.config.batch_size
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_with_time_for_few_trials_nothing_is_tried_that_is_predicted_to_be_slower(is_short):
+    gains = []
+    for batch, made in itertools.product((32, 128, 512), (1e-3, 1e-2, 1e-1)):
+        asked, trials = proposer(baseline=replace(BASELINE, batch_size=batch)), []
+        asked.is_short = is_short
+        while len(trials) < 8 and (decision := asked.propose(trials)).stop_reason is None:
+            if decision.proposal.reason is Reason.PROMISE:
+                gains.append(decision.proposal.gain)
+            trials.append(run(decision.proposal.config, made=made))
+    assert (min(gains) > 0) == is_short
