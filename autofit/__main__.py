@@ -62,7 +62,7 @@ def _reporting_full_output() -> Iterator[None]:
 
 
 def _can_be_written(descriptor: int) -> bool:
-    # the stream does not tell: what could not be written is no longer in its buffer
+    # ask the descriptor: a failed write has emptied the stream's buffer
     try:
         return os.write(descriptor, b"\n") == 1
     except OSError:

@@ -72,7 +72,7 @@ def tune(
                 said = f"the failed tune is written to {output}; to view it, run autofit report {output}"
                 try:
                     result_files.save(error.tune, output)
-                except UsageError as unwritten:  # why the tune failed is told all the same
+                except UsageError as unwritten:  # the reason why the tune failed is raised below
                     said = str(unwritten)
                 typer.echo(f"{said}\n", err=True)
             raise

@@ -45,14 +45,17 @@ LOOKS = (3, 5, 8)
 
 @dataclass(frozen=True)
 class Speedup:
-    """The rate of a config relative to the baseline, from pairs of runs; it counts as a gain only if `is_shown` is true."""
+    """The rate of a config relative to the baseline.
+
+    By pairs of runs beside each other, which may show a gain; or, if `pairs` is 0, by all readings of the tune.
+    """
 
     baseline: FitConfig
     baseline_outcome: Outcome
     ratio: Ratio | None = (
-        None  # of the geometric means of both configs' rates; None if no pair finished
+        None  # of the geometric means of both configs' rates; None if it is not known
     )
-    # the ends of its 95% confidence interval; None unless two pairs finished
+    # the ends of its 95% interval; None for a single pair
     low: Ratio | None = None
     high: Ratio | None = None
     pairs: Count = 0  # that finished
@@ -77,16 +80,19 @@ class Challenger:
 
 @dataclass(frozen=True)
 class Answer:
-    """A config that a tune recommends, with the figures of its confirming runs and the arguments that set it."""
+    """A config that a tune recommends, with its figures and the arguments that set it.
+
+    The rate, its spread and the gain of a shown answer are those of its confirming runs, otherwise those of all readings.
+    """
 
     config: FitConfig
-    samples_per_second: Rate  # the median
+    samples_per_second: Rate
     spread: Ratio | None  # the half-width of its 95% confidence interval, relative to it
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
-    # over the baseline: by pairs of runs if it is shown, otherwise by all readings
-    speedup: Speedup
-    probability: Ratio | None = None  # of being faster than the baseline, by all readings
+    speedup: Speedup  # over the baseline
+    # of being faster than the baseline, by all readings; None for the baseline itself, or if that did not run
+    probability: Ratio | None = None
     challenger: Challenger | None = (
         None  # the last config that was compared with this one, and not shown to be faster
     )
@@ -186,7 +192,7 @@ class TuneRecord(TuneLog):
 
     fastest: Answer
     # the fastest of those with the batch size of the baseline, which train with the same updates; None if none of them
-    # fits, and the same as `fastest` if no other batch size is shown to be faster or would change the updates
+    # fits, and the same as `fastest` if no other batch size is likely to be faster or would change the updates
     same_batch: Answer | None
     bottleneck: Bottleneck
     # ceilings of the rate of `fastest`, measured in one run; None if not read

@@ -20,7 +20,9 @@ from autofit.workload.fit_options import FIT, PREDICT
 
 NONE = "–"  # text in place of a missing value
 NO_GAIN = "no gain"  # if the answer is not likely to be faster than the baseline
-_EVEN = 0.5  # probability of being faster below which no gain is named
+# probability of being faster below which no gain is named; that of an answer is lower than the one which replaces the
+# baseline only if the baseline is not in the space, or if the largest batch was asked for
+_EVEN = 0.5
 _OUTPUTS = "the outputs that predict keeps until it ends are not counted in the memory"
 _MUCH_OF_EPOCH = 0.2  # that passes before its steps begin: more is said
 _LINEAR = (

@@ -138,6 +138,7 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "gain": lambda result: _gains(result)[-1],
     "speedup": attrgetter("speedup.ratio"),
     **{f"speedup_{field}": attrgetter(f"speedup.{field}") for field in ("low", "high", "is_shown")},
+    "probability": attrgetter("fastest.probability"),
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
     "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
     **{name: attrgetter(name) for name in ("device_peak_bytes", "host_peak_bytes", "bottleneck")},

@@ -1,4 +1,4 @@
-"""Decide by confirming runs which config is the fastest at the user's own batch size, and which is the fastest of all.
+"""Decide which configs run beside the baseline, and what their runs show; `delivery.py` chooses the answers.
 
     estimated rates ──> a candidate for each answer: the likeliest best config, if it is not the answer already
                               │
@@ -9,9 +9,10 @@
                               │
     the runs are readings like any other: candidates again, at most three for an answer
 
-Both answers start as the baseline. The fastest config is compared with the answer at the own batch size, in the same
-rounds, so it is never slower than that; once that answer is another one, it is compared again, by the rounds so far. Only
-confirming runs enter an interval: the reading that made a config a candidate is the highest of many, and so too high.
+The answer of a contest is the config that its rounds have shown to be the fastest; it starts as the baseline. The fastest
+of all is compared with that at the own batch size, in the same rounds, so it is never slower than that; once that answer is
+another one, it is compared again, by the rounds so far. Only confirming runs enter an interval: the reading that made a
+config a candidate is the highest of many, and so too high.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run the rounds that confirm the answers of a tune (`answers.py` decides what runs and when it ends).
+"""Run the rounds that compare candidates with the baseline (`answers.py`), and make the answers (`delivery.py`).
 
-estimated rates of all readings ──> candidates ──> rounds of runs ──> answers
-         └───────────── the runs are readings ──────────┘
+estimated rates of all readings ──> candidates ──> rounds of runs ──> the likeliest best ──> a run of it, if it had none
+         └───────────────────── the runs are readings ───────────────────────┘
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Confirmation:
     def run(self) -> tuple[Answer, Answer | None] | None:
         """Confirm the answers: the fastest config, and that of the own batch size; None if no trial may be chosen."""
         answers, budget = self._answers, self._runner.budget
-        while self._eligible():
-            is_compared = self._problem.request.settings.batch_size != LARGEST
+        is_compared = self._problem.request.settings.batch_size != LARGEST
+        while eligible := self._eligible():
             if is_compared and not self._is_over and answers.propose(self._estimated()):
                 self._compare()
                 continue
-            beliefs, among = self._beliefs(), {trial.config for trial in self._eligible()}
+            beliefs, among = self._beliefs(), {trial.config for trial in eligible}
             # the baseline may be an answer before it has run
-            first = set() if answers.first is None else {answers.first}
+            first = {answers.first} if is_compared and answers.first else set()
             chosen = self._chosen(beliefs, among | first)
             alone = next(
                 (config for config in chosen if config and not self._runs_of(config)), None
@@ -79,7 +79,7 @@ class Confirmation:
                 if config == alone:
                     contest.needed_seconds = contest.needed_seconds or needed_seconds
             if alone not in among:
-                chosen = self._chosen(beliefs, among)
+                chosen = self._chosen(beliefs, among)  # only what has run
             break
         else:
             return None
@@ -94,12 +94,11 @@ class Confirmation:
         self, beliefs: Beliefs, among: Set[FitConfig]
     ) -> tuple[FitConfig | None, FitConfig | None]:
         """Choose the answers by all readings: that at the own batch size, if there is one, and the fastest."""
-        answers = self._answers
         if self._problem.request.settings.batch_size == LARGEST:  # without a comparison
-            ran_configs = among & {trial.config for trial in self._eligible()}
-            largest = max(ran_configs, key=lambda config: config.batch_size or 1)
+            largest = max(among, key=lambda config: config.batch_size or 1)
             return largest, largest
-        # whatever it read in the search
+        answers = self._answers
+        # a config that lost does not return, whatever it read in the search
         among = {config for config in among if not self._is_beaten(config)} or among
         own_configs = {config for config in among if answers.is_own(config)}
         first = answers.first if answers.first in among else None

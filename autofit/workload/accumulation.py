@@ -37,7 +37,7 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
 
 
 def steps_in(model: Any) -> int:
-    """Return the number of batches per update that a model's optimizer has by itself."""
+    """Return the number of batches per update that the user has set in a model's optimizer; 1 without one."""
     optimizer = getattr(model, "optimizer", None)
     return getattr(getattr(optimizer, "inner_optimizer", optimizer), NAME, None) or 1
 

@@ -3,7 +3,7 @@
 # each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
 # train, that take long or that write files raise an error which names the line. Models of other libraries are left alone.
 # What a library puts around these methods at import, as a tracker of experiments does to record each training, is taken
-# away again: a trial is no training to record, and runs no callbacks of the user's either (see fit_options).
+# away again: trials should not be recorded as trainings, and they run no callbacks of the user's either (see fit_options).
 
 from __future__ import annotations
 

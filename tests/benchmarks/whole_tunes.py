@@ -322,7 +322,7 @@ def rows_of(cells):
 
 
 def cells_of(seeds):
-    """All cells, in an order in which any number of the first ones is a fair sample."""
+    """All cells, shuffled within a seed, so that the first ones are a fair sample."""
     counts = (len(_jobs()), len(LANDSCAPES), len(CASES), len(NOISES))
     drawn = random.Random(1)
     for seed in range(seeds):

@@ -52,7 +52,7 @@ def here(tmp_path):
 
 
 def end(command, folder, largest=None):
-    """Run a command in which no file may grow beyond so many bytes; return its exit code, output and messages."""
+    """Run a command with a limit on the size of each file, in bytes; return its exit code, output and messages."""
     limit = () if largest is None else ("prlimit", f"--fsize={largest}")
     variables = {"PYTHONPATH": str(ROOT), "TMPDIR": f"{folder}/tmp", "XDG_DATA_HOME": str(folder)}
     done = run(*limit, *command, folder=folder, **variables)

@@ -46,9 +46,8 @@ def dependences_of(model: Any, batch: Any) -> Iterator[BatchDependence]:
 def _layers(model: Any) -> Iterator[Any]:
     for layer in model._flatten_layers():
         yield layer
-        if isinstance(module := getattr(layer, "module", None), keras.Layer) or module is None:
-            continue
-        yield from module.modules()  # PyTorch's, in a TorchModuleWrapper
+        if type(layer).__name__ == "TorchModuleWrapper":
+            yield from layer.module.modules()  # PyTorch's own
 
 
 def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
