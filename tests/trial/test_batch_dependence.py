@@ -89,6 +89,14 @@ def test_a_loss_is_listed_if_it_is_not_the_mean_over_its_samples(loss, dependenc
     assert found(loss=loss) == dependence
 
 
+@pytest.mark.parametrize("own", ["vae", 3.0, {"kl": 0.5}])
+def test_an_attribute_of_the_users_own_that_is_called_loss_is_none(own):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd")
+    model.loss = own
+    assert list(dependences_of(model, BATCH)) == []
+
+
 def test_normalization_and_methods_of_the_users_own_are_found_and_nothing_else():
     frozen = keras.layers.BatchNormalization(trainable=False)
     assert found(frozen, keras.layers.LayerNormalization(), keras.layers.Dropout(0.5)) == []

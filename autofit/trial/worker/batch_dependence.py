@@ -74,7 +74,10 @@ def _of_losses(model: Any, batch: Any) -> Iterator[BatchDependence]:
     losses = leaves(getattr(model, "loss", None))
     outputs = list(getattr(model, "outputs", None) or [])
     for given in losses:
-        loss = keras.losses.get(given)
+        try:
+            loss = keras.losses.get(given)
+        except ValueError:  # an attribute of the user's own that has this name
+            continue
         kind = "mean" if package_of(loss) == "keras" else "loss"
         if len(losses) == len(outputs) == 1 and isinstance(batch, tuple) and len(batch) > 1:
             # The user's loss may take only what the model really returns.
