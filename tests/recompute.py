@@ -43,7 +43,7 @@ def figures_of(path):
         measured, config = run["measurement"], run["config"]
         if measured["outcome"] != "ok":
             continue
-        if run["stage"] in ("chosen", "baseline"):
+        if run["stage"] == "beside":
             by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
         if not measured["blocks"]:
             continue
@@ -72,7 +72,7 @@ def figures_of(path):
             list(map(math.log, rates))
             for rates in (by_config[json.dumps(speedup["baseline"])], confirming)
         )
-        # the baseline runs in every round, and the config in consecutive ones, from its first on
+        # a tune that was killed, or whose run failed, has begun its rounds anew
         starts = range(len(theirs) - pairs + 1)
         leads = {
             statistics.fmean(own[:pairs]) - statistics.fmean(theirs[start:][:pairs]): start

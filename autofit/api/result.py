@@ -27,7 +27,7 @@ class _Reportable:
 
 
 class Result(_Reportable, TuneRecord):
-    """The result of a tune: the fastest config that fits, its confirmation, and every trial; a `TuneRecord`.
+    """The result of a tune: the answers, what ran beside each other, and every trial; a `TuneRecord`.
 
     `print(result)` shows the key figures and the code to paste. `result.same_batch` and `result.fastest` are the two
     answers, each an `Answer`; the attributes of the result itself, such as `fit_kwargs`, are those of the fastest.

@@ -42,8 +42,8 @@ def tune(
 ) -> Result:
     """Find the fastest configuration of `fit` that fits in memory.
 
-    Each trial trains for a few seconds in its own process. The best configuration is confirmed in longer runs, which
-    alternate with runs of the baseline. Trials and results are stored: an interrupted tune resumes, and a repeated tune
+    Each trial trains for a few seconds in its own process. What is likely the best runs again, and beside the baseline, so
+    that a gain can be shown. Trials and results are stored: an interrupted tune resumes, and a repeated tune
     returns at once.
 
     Args:
@@ -55,7 +55,8 @@ def tune(
             (`batch_size`, `workers`, `max_queue_size`, `use_multiprocessing`) among the factory's parameters are tuned. Its
             parameter for `workers` may be named `num_parallel_calls`, and that for `max_queue_size` may be named
             `prefetch`; for a `tf.data.Dataset`, `tf.data.AUTOTUNE` is tried, too.
-        validation: validation data, like `data`. The confirming runs validate on it, so that its memory counts.
+        validation: validation data, like `data`. The first further run of a configuration validates on it, so that its memory
+            counts.
         fit_kwargs: further arguments of `fit`, used in every trial and in the generated call. Allowed are `class_weight`,
             `validation_split`, `validation_steps`, `validation_batch_size`, `validation_freq`, `steps_per_epoch` (for the
             baseline's batch size; scaled to others), `shuffle`, `epochs`, `initial_epoch`, `verbose`, and `callbacks`: a
@@ -68,18 +69,18 @@ def tune(
             left out get defaults. In a list, -1 is `tf.data.AUTOTUNE`.
         baseline: your present configuration, a value for each knob, to compare with. Knobs left out have the defaults of
             your data factory (or the attributes of your PyDataset), or else Keras's. The baseline is the result unless
-            another configuration is shown to be faster.
+            another configuration is likely to be faster.
         device_memory: memory limit of each device: a percentage of the GPU memory that is free now, a size (6GiB), or
             bytes. A CPU has no device memory of its own: there a percentage sets no limit, and a size caps TensorFlow's
             allocator.
         host_memory: memory limit of a trial's processes together: a percentage of the RAM that the machine or the container
             allows, a size (6GiB), or bytes. The limit is never more than what is free.
-        max_seconds: time limit of the whole tune, in seconds; None for no limit. Once three trials have finished, time for
-            three rounds of confirming runs is reserved, because fewer cannot show a gain.
+        max_seconds: time limit of the whole tune, in seconds; None for no limit. Time for a run of what is to be
+            delivered is reserved.
 
     Other Parameters:
-        max_trials: maximum number of trials in the search. Describing the workload and confirming the choice do not count,
-            nor do at most two trials at your own batch size after the search.
+        max_trials: maximum number of trials, of new configurations and once more of those that have run. Describing the
+            workload does not count, nor do the runs of what is to be delivered, alone and beside the baseline.
         effective_batch_size: samples of one weight update, reached by accumulating gradients over several batches
             (`gradient_accumulation_steps` of Keras's optimizers). Only batch sizes that divide it are tried.
         call: method of the model that is tuned: fit, or inference with predict or evaluate. Inference has no optimizer and

@@ -39,8 +39,8 @@ Bottleneck = Literal["compute", "input", "contention", "unknown"]
 DataForm = Literal["factory", "object", "arrays"]
 CellOutcome = Literal["ok", "does not fit", "failed", "waiting"]
 
-# the numbers of rounds of confirming runs after which a gain may be shown; two runs do not tell how much runs differ
-LOOKS = (3, 5, 8)
+# of runs beside each other, after which a gain may be shown; two runs do not tell how much runs differ
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -62,27 +62,19 @@ class Speedup:
 
     @property
     def is_shown(self) -> bool:
-        return self.pairs >= LOOKS[0] and self.low is not None and self.low > 1.0
+        return self.pairs >= ROUNDS and self.low is not None and self.low > 1.0
 
     @property
     def is_loss(self) -> bool:
-        return self.pairs >= LOOKS[0] and self.high is not None and self.high < 1.0
-
-
-@dataclass(frozen=True)
-class Challenger:
-    """A config that did not beat the baseline in pairs of runs, with the median rate of its runs."""
-
-    config: FitConfig
-    samples_per_second: float
-    speedup: Speedup
+        return self.pairs >= ROUNDS and self.high is not None and self.high < 1.0
 
 
 @dataclass(frozen=True)
 class Answer:
     """A config that a tune recommends, with its figures and the arguments that set it.
 
-    The rate, its spread and the gain of a shown answer are those of its confirming runs, otherwise those of all readings.
+    The rate, its spread and the gain of a shown answer are those of its runs beside the baseline, and those of a likely one
+    are those of all readings.
     """
 
     config: FitConfig
@@ -93,9 +85,6 @@ class Answer:
     speedup: Speedup  # over the baseline
     # of being faster than the baseline, by all readings; None for the baseline itself, or if that did not run
     probability: Ratio | None = None
-    challenger: Challenger | None = (
-        None  # the last config that was compared with this one, and not shown to be faster
-    )
     confirmed: bool = True  # otherwise the figures come from the search
     needed_seconds: Seconds | None = (
         None  # the `max_seconds` that would have allowed what time did not

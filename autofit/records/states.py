@@ -42,9 +42,10 @@ class Role(Text):
 class Stage(Text):
     """The part of a tune that a trial belongs to."""
 
-    SEARCH = "search"
-    CHOSEN = "chosen"
-    BASELINE = "baseline"
+    SEARCH = "search"  # of a new config
+    AGAIN = "again"
+    CHOSEN = "chosen"  # a run of what is to be delivered
+    BESIDE = "beside"  # one of the runs that compare the answers with the baseline
 
 
 class Phase(Text):

@@ -274,9 +274,8 @@ class Trial:
     measurement: Measurement
     why: str = ""  # the search chose it
     stage: Stage = Stage.SEARCH
-    number: int | None = (
-        None  # among the stored trials of a tune, from 0; None for a run after the search
-    )
+    number: int | None = None  # among the stored trials of a tune, from 0
+    decided_after: Seconds = 0.0  # since the tune began
 
     def fits(self, limits: Limits) -> bool:
         m = self.measurement

@@ -10,8 +10,8 @@ import statistics
 from dataclasses import dataclass
 
 from autofit.records.description import Description
-from autofit.records.result import LOOKS, Answer, Challenger, Speedup, TuneRecord
-from autofit.records.states import Outcome
+from autofit.records.result import Answer, Speedup, TuneRecord
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits
 from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
 from autofit.report.adjustments import adjustments_of, changes_of_training, update_in_words
@@ -74,15 +74,14 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
         gain = gain_in_words(answer)
     elif all(trial.config == config for trial in record.searched):
         reason = "only your present configuration was tried"
-    undecided = "" if answer.challenger is None else _unshown(answer.challenger)
     # one figure, which allows what either answer lacked
     needed = max(each.needed_seconds or 0.0 for each in (record.same_batch, record.fastest) if each)
     longer = (
-        f"too little time was left to confirm more: raise max_seconds to {needed:.0f}"
+        f"too little time was left to compare more: raise max_seconds to {needed:.0f}"
         if answer.needed_seconds
         else ""
     )
-    note = "; ".join(filter(None, (_consequences(record, answer), undecided, longer, reason)))
+    note = "; ".join(filter(None, (_consequences(record, answer), longer, reason)))
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
     use = f"To {verb} with {which}"
     return Headline(answer, label, gain, note, use, adjustments_of(record, answer))
@@ -99,12 +98,14 @@ def gain_in_words(answer: Answer) -> str:
 
 
 def baseline(record: TuneRecord) -> Answer | None:
-    """Return the figures of the baseline's confirming runs, without a spread; None if none of them finished."""
-    runs = [
-        run.measurement
-        for run in record.runs
-        if run.config == record.speedup.baseline and run.samples_per_second
+    """Return the figures of the baseline's runs, without a spread; None if none of them finished."""
+    finished = [
+        trial
+        for trial in (*record.runs, *record.searched)
+        if trial.config == record.speedup.baseline and trial.samples_per_second
     ]
+    beside = [trial for trial in finished if trial.stage is Stage.BESIDE]
+    runs = [trial.measurement for trial in beside or finished]
     if not runs:
         return None
     rate = statistics.median(m.samples_per_second or 0.0 for m in runs)
@@ -194,21 +195,6 @@ def _epoch(record: TuneRecord) -> str:
 
 def _brief(seconds: float) -> str:
     return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
-
-
-def _unshown(compared: Challenger) -> str:
-    """Say how a config compared with the baseline that it is not shown to beat by more than the tolerance."""
-    config, speedup = compared.config, compared.speedup
-    if speedup.pairs < LOOKS[0]:
-        reached = f"{config} reached {format_rate(compared.samples_per_second)} samples/s"
-        return f"{reached}, but {counted(speedup.pairs, 'pair')} of runs cannot show a gain; {LOOKS[0]} or more can"
-    than = (
-        " than this" if speedup.is_shown else ""
-    )  # a challenger of an answer that is faster than the baseline, too
-    verdict = (
-        "is slower than the baseline" if speedup.is_loss else f"is not shown to be faster{than}"
-    )
-    return f"{config} {verdict}: {ratio_in_words(speedup)}"
 
 
 def _consequences(record: TuneRecord, answer: Answer) -> str:

@@ -16,6 +16,7 @@ from autofit.search.space import TOLERANCE
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)

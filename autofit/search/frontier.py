@@ -3,11 +3,11 @@
     trials ──> ruled out by a failure, memory, distance ──> Feasible ──┐
            └─> Rates: lead over the best config, and its deviation ────┴──> Decision
 
-There is one rule. Each config that may be tried is worth the improvement that is expected of it, as far as noisy runs can
-show it, times the probability that it fits, over the expected time of the trial, to which an out-of-memory error adds. The
-config that is worth most is tried, or the cheapest of those that are worth about as much; the search stops if none is worth
-a trial. The reason of the proposal follows from the rule: a promise, or a risk if the upper bound of the config's device
-memory exceeds the limit.
+There is one rule. A run of each config is worth what it is expected to add to the rate of what is delivered (`value.py`),
+times the probability that it fits, over the expected time of the run, to which an out-of-memory error adds. The config that
+is worth most is run, or the cheapest of those that are worth about as much; the search stops if none is worth a run. With
+`repeats`, configs that have run compete, too. The reason of the proposal follows from the rule: a promise, or a risk if the
+upper bound of the config's device memory exceeds the limit.
 
 The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of its memory, or the best
 config according to an earlier tune of the same workload.
@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofit.records.knobs import KNOBS
-from autofit.records.result import LOOKS
 from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
-from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
-from autofit.search.failures import ruled_out
+from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
+from autofit.search.failures import eligible, ruled_out
 from autofit.search.memory import Memory, finished
 from autofit.search.rates import Prediction, Rates, ran
 from autofit.search.space import SearchSpace, cost, distance
+from autofit.search.value import worth
 
 EXHAUSTED = "every other configuration has been tried, is known or predicted not to fit, or would take seconds for a call"
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
@@ -45,7 +45,8 @@ _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: 
 # on curves of real GPUs if it costs 20 s, none if 60 s, with equal regret)
 _OOM_SECONDS = 60.0
 _LIKELY = 0.5  # chance to fit of a batch that is called possible
-_WORTHWHILE_SHARE = 0.25  # of the tolerance: a smaller expected improvement is not worth a trial
+_WORTHWHILE_SHARE = 0.15  # of the tolerance: a smaller expected improvement is not worth a trial
+_OWN_SHARE = 0.5  # what a gain at the own batch size counts, beside the gain of the fastest
 _TIE_RATIO = (
     0.1  # values that differ by less than this share count as equal: the cheaper config is taken
 )
@@ -67,6 +68,7 @@ class Reason(Text):
     PROBE = "to learn how time and memory grow"
     LARGER = "the largest batch that is certain to fit"
     LIKELY = "the largest batch that is likely to fit"
+    AGAIN = "once more, because its rate decides what is the fastest"
     SAMPLED = "proposed by the sampler"
     PROMISE = "a predicted gain"  # both are shown with the gain
     RISK = "worth the risk of running out of memory"
@@ -131,24 +133,33 @@ class Feasible(NamedTuple):
 class FrontierSearch:
     """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
 
-    def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        baseline: FitConfig,
+        context: SearchContext,
+        *,
+        own_batch: int | None = None,
+        repeats: bool = False,
+    ) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
+        self._own_batch, self._repeats = own_batch, repeats
         self._arrays = ConfigArrays(self.configs, context.cores)
         self._index = {config: index for index, config in enumerate(self.configs)}
         self._baseline, self._context = baseline, context
         self._last: tuple[tuple[Trial, ...], tuple[Feasible, Prediction | None]] | None = None
-        # whether time is left for a few trials: then what is predicted to be slower is not tried
-        # to learn from it, because hardly any trial would follow
-        self.is_short = False
 
-    def propose(self, trials: Sequence[Trial]) -> Decision:
+    def propose(self, trials: Sequence[Trial], *, is_short: bool = False) -> Decision:
+        """Propose the next run; if time `is_short`, no new config that is predicted to be slower, to learn from it."""
         rated, (feasible, rates) = ran(trials), self.outlook(trials)
-        if rates is not None and not feasible.possible.any():
+        if rates is not None and not feasible.possible.any() and not (self._repeats and rated):
             is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
         if rates is None or not (rated or feasible.safe.any()):
             return self._probe(trials, feasible)
-        return self._best(rated, feasible, rates) if rated else self._warm(feasible, rates)
+        if not rated:
+            return self._warm(feasible, rates)
+        return self._best(trials, feasible, rates, is_short=is_short)
 
     def near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
         """Propose the config nearest to a wanted one among those predicted to fit; if there are none, do as `propose`."""
@@ -205,47 +216,43 @@ class FrontierSearch:
         self._last = trials, (Feasible(untried, possible, safe, chance, shares), rates)
         return self._last[1]
 
-    def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
+    def _best(
+        self, trials: Sequence[Trial], feasible: Feasible, rates: Prediction, *, is_short: bool
+    ) -> Decision:
         context, present = self._context, self._nearest(self._baseline)
-        leaders = [
-            self._index[t.config]
-            for t in rated
-            if t.fits(context.limits) and t.config in self._index
-        ]
-        if not leaders and feasible.possible[present]:
-            leaders = [
-                present
-            ]  # none of this space has run: what may be faster than the present config is worth a trial
-        if not leaders:  # nothing to compare with, as the present config does not run: what is fast and likely to fit
+        may_win = (trial.config for trial in eligible(trials, context.limits))
+        done = list(dict.fromkeys(self._index[c] for c in may_win if c in self._index))
+        if not done and feasible.possible[present]:
+            # none of this space has run: what may be faster than the present config is worth a trial
+            done = [present]
+        if not done:
+            # nothing to compare with, as the present config does not run: what is fast and likely to fit
             likely_rate = np.where(
                 feasible.possible, rates.mean + np.log(np.maximum(feasible.chance, 1e-9)), -np.inf
             )
             return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
-        leader = max(leaders, key=rates.mean.__getitem__)
+        leader = max(done, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
-        # the part of the deviation that a trial and a first look resolve, if one run errs by `noise` (Frazier, Powell and
-        # Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009)
-        resolved = deviation * (
-            deviation / np.maximum(np.hypot(deviation, rates.noise / math.sqrt(1 + LOOKS[0])), 1e-9)
-        )
-        # the expected improvement over the leader in log rate, if the lead is normally distributed and below 0 counts as 0
-        # (Jones, Schonlau and Welch, Efficient global optimization of expensive black-box functions, 1998)
-        z = lead / np.maximum(resolved, 1e-9)
-        density = np.exp(-0.5 * np.square(z)) / math.sqrt(2 * math.pi)
-        improvement = lead * _normal_probability(z) + resolved * density
-        seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
-        trials = (
-            1 + (1 - feasible.chance) * _OOM_SECONDS / seconds
-        )  # that a trial takes, if it may be an OOM
-        value, stop_reason = feasible.chance * improvement / trials, None
-        possible = feasible.possible & (lead > 0) if self.is_short else feasible.possible
-        if not possible.any():
+        new = feasible.possible & (lead > 0) if is_short else feasible.possible
+        again = np.zeros(len(new), bool)
+        again[done] = self._repeats
+        if not (new | again).any():
             return Decision(stop_reason=NONE_FASTER)
-        chosen = _cheapest(value, possible)
+        value = self._worth(rates, np.array(done), np.flatnonzero(new | again))
+        # trials that a run takes, if it may be an OOM
+        rated = ran(trials)
+        seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
+        chance = np.where(again, 1.0, feasible.chance)
+        value = chance * value / (1 + (1 - chance) * _OOM_SECONDS / seconds)
+        chosen, stop_reason = _cheapest(value, new | again), None
         if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
-            stop_reason = f"no other configuration is expected to gain {context.tolerance:.0%}"
-            if feasible.safe.any():  # a caller that goes on all the same takes no risk
-                chosen = _cheapest(value, feasible.safe)
+            gain = f"no other configuration is expected to gain {context.tolerance:.0%}"
+            stop_reason = gain if new.any() else EXHAUSTED
+            # a caller that goes on all the same takes no risk
+            certain = feasible.safe & new
+            chosen = _cheapest(value, certain) if certain.any() else chosen
+        if again[chosen]:
+            return self._proposed(chosen, Reason.AGAIN, feasible, stop_reason)
         return self._proposed(
             chosen,
             Reason.PROMISE if feasible.safe[chosen] else Reason.RISK,
@@ -255,6 +262,17 @@ class FrontierSearch:
             most_gain=math.expm1(lead[chosen] + _INTERVAL_DEVIATIONS * deviation[chosen]),
             change=difference(self.configs[chosen], self.configs[leader]),
         )
+
+    def _worth(self, rates: Prediction, done: Indices, options: Indices) -> Vector:
+        """Return what a run of each config is worth, for the fastest and for that of the own batch size; 0 of the others."""
+        value = np.zeros(len(self.configs))
+        replaced = self._index.get(self._baseline) if self._repeats else None
+        value[options] = worth(rates, done, options, replaced)
+        is_own = self._arrays.batch == self._own_batch
+        own_done, own_options = done[is_own[done]], options[is_own[options]]
+        if len(own_done):
+            value[own_options] += _OWN_SHARE * worth(rates, own_done, own_options, replaced)
+        return value
 
     def _warm(self, feasible: Feasible, rates: Prediction) -> Decision:
         mean = np.where(feasible.safe, rates.mean, -np.inf)
@@ -303,32 +321,29 @@ class FrontierSearch:
 class LargestBatch(FrontierSearch):
     """Proposes larger and larger batches that are certain to fit, with the baseline's other knobs, and a last likely one."""
 
-    def __init__(self, space: SearchSpace, baseline: FitConfig, context: SearchContext) -> None:
+    def __init__(
+        self, space: SearchSpace, baseline: FitConfig, context: SearchContext, **_: Any
+    ) -> None:
         others: dict[str, Any] = {
             knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"
         }
         super().__init__(replace(space, **others), baseline, context)
-        self._risked: int | None = None  # the config that was proposed although it may not fit
-        self._has_failed = False  # whether a batch that was certain to fit did not
 
-    def propose(self, trials: Sequence[Trial]) -> Decision:
-        self._has_failed = any(trial.measurement.outcome.is_oom for trial in trials)
-        return super().propose(trials)
-
-    def _best(self, rated: Sequence[Trial], feasible: Feasible, rates: Prediction) -> Decision:
-        largest = max(
-            (trial.config.batch_size or 1 for trial in rated if trial.fits(self._context.limits)),
-            default=0,
-        )
+    def _best(
+        self, trials: Sequence[Trial], feasible: Feasible, rates: Prediction, *, is_short: bool
+    ) -> Decision:
+        fitting = (trial for trial in trials if trial.fits(self._context.limits))
+        largest = max((trial.config.batch_size or 1 for trial in fitting), default=0)
         is_larger = self._arrays.batch > largest
         safe = np.flatnonzero(feasible.safe & is_larger)
         if len(safe):
             return self._proposed(int(safe[-1]), Reason.LARGER, feasible)
         # one risk: a trial that runs out of memory harms nothing, and the bounds leave out what may well fit
         likely = np.flatnonzero(feasible.possible & (feasible.chance > _LIKELY) & is_larger)
-        if len(likely) and not self._has_failed and self._risked in (None, int(likely[-1])):
-            self._risked = int(likely[-1])
-            return self._proposed(self._risked, Reason.LIKELY, feasible)
+        has_risked = any(trial.why.startswith(Reason.LIKELY) for trial in trials)
+        has_failed = any(trial.measurement.outcome.is_oom for trial in trials)
+        if len(likely) and not has_risked and not has_failed:
+            return self._proposed(int(likely[-1]), Reason.LIKELY, feasible)
         return Decision(stop_reason="no larger batch is certain to fit")
 
 
@@ -353,7 +368,7 @@ def difference(config: FitConfig, other: FitConfig) -> str:
 
 def _cheapest(value: Vector, configs: Mask) -> int:
     """Return the cheapest of some configs that are worth about as much as the best of them; the cheapest come first."""
-    value = np.where(configs, value, -1.0)
+    value = np.where(configs, np.maximum(value, 0.0), -1.0)
     return int(np.flatnonzero(value >= (1 - _TIE_RATIO) * value.max())[0])
 
 

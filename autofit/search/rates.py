@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofit.records.trial import Trial, noise_of
-from autofit.search.context import ConfigArrays, Mask, Matrix, SearchContext, Vector
+from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
 _LAW_NOISE = np.array(
@@ -216,13 +216,15 @@ class Prediction(NamedTuple):
     explained: Matrix
     variances: Vector
 
+    def covariance(self, first: Indices, second: Indices) -> Matrix:
+        """Return the covariance of the log rates of some configs with those of others."""
+        one, other = (_Rows(*(values[at] for values in self.rows)) for at in (first, second))
+        known = self.explained[:, first].T @ self.explained[:, second]
+        return np.asarray(one.covariance(other, self.variances) - known)
+
     def lead_over(self, index: int) -> tuple[Vector, Vector]:
         """Return the lead of each config over one of them, in log rate, and the standard deviation of the difference."""
-        one = _Rows(*(values[[index]] for values in self.rows))
-        shared = (
-            self.rows.covariance(one, self.variances)[:, 0]
-            - self.explained.T @ self.explained[:, index]
-        )
+        shared = self.covariance(np.arange(len(self.mean)), np.array([index]))[:, 0]
         variance = np.square(self.deviation) + self.deviation[index] ** 2 - 2 * shared
         return self.mean - self.mean[index], np.sqrt(np.maximum(variance, 0.0))
 

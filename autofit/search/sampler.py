@@ -56,7 +56,6 @@ class FrontierSampler(BaseSampler):
         effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
         warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
-        search: class of the rule of what to try.
 
     Raises:
         UsageError: the space is empty or contains a value that is not allowed.
@@ -89,7 +88,6 @@ class FrontierSampler(BaseSampler):
         effective_batch_size: int | None = None,
         warm_start: Sequence[Trial] = (),
         seed: int = 0,
-        search: type[FrontierSearch] = FrontierSearch,
     ) -> None:
         cores = cores or usable_cores()
         if not isinstance(space, SearchSpace):
@@ -106,7 +104,7 @@ class FrontierSampler(BaseSampler):
         self.context = SearchContext(
             description, self._limits, cores, on_cpu, tolerance, tuple(warm_start)
         )
-        self.search = search(space, space.canonical(baseline), self.context)
+        self.search = FrontierSearch(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
         self.trials: tuple[Trial, ...] | None = (
             None  # to decide from, in place of those of the study

@@ -17,18 +17,17 @@ from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
 from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
-from autofit.records.trial import Limits, Trial
+from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
-# The keys of a study's attributes: the prefix of the results (one per budget), the runs after the search, the key that
-# similar tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
+# The keys of a study's attributes: the prefix of the results (one per budget), the key that similar
+# tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
 # training.
-RECORD, RUNS, WARM_START_KEY, MODEL, FAILED = (
-    f"autofit:{key}" for key in ("record", "runs", "kin", "model", "failed")
+RECORD, WARM_START_KEY, MODEL, FAILED = (
+    f"autofit:{key}" for key in ("record", "kin", "model", "failed")
 )
 
 StrPath = str | os.PathLike[str]
-TRIALS = TypeAdapter(tuple[Trial, ...])  # converts trials to JSON types and back
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
 

@@ -181,7 +181,7 @@ def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
     if peak_bytes := getattr(record, f"{memory}_peak_bytes"):
         # a limit for later tunes: what takes as much in a trial would fail as well
-        # the peak is the highest of several confirming runs, so that single runs of a smaller config stay below it
+        # the peak is the highest of several runs, so that single runs of a smaller config stay below it
         failed = stored.get(FAILED) or {}
         name = f"{memory}_bytes"
         changed[FAILED] = {**failed, name: min(peak_bytes - 1, failed.get(name, peak_bytes))}

@@ -1,1 +1,1 @@
-"""The tuning engine. It describes the workload, searches, confirms the choice and stores the result; it prints nothing."""
+"""The tuning engine: it describes the workload, runs what is worth most, and stores the result. It prints nothing."""

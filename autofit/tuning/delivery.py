@@ -1,30 +1,34 @@
 """Choose the configs that a tune delivers: the likeliest best by all readings, if it is likely faster than what it replaces.
 
     readings ──> Beliefs: the posterior of all rates, and of their differences
-                    │ likeliest best at the own batch size ── P(faster than the baseline) ≥ 0.8 ──> the own answer
-                    │ likeliest best of all ───────── P(faster than the own answer) ≥ 0.8 ────────> the fastest
+                    │ likeliest best at the own batch size ── P(faster than the baseline) ≥ LIKELY ──> the own answer
+                    │ likeliest best of all ───────── P(faster than the own answer) ≥ LIKELY ────────> the fastest
                     └ otherwise what would be replaced stays
 
-Runs beside each other decide what is *claimed*; a gain need not be shown to reach the user. By whole tunes on jobs of known
-truth (tests/benchmarks/whole_tunes.py), 0.8 delivers nearly as much as no threshold, and where there is nothing to gain,
-0.999 of the baseline's rate.
+Runs beside each other decide what is *claimed* (`claims.py`); a gain need not be shown to reach the user. By whole tunes on
+jobs of known truth (tests/benchmarks/whole_tunes.py), the threshold delivers nearly as much as none, and where there is
+nothing to gain, 0.999 of the baseline's rate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from scipy.special import ndtr
 
 from autofit.records.result import Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
+from autofit.search import failures
 from autofit.search.context import ConfigArrays, SearchContext
-from autofit.search.rates import Rates
+from autofit.search.rates import Rates, ran
 from autofit.search.space import nearest
+from autofit.search.value import LIKELY
+from autofit.tuning.problem import Problem
+from autofit.tuning.settings import LARGEST
 
-LIKELY = 0.8  # probability of being faster with which a config replaces another
 _NORMAL_95 = 1.96  # standard deviations on either side of the mean that hold 95 % of a Gaussian
 
 
@@ -44,10 +48,6 @@ class Beliefs:
         deviation = float(self._predicted.deviation[index])
         return math.exp(self._predicted.mean[index]), math.expm1(_NORMAL_95 * deviation)
 
-    def rates(self) -> dict[FitConfig, float]:
-        """Return the rates of all configs, in samples/s."""
-        return {config: self.rate(config)[0] for config in self._index}
-
     def probability(self, config: FitConfig, other: FitConfig) -> float:
         """Return the probability that a config is faster than another."""
         lead, deviation = self._lead(config, other)
@@ -60,22 +60,74 @@ class Beliefs:
         low, high = map(math.exp, ends)
         return Speedup(baseline, Outcome.OK, math.exp(lead), low, high)
 
+    def likeliest(
+        self,
+        among: Collection[FitConfig],
+        replaced: FitConfig | None,
+        baseline: FitConfig,
+        tolerance: float,
+    ) -> FitConfig:
+        """Return the likeliest best config, nearest to the baseline, of those that are likely faster than the replaced one."""
+        rates = {
+            config: self.rate(config)[0]
+            for config in among
+            if replaced in (None, config) or self.probability(config, replaced) >= LIKELY
+        }
+        if replaced is not None:
+            rates[replaced] = self.rate(replaced)[0]
+        return nearest(rates, tolerance, baseline)
+
     def _lead(self, config: FitConfig, other: FitConfig) -> tuple[float, float]:
         leads, deviations = self._predicted.lead_over(self._index[other])
         index = self._index[config]
         return float(leads[index]), float(deviations[index])
 
 
-def delivered(
-    beliefs: Beliefs,
-    among: Collection[FitConfig],
-    replaced: FitConfig | None,
-    baseline: FitConfig,
-    tolerance: float,
-) -> FitConfig:
-    """Return the likeliest best `among` some configs, nearest to the baseline, or the config that it does not replace."""
-    rates = {config: rate for config, rate in beliefs.rates().items() if config in among}
-    best = nearest(rates, tolerance, baseline)
-    if replaced is None or beliefs.probability(best, replaced) >= LIKELY:
-        return best
-    return replaced
+class Choice(NamedTuple):
+    """What is to be delivered: the fastest config, and that of the own batch size; None if no trial of that may be chosen."""
+
+    own: FitConfig | None
+    fastest: FitConfig
+    beliefs: Beliefs
+
+
+def baseline_outcome(problem: Problem, readings: Sequence[Trial]) -> Outcome:
+    """Return how the runs of the baseline ended: `OK`, or how the first that failed did."""
+    outcomes = (t.measurement.outcome for t in readings if t.config == problem.baseline)
+    return next((outcome for outcome in outcomes if outcome is not Outcome.OK), Outcome.OK)
+
+
+def choose(
+    problem: Problem,
+    readings: Sequence[Trial],
+    beaten: Collection[FitConfig] = (),
+    *,
+    has_run: bool = False,
+) -> Choice | None:
+    """Choose the answers by all readings; None if no config that ran may be chosen.
+
+    `beaten` are configs whose runs beside the baseline show no gain. The baseline may be chosen before it has run, unless
+    `has_run` is asked for.
+    """
+    baseline, limits = problem.baseline, problem.request.limits
+    fitting = {trial.config for trial in failures.eligible(readings, limits)}
+    is_in_space = baseline in problem.space
+    among = {config for config in fitting if config != baseline or is_in_space}
+    if not among:
+        return None
+    beliefs = Beliefs(
+        ran(readings), [*dict.fromkeys([*sorted(among, key=str), baseline])], problem.context
+    )
+    if problem.request.settings.batch_size == LARGEST:  # without a comparison
+        largest = max(among, key=lambda config: config.batch_size or 1)
+        return Choice(largest, largest, beliefs)
+    may_win = is_in_space and baseline_outcome(problem, readings) is Outcome.OK
+    replaced = baseline if may_win and (baseline in fitting or not has_run) else None
+    among = (among | {replaced} if replaced else among).difference(beaten) or among
+    rule = baseline, problem.request.settings.options.tolerance
+    own_configs = {config for config in among if config.batch_size == problem.own_batch}
+    if problem.own_batch is None or not own_configs:
+        fastest = beliefs.likeliest(among, replaced, *rule)
+        return Choice(None if problem.own_batch else fastest, fastest, beliefs)
+    own = beliefs.likeliest(own_configs, replaced, *rule)
+    return Choice(own, beliefs.likeliest(among, own, *rule), beliefs)

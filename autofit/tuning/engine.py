@@ -1,19 +1,16 @@
-"""The engine: describe the workload, search, confirm, and store the result.
+"""The engine: the loop that runs what the policy decides, and stores the result.
 
-    TuneRequest ── describe ──> Problem ──> search ──> search at the baseline's batch size ──> confirm ──> TuneRecord
+    TuneRequest ── describe ──> Problem ──> next step ──> run it in a process ──> store the reading ──┐
+                                               ▲ └──────── stop ──> answers ──> TuneRecord            │
+                                               └──────────────────────────────────────────────────────┘
 
 The baseline is the user's present config. There are two answers: the fastest config with the baseline's batch size, so that
-training makes the same updates, and the fastest of all. (If only one batch size is searched, they are one, and the second
-search is left out.)
-
-    search   ask the sampler for a config ──> run it in a process ──> store it; until the sampler has nothing better to
-             propose, or trials or seconds run out
-    confirm  rounds of longer runs of the baseline and of the configs that are likely to be faster, until each of these is
-             proven to be faster, or given up
+training makes the same updates, and the fastest of all. (If only one batch size is searched, they are one.)
 """
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -21,33 +18,29 @@ from typing import Any
 from autofit.errors import AutofitError, TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit
-from autofit.records.result import FailedTune, TuneLog, TuneRecord
-from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, Measurement, Trial
+from autofit.records.result import ROUNDS, FailedTune, TuneLog, TuneRecord
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import format_rate
-from autofit.search.frontier import FrontierSearch, LargestBatch
-from autofit.search.sampler import BoundedSampler, FrontierSampler
+from autofit.search.sampler import BoundedSampler
 from autofit.storage import result_files
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
-from autofit.tuning.budget import OWN_BATCH_TRIALS
-from autofit.tuning.confirm import Confirmation
+from autofit.tuning import claims
+from autofit.tuning.answers import answers_of
+from autofit.tuning.claims import Claim, Round
+from autofit.tuning.policy import LOOP, Compare, Policy, Run, Stop
 from autofit.tuning.problem import Problem, build_problem, notices
 from autofit.tuning.record import no_result_error, nothing_fits_error, record_of
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
-from autofit.tuning.settings import LARGEST
 
-_ESTIMATED_BATCHES = (
-    1,
-    4,
-    16,
-    64,
-)  # memory is estimated for these multiples of the baseline's batch size
+# memory is estimated for these multiples of the baseline's batch size
+_ESTIMATED_BATCHES = (1, 4, 16, 64)
 
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-    """Find the fastest config that fits, confirm it, and store the result."""
+    """Find the fastest config that fits, compare it with the baseline, and store the result."""
     engine = _Engine(request, launcher, emit)
     try:
         return engine.run()
@@ -60,16 +53,16 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 
 # What happens when
 #
-#   a trial runs out of memory   it is recorded like any other; the sampler proposes nothing that would take as much
+#   a run is out of memory       it is a reading like any other; nothing is proposed that would take as much
 #   the user's code raises       with the baseline, the tune ends with the traceback. Otherwise the search leaves out what
 #                                is like it: the same kind of workers, several steps in a call, or batch sizes without a
 #                                divisor that all sizes have which ran
-#   a trial hangs or crashes     it is recorded, and counts in this tune only: a later one may try its config again
-#   `max_seconds` is reached     the trial that runs is ended. The search stops early enough to confirm; an answer that
-#                                could not be confirmed says so, and which `max_seconds` would do
-#   Ctrl-C or kill               the trial that runs is lost. All others were stored when they ended: the next tune of the
-#                                same request continues with what they read, and uses the confirming runs again
-#   a confirming run fails       its config is excluded; the next best one is confirmed
+#   a run hangs or crashes       it is recorded, and counts in this tune only: a later one may try its config again
+#   `max_seconds` is reached     the run in progress is ended. The loop stops early enough to run what it delivers; an answer
+#                                that did not run, or was not compared, says which `max_seconds` would do
+#   Ctrl-C or kill               the run in progress is lost. All others were stored when they ended: the next tune of the
+#                                same request goes on with them. Runs beside each other begin anew
+#   an answer's run fails        its config may not be chosen, and the loop goes on
 #   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune only describes
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
@@ -81,24 +74,18 @@ class _Engine:
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
-        self._runs: list[Trial] = []  # after the search
 
     def run(self) -> TuneRecord:
         problem = self._describe()
-        stop_reason = self._search(problem)
-        if problem.own_batch is not None and any(
-            trial.samples_per_second for trial in self.study.trials()
-        ):
-            self._search(problem, at_own_batch=True)
-
-        answers = Confirmation(problem, self._runner, self.study, self._runs).run()
-        if answers is None:
-            for trial in self.study.trials():
+        stop, claim = self._loop(problem)
+        readings, budget = self.study.trials(), self._runner.budget
+        if stop.choice is None:
+            for trial in readings:
                 raise_user_error(trial.measurement)
-            raise no_result_error(problem, self._runner.budget, self.study.trials(), stop_reason)
-        record = record_of(problem, self._log(), answers, stop_reason)
+            raise no_result_error(problem, budget, readings, stop.reason)
+        answers = answers_of(problem, readings, claim.rounds, stop)
+        record = record_of(problem, self._log(), answers, stop.reason)
         self.study.set_attribute(self._request.result_key(), result_files.encode(record))
-        self.study.set_attribute(result_files.RUNS, [])
         both = {"at your batch": record.same_batch, "fastest": record.fastest}
         texts = {
             name: f"{a.config}: {format_rate(a.samples_per_second)} samples/s"
@@ -108,52 +95,77 @@ class _Engine:
         self.study.set_labels(texts)
         return record
 
-    def _search(self, problem: Problem, *, at_own_batch: bool = False) -> str:
-        """Search until there is a reason to stop, and return it; at the baseline's batch size, beyond `max_trials`."""
-        study, budget, settings, space, where = (
-            self.study,
-            self._runner.budget,
-            self._request.settings,
-            problem.space,
-            "",
-        )
-        max_trials = settings.max_trials
-        own_trials = 0 if at_own_batch else OWN_BATCH_TRIALS
-        if at_own_batch:
-            max_trials, where = (
-                min(len(study.trials()), max_trials) + OWN_BATCH_TRIALS,
-                ", at your own batch size",
-            )
-            space = replace(space, batch_size=(problem.baseline.batch_size,))
-        arguments = {"baseline": problem.baseline, **vars(problem.context)}
-        if settings.options.sampler is None:
-            search = LargestBatch if settings.batch_size == LARGEST else FrontierSearch
-            sampler = FrontierSampler(space, search=search, **arguments)
-        else:
-            sampler = BoundedSampler(settings.options.sampler, space, **arguments)
+    def _loop(self, problem: Problem) -> tuple[Stop, Claim]:
+        """Run what the policy decides until it stops; return that, and its claim."""
+        policy, budget, claim = Policy(problem), self._runner.budget, claims.NONE
+        sampler = _sampler_of(problem)
         while True:
-            sampler.trials = trials = study.trials()
-            seconds = budget.trial_seconds(trials, problem, own_trials)
-            sampler.search.is_short = budget.is_short(trials, problem, own_trials)
-            stop_reason = sampler.decide(trials).stop_reason or budget.stop_reason(
-                trials, max_trials, seconds
+            readings = self.study.trials()
+            no_new = sampler.decide(readings).stop_reason if sampler else None
+            step = policy.next_step(readings, claim, budget.seconds(), no_new)
+            if isinstance(step, Stop):
+                return step, claim
+            if isinstance(step, Compare):
+                claim = Claim(self._compare(problem, step), step.reason)
+                continue
+            config = step.config
+            if config is None and sampler is not None:
+                sampler.trials = readings
+                config = self.study.ask(sampler, sampler.suggest)
+                step = replace(step, why=str(sampler.proposal))
+            is_asked = step.config is None
+            self._run(problem, replace(step, config=config), is_asked=is_asked)
+
+    def _compare(self, problem: Problem, step: Compare) -> list[Round]:
+        """Run configs beside each other; return no round if a run fails or is cut off, so that the policy decides anew."""
+        rounds = list[Round]()
+        for number in range(ROUNDS):
+            rates = dict[FitConfig, float]()
+            for config in claims.order(step.configs, number):
+                why = f"round {number + 1} of {ROUNDS}"
+                trial = self._run(problem, Run(config, Stage.BESIDE, why, math.inf))
+                if trial is None or not trial.samples_per_second:
+                    return []
+                rates[config] = trial.samples_per_second
+            rounds.append(rates)
+        return rounds
+
+    def _run(self, problem: Problem, step: Run, *, is_asked: bool = False) -> Trial | None:
+        """Run a step and store its reading; return None if `max_seconds` cut off a run of a config that had run before."""
+        config, readings, runner = step.config, self.study.trials(), self._runner
+        assert config is not None, "the sampler has been asked"
+        seconds = runner.budget.seconds()
+        activity = Activity(self._doing(problem, step), config, why=step.why)
+        if step.stage is Stage.SEARCH:
+            trial = runner.measure(config, activity, readings, step.most_seconds)
+        else:
+            trial = runner.confirm(config, activity, readings)
+            outcome = trial.measurement.outcome
+            if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
+                return None
+        trial = replace(trial, why=step.why, stage=step.stage, decided_after=seconds)
+        # the baseline may be outside the space, which Optuna's parameters cannot be
+        knobs = problem.space.knobs() if config in problem.space else {}
+        trial = self.study.add(trial, knobs, is_asked=is_asked)
+        self._emit(trial)
+        if config == problem.baseline:
+            raise_user_error(trial.measurement)
+        if trial.measurement.outcome is Outcome.ERROR:
+            reason = trial.measurement.evidence.reason.strip()
+            self._emit(
+                f"your code fails with {config} ({reason}); what only this configuration has is left out"
             )
-            if stop_reason is not None:
-                return stop_reason
+        return trial
 
-            config = study.ask(sampler, sampler.suggest)
-            doing = f"trial {len(trials) + 1} of at most {max_trials}{where}"
-            activity = Activity(doing, config, why=str(sampler.proposal))
-            trial = self._runner.measure(config, activity, trials, deadline_seconds=seconds)
-
-            self._emit(study.add(trial, problem.space.knobs(), is_asked=True))
-            if config == problem.baseline:
-                raise_user_error(trial.measurement)
-            if trial.measurement.outcome is Outcome.ERROR:
-                reason = trial.measurement.evidence.reason.strip()
-                self._emit(
-                    f"your code fails with {config} ({reason}); what only this configuration has is left out"
-                )
+    def _doing(self, problem: Problem, step: Run) -> str:
+        """Return what a step is, in words."""
+        if step.stage is Stage.BESIDE:
+            return "running the answers and the baseline beside each other"
+        if step.stage is Stage.CHOSEN:
+            return "running what is to be delivered"
+        most = problem.request.settings.max_trials
+        done = sum(trial.stage in LOOP for trial in self.study.trials())
+        return f"trial {done + 1} of at most {most}"
 
     def _describe(self) -> Problem:
         """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
@@ -206,14 +218,17 @@ class _Engine:
             error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
 
     def _log(self) -> TuneLog:
-        request = self._request
+        request, readings = self._request, self.study.trials()
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
             device=request.placement.name,
             description=self._description,
-            trials=self.study.trials(),
-            runs=tuple(self._runs),
+            # a further run that failed counts against its config
+            trials=tuple(
+                t for t in readings if t.stage is Stage.SEARCH or not t.samples_per_second
+            ),
+            runs=tuple(t for t in readings if t.stage is not Stage.SEARCH),
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
@@ -221,3 +236,11 @@ class _Engine:
             placement=request.placement,
             study=request.fingerprint(),
         )
+
+
+def _sampler_of(problem: Problem) -> BoundedSampler | None:
+    """Return the user's sampler, which proposes new configs, bounded to what is predicted to fit; None without one."""
+    other = problem.request.settings.options.sampler
+    if other is None:
+        return None
+    return BoundedSampler(other, problem.space, baseline=problem.baseline, **vars(problem.context))

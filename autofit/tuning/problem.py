@@ -1,7 +1,7 @@
 """The problem that a tune solves: what was asked, what the workload is, and what may be tried.
 
 TuneRequest ──┐  settings, machine, devices, limits, the user's call
-Description ──┼──> Problem ──> sampler, notices, confirmation, record
+Description ──┼──> Problem ──> policy, notices, answers, record
 similar tunes ┘  space, baseline, batch size of the first answer
 """
 

@@ -105,7 +105,8 @@ def no_result_error(
     """Make the error for a tune in which no trial finished, or every config that finished failed later."""
     sizes = problem.space.batch_size
     ended = [trial.measurement for trial in trials]
-    last = f"; the last trial: {ended[-1].evidence.reason}" if ended else ""
+    last = next((m.evidence.reason for m in reversed(ended) if m.outcome is not Outcome.OK), "")
+    last = last and f"; the last trial that failed: {last}"
     was_cut = all(m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended)
     if not budget.seconds_left() or was_cut:
         return NoTrialFinishedError(budget.too_short(ended, f"a trial finished{last}"))

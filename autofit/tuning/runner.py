@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit
-from autofit.records.states import Outcome, Phase, Role
+from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher, run_to_end
@@ -57,9 +58,16 @@ class TrialRunner:
         return result
 
     def measure(
-        self, config: FitConfig, activity: Activity, trials: Sequence[Trial] = (), **changes: Any
+        self,
+        config: FitConfig,
+        activity: Activity,
+        trials: Sequence[Trial] = (),
+        most_seconds: float = math.inf,
     ) -> Trial:
-        """Measure a config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone."""
+        """Measure a new config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone.
+
+        `most_seconds` are those that it may take at most.
+        """
         step = config.batch_size, config.steps_per_execution
         same = (
             t.measurement
@@ -76,22 +84,20 @@ class TrialRunner:
         )
         best = max((trial.samples_per_second for trial in trials), default=0.0)
         rates = {"rate_to_beat": _PROMISING_RATIO * best, "compute_samples_per_second": read}
-        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS, **rates, **changes)
+        seconds = min(self.budget.deadline_seconds(), most_seconds)
+        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS, deadline_seconds=seconds, **rates)
         return Trial(config, self._measured(spec, activity), activity.why)
 
-    def confirm(
-        self,
-        config: FitConfig,
-        measured: Measurement,
-        activity: Activity,
-        earlier: Sequence[Measurement] = (),
-    ) -> Measurement:
-        """Run a config for longer than in the search, where it or a similar one was `measured`.
+    def confirm(self, config: FitConfig, activity: Activity, trials: Sequence[Trial]) -> Trial:
+        """Run a config for longer than a new one, where it or another is among the `trials` that finished.
 
-        The first run starts with a short epoch and its validation. What `earlier` ones of this config read of the gap
-        between epochs is not read again.
+        Its first such run starts with a short epoch and its validation. What earlier ones read of the gap between epochs is
+        not read again.
         """
-        deadline = self.budget.deadline_seconds(measured.seconds)
+        finished = [trial for trial in trials if trial.samples_per_second]
+        own = [trial for trial in finished if trial.config == config]
+        earlier = [trial.measurement for trial in own if trial.stage is not Stage.SEARCH]
+        measured = (own or finished)[0].measurement
         rates = {
             name: getattr(measured, name)
             for name in ("compute_samples_per_second", "input_samples_per_second")
@@ -100,15 +106,17 @@ class TrialRunner:
             Role.CONFIRM,
             config,
             CONFIRM_SECONDS,
-            deadline_seconds=deadline,
+            deadline_seconds=self.budget.deadline_seconds(measured.seconds),
             validates=not earlier,
             **rates,
         )
         gaps = [run for run in earlier if _has_long_epochs(run)]
         if not gaps:
-            return self._measured(spec, activity)
+            return Trial(config, self._measured(spec, activity), activity.why)
         run = self._measured(replace(spec, longest_epoch_seconds=0.0), activity)
-        return _with_gap(run, gaps) if run.outcome is Outcome.OK else run
+        return Trial(
+            config, _with_gap(run, gaps) if run.outcome is Outcome.OK else run, activity.why
+        )
 
     def _spec(self, role: Role, config: FitConfig, seconds: float, **changes: Any) -> TrialSpec:
         """Return the spec of a trial, which reads the gap between epochs where that may exceed half of the tolerance."""

@@ -7,11 +7,10 @@ import optuna
 
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
-from autofit.search import failures, space
+from autofit.search import failures
 from autofit.search.rates import ran
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
-from autofit.tuning.answers import MOST_CANDIDATES
 from autofit.tuning.delivery import Beliefs
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -120,7 +119,7 @@ class Autofit(Peer):
         """The likeliest best config; its confirming runs are readings, and it is chosen again, as in a tune."""
         trials, again, confirmed = [Trial(c, m) for c, m in tried], [], []
         while (chosen := self._likeliest(case, trials)) is not None:
-            if chosen in confirmed or len(confirmed) == MOST_CANDIDATES:
+            if chosen in confirmed or len(confirmed) == 3:
                 break
             confirmed.append(chosen)
             for _ in range(_CONFIRMING_RUNS):
@@ -132,8 +131,8 @@ class Autofit(Peer):
         configs = list({trial.config: None for trial in failures.eligible(trials, case.limits)})
         if not configs:
             return None
-        rates = Beliefs(ran(trials), configs, self._last.context).rates()
-        return space.nearest(rates, 0.0, nearest(case.space, KERAS_DEFAULTS))
+        beliefs = Beliefs(ran(trials), configs, self._last.context)
+        return beliefs.likeliest(configs, None, nearest(case.space, KERAS_DEFAULTS), 0.0)
 
 
 def nearest(space, config):

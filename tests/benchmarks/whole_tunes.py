@@ -32,7 +32,7 @@ until autofit's seconds are over.
 delivered: the true rate of the chosen config; means with their standard errors. not delivered:
 share of tunes that deliver less than half of the gain. at own batch: the second answer, by the best
 rate of that batch size. shown, wrong: tunes that call an answer faster, and one that is not.
-covers: intervals of the answers, and of what they were compared with, that contain the true ratio.
+covers: intervals of the answers that contain the true ratio, of runs beside each other, and of all readings.
 15 trials: their seconds.
 """
 
@@ -64,9 +64,9 @@ from whole_jobs import GAINS, GIB, LANDSCAPES, NATURAL, NOTHING, jobs
 from autofit.machine.host import detect
 from autofit.records.machine import ON_CPU
 from autofit.records.machine import Machine as Host
-from autofit.records.states import Outcome, Phase, Role
+from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.trial import Evidence, Measurement
-from autofit.tuning import budget, engine, problem
+from autofit.tuning import budget, claims, engine, problem
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.settings import TuneSettings
 
@@ -90,8 +90,10 @@ OF_TUNE = (
     "best_own",
     "fastest_shown",
     "own_shown",
-    "intervals",
+    "intervals",  # of runs beside each other
     "covering",
+    "likely_intervals",  # of all readings
+    "likely_covering",
     "fastest_probability",
     "own_probability",
     "stated",  # rate of the fastest, by its true one
@@ -228,23 +230,16 @@ def of_tune(machine):
     record, job = tune(machine), machine.job
     base, best = job.rate(job.baseline), job.best()
     fastest, own = record.fastest, record.same_batch
-    compared = {answer.config: answer.speedup for answer in (fastest, own)}
-    challengers = (getattr(answer, "challenger", None) for answer in (fastest, own))
-    compared |= {other.config: other.speedup for other in challengers if other is not None}
-    compared.pop(job.baseline, None)
-    covering = [
-        speedup.low <= job.rate(config) / base <= speedup.high
-        for config, speedup in compared.items()
-        if speedup.low is not None and speedup.high is not None
-    ]
+    answers = {answer.config: answer.speedup for answer in (fastest, own)}
+    likely = {config: by for config, by in answers.items() if not by.pairs}
     rates = (base, job.rate(fastest.config), job.rate(own.config))
     searched = len(record.searched)
     return [
         *(_share(rate / best) for rate in (*rates, job.best(job.baseline.batch_size))),
         int(fastest.speedup.is_shown),
         int(own.speedup.is_shown),
-        len(covering),
-        sum(covering),
+        *_covering(job, _beside(record, job)),
+        *_covering(job, likely),
         _probability(fastest, job),
         NONE if own.config == fastest.config else _probability(own, job),
         _share(fastest.samples_per_second / job.rate(fastest.config)),
@@ -254,6 +249,24 @@ def of_tune(machine):
         round(machine.clock),
         round(15 * job.seconds),
     ]
+
+
+def _beside(record, job):
+    """What the runs beside each other show, by config, whether that is an answer or not."""
+    rates = {}
+    for run in record.runs:
+        if run.stage is Stage.BESIDE:
+            rates.setdefault(run.config, []).append(run.samples_per_second)
+    rounds = [dict(zip(rates, one, strict=True)) for one in zip(*rates.values(), strict=True)]
+    others = [config for config in rates if config != job.baseline]
+    return {config: claims.speedup(config, job.baseline, rounds) for config in others}
+
+
+def _covering(job, speedups):
+    """The number of intervals, and of those that contain the true ratio."""
+    ratios = {config: job.rate(config) / job.rate(job.baseline) for config in speedups}
+    known = {config: by for config, by in speedups.items() if by.low is not None}
+    return len(known), sum(by.low <= ratios[config] <= by.high for config, by in known.items())
 
 
 def _share(value):
@@ -417,16 +430,18 @@ def print_nothing(rows):
 
 
 def print_claims(rows):
-    print("\nclaims        tunes  shown  wrong  wrong of tunes  intervals  covers")
+    print("\nclaims        tunes  shown  wrong  wrong of tunes  intervals  covers  likely  covers")
     for case in ("all", *CASES):
         group = [row for row in rows if case in ("all", row["case"])]
         shown = sum(row["fastest_shown"] or row["own_shown"] for row in group)
         wrong = sum(map(_is_wrong, group))
-        intervals = sum(row["intervals"] for row in group)
-        covers = sum(row["covering"] for row in group) / max(1, intervals)
+        counts, covers = [], []
+        for kind in ("", "likely_"):
+            counts.append(sum(row[f"{kind}intervals"] for row in group))
+            covers.append(sum(row[f"{kind}covering"] for row in group) / max(1, counts[-1]))
         print(
             f"{case:12} {len(group):6} {shown:6} {wrong:6} {wrong / max(1, len(group)):15.1%} "
-            f"{intervals:10} {covers:7.1%}"
+            f"{counts[0]:10} {covers[0]:7.1%} {counts[1]:7} {covers[1]:7.1%}"
         )
     shown = [row for row in rows if row["landscape"] in GAINS]
     share = [

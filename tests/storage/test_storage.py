@@ -14,10 +14,10 @@ from optuna.trial import TrialState
 
 from autofit.errors import StorageError, UserCodeError
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, Measurement
+from autofit.records.trial import Evidence, Measurement, Trial
 from autofit.storage import connection
 from autofit.tuning import engine
-from tests.fakes import FakeLauncher, collect, make_request, searched, tune
+from tests.fakes import BASELINE, FakeLauncher, collect, make_request, tune
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,19 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
     holder.close()
 
 
-@pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
-def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "finished"), [("journal:{}/t.log", 2), ("sqlite:///{}/t.db", 2), ("{}/t.db", 9)]
+)
+def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, kind, finished):
+    """Nine runs have finished after six trials and half of the runs beside each other, which begin anew."""
     request = make_request(tmp_path, storage=kind.format(tmp_path))
     program = """if True:
         import os, pathlib, signal, sys
-        from tests.fakes import FakeLauncher, make_request, tune
+        from tests.fakes import BASELINE, FakeLauncher, make_request, tune
 
         class Killed(FakeLauncher):
             def measure(self, spec):
-                if len(self.specs) == 4:
+                if len(self.specs) == int(sys.argv[3]) + 2:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return super().measure(spec)
 
@@ -156,15 +159,18 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, ki
             trials = backend.get_all_trials(backend.get_study_id_from_name(request.fingerprint()))
             return [trial.state for trial in trials]
 
-    command = [sys.executable, "-c", program, tmp_path, request.settings.storage]
+    command = [sys.executable, "-c", program, tmp_path, request.settings.storage, str(finished)]
     assert (
         subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
         == -signal.SIGKILL
     )
-    assert states() == [TrialState.COMPLETE, TrialState.COMPLETE]
+    assert states() == finished * [TrialState.COMPLETE]
     events, record = collect(tune, request, FakeLauncher())
-    assert (len(record.trials), len(searched(events))) == (8, 6)
-    assert states() == 8 * [TrialState.COMPLETE]
+    ran = [event for event in events if isinstance(event, Trial)]
+    assert len(record.trials) + len(record.runs) == finished + len(ran)
+    beside = [trial.config for trial in ran if trial.stage == "beside"]
+    assert beside.count(BASELINE) == beside.count(record.config) == record.speedup.pairs == 3
+    assert states() == (finished + len(ran)) * [TrialState.COMPLETE]
 
 
 def failed_description():

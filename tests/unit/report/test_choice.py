@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from autofit.api.result import Result, SweepResult
-from autofit.records.result import Challenger, Speedup
+from autofit.records.result import Speedup
 from autofit.records.states import Outcome
 from autofit.report import choice, columns
 from autofit.report.html import page
 from tests.fakes import with_fields
-from tests.unit.report.conftest import BASELINE, CHOSEN, summary_of
+from tests.unit.report.conftest import BASELINE, summary_of
 
 SHOWN = Speedup(BASELINE, Outcome.OK, 2.22, 2.17, 2.28, 3)
 UNSHOWN = {
@@ -61,28 +61,6 @@ def test_every_output_states_a_gain_or_a_loss_that_is_shown(record, sweep, ratio
         output for output, text in texts.items() if f"{ratio}x" not in text or "no gain" in text
     ] == []
     assert choice.headlines(shown)[-1].gain == f"shown: {ratio}x ({low} to {high})"
-
-
-@pytest.mark.parametrize(
-    ("speedup", "facts"),
-    [
-        (UNSHOWN["one pair"], ("1,990", "1 pair")),
-        (UNSHOWN["an interval that holds 1.0"], ("0.97", "3.5")),
-        (UNSHOWN["no pair"], ()),
-        (SHOWN, ("not shown to be faster than this: ",)),  # though than the baseline
-        (Speedup(BASELINE, Outcome.OK, 2.08, 0.06, 71.91, 3), ("about 2x (0.060 to 72)",)),
-    ],
-)
-def test_a_baseline_that_keeps_its_place_is_said_with_the_evidence(record, speedup, facts):
-    challenger = Challenger(CHOSEN, 1990.0, speedup)
-    same = Speedup(BASELINE, Outcome.OK, 1.0, 1.0, 1.0, 3)
-    kept = replace(
-        record,
-        fastest=replace(record.fastest, config=BASELINE, speedup=same, challenger=challenger),
-    )
-    shown = choice.headlines(kept)[-1]
-    assert shown.gain == choice.NO_GAIN
-    assert all(fact in str(shown) for fact in (*facts, str(BASELINE), str(CHOSEN)))
 
 
 def test_a_baseline_that_failed_is_no_gain(record):

@@ -23,7 +23,7 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
     assert len(
         re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)
     ) == len(record.trials)
-    assert len(re.findall(r"^(?:chosen|baseline): ", text, re.MULTILINE)) == len(record.runs)
+    assert len(re.findall(r"^(?:chosen|beside): ", text, re.MULTILINE)) == len(record.runs)
     for trial in record.trials:
         assert str(trial.config) in text
         assert (

@@ -6,7 +6,7 @@ import pytest
 
 from autofit.errors import NoTrialFinishedError
 from autofit.records.events import Activity
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Stage
 from autofit.records.trial import (
     Conditions,
     Evidence,
@@ -72,7 +72,7 @@ def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_pa
     runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
     for measured in ([raised], [raised, read]):
         runner.measure(config, Activity("trial", config), [Trial(config, one) for one in measured])
-    runner.confirm(config, read, Activity("confirming", config), [read])
+    runner.confirm(config, Activity("again", config), [Trial(config, read)])
     given_rates = [spec.compute_samples_per_second for spec in launcher.specs]
     assert given_rates == [None, 1000.0, 1000.0]
 
@@ -93,7 +93,8 @@ def test_the_gap_between_long_epochs_is_read_in_one_run_of_a_config(
         epoch_samples=epoch_samples,
         epoch_gap_seconds=gap,
     )
-    second = runner.confirm(config, first, Activity("confirming", config), [first])
+    ran = Trial(config, first, stage=Stage.AGAIN)
+    second = runner.confirm(config, Activity("again", config), [ran]).measurement
     assert (launcher.specs[-1].longest_epoch_seconds > 0) == is_read_again
     if not is_read_again:
         assert second.samples_per_second == pytest.approx(9_000 / 11)
@@ -157,7 +158,8 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
     if times == 1:
         events, record = collect(tune, request, Killed())
         undisturbed = tuned(tmp_path / "b", space=FEW)
-        assert (record.config, record.runs) == (undisturbed.config, undisturbed.runs)
+        assert record.config == undisturbed.config
+        assert [run.config for run in record.runs] == [run.config for run in undisturbed.runs]
         (notice,) = said(events)
         assert "lost together with the server" in notice
     else:

@@ -1,0 +1,65 @@
+"""What runs beside each other show of the answers: rounds of one run each of the baseline and the answers.
+
+Only these runs enter an interval, because nothing that led to the choice may: the reading that made a config the likeliest
+best is the highest of many, and so too high. The order is reversed in every second round, and the rounds are looked at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from autofit.records.intervals import welch_interval
+from autofit.records.result import Speedup
+from autofit.records.states import Outcome
+from autofit.records.trial import FitConfig
+
+Round = Mapping[FitConfig, float]  # rates in samples/s
+
+
+class Claim(NamedTuple):
+    """The rounds that ran, and why no other run was worth its time before them."""
+
+    rounds: Sequence[Round] = ()
+    reason: str = ""
+
+
+NONE = Claim()
+
+# Student's quantile: at most 5 % of tunes call any config faster that is not, and at least 93 % of intervals contain the
+# true ratio (simulated: tests/benchmarks/whole_tunes.py)
+_QUANTILE = 0.975
+
+
+def order(configs: Sequence[FitConfig], number: int) -> tuple[FitConfig, ...]:
+    """Return the configs in the order of a round; `number` counts the rounds from 0."""
+    return tuple(configs) if number % 2 else tuple(configs)[::-1]
+
+
+def log_rates(config: FitConfig, rounds: Sequence[Round]) -> list[float]:
+    """Return the logarithms of what a config read in each round that has it."""
+    return [math.log(rates[config]) for rates in rounds if config in rates]
+
+
+def speedup(config: FitConfig, baseline: FitConfig, rounds: Sequence[Round]) -> Speedup | None:
+    """Return the rate of a config relative to the baseline, by runs beside each other; None without any."""
+    pairs = len(log_rates(config, rounds))
+    if not pairs:
+        return None
+    if config == baseline:
+        return Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs)
+    series = log_rates(config, rounds), log_rates(baseline, rounds)
+    lead, half_width = welch_interval(*series, _QUANTILE)
+    ends = math.exp(lead - half_width), math.exp(lead + half_width)
+    return Speedup(baseline, Outcome.OK, math.exp(lead), *ends, pairs)
+
+
+def beaten(baseline: FitConfig, rounds: Sequence[Round], tolerance: float) -> set[FitConfig]:
+    """Return the configs that gain less than the tolerance, as their runs beside the baseline show."""
+    shown = {config: speedup(config, baseline, rounds) for one in rounds[:1] for config in one}
+    return {
+        config
+        for config, by in shown.items()
+        if config != baseline and by and by.high and by.high < 1 / (1 - tolerance)
+    }

@@ -1,0 +1,214 @@
+"""Decide the next step of a tune: a function of the problem, the readings so far and the seconds left.
+
+    1  hopeless    every trial so far failed in the same way                   ──> stop
+    2  worth a run a new config, or once more one that has run (`search/`)      ──> run it
+    3  a claim     an answer is predicted to be faster than the baseline         ──> run them beside each other, once
+    4  unproven    what would be delivered has not run since it was new          ──> run it
+    5  otherwise                                                                ──> stop
+
+The rules are asked in this order before each step. Nothing here runs anything, has a clock, or remembers: the same readings
+and seconds give the same step, so that a tune that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofit.records.result import ROUNDS
+from autofit.records.states import Outcome, Stage
+from autofit.records.trial import FitConfig, Trial
+from autofit.search.frontier import FrontierSearch, LargestBatch, Reason
+from autofit.tuning import claims
+from autofit.tuning.budget import confirming_seconds, run_after, trial_seconds
+from autofit.tuning.delivery import Choice, baseline_outcome, choose
+from autofit.tuning.problem import Problem
+from autofit.tuning.settings import LARGEST
+
+LOOP = (Stage.SEARCH, Stage.AGAIN)  # what `max_trials` counts
+# runs before the loop may stop because none is worth its time: before, the models are too sure (whole tunes deliver 0.007
+# less with 6)
+_FEWEST_RUNS = 7
+_FEW_RUNS = 5  # with time for fewer, each must be one that may become the answer (assumed)
+_HOPELESS_TRIALS = (
+    3  # if this many trials time out or crash and no other ran, the next one would fail as well
+)
+_MOST_TRIALS = 15  # in whose seconds a tune ends, claims included: those of a coarse grid
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run a config; `config` is None if the user's sampler is asked for it."""
+
+    config: FitConfig | None
+    stage: Stage
+    why: str
+    most_seconds: float
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Run configs beside each other, in rounds; `reason` is why no other run is worth its time."""
+
+    configs: tuple[FitConfig, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Deliver the choice, or nothing; `needed_seconds` is the `max_seconds` that would have allowed what time did not."""
+
+    choice: Choice | None
+    reason: str
+    needed_seconds: float | None = None
+
+
+Step = Run | Compare | Stop
+
+
+class Policy:
+    """The rules of one tune."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._settings = problem, problem.request.settings
+        self._max_seconds = self._settings.max_seconds or math.inf
+        self._is_largest = self._settings.batch_size == LARGEST
+        kind = LargestBatch if self._is_largest else FrontierSearch
+        self._search = kind(
+            problem.space,
+            problem.baseline,
+            problem.context,
+            own_batch=problem.own_batch,
+            repeats=True,
+        )
+
+    def next_step(
+        self,
+        readings: Sequence[Trial],
+        claim: claims.Claim = claims.NONE,
+        seconds: float = 0.0,
+        no_new: str | None = None,
+    ) -> Step:
+        """Return the next step, some seconds after the tune began.
+
+        `claim` holds what ran beside each other, if anything did. `no_new` is why no new config can be had, if the user's
+        sampler has none.
+        """
+        if claim.rounds:
+            return self._conclude(claim, readings, seconds)
+        step = self._worth_a_run(readings, max(0.0, self._max_seconds - seconds), no_new)
+        if isinstance(step, Run):
+            return step
+        return self._conclude(claims.Claim(reason=step), readings, seconds)
+
+    def _conclude(self, claim: claims.Claim, readings: Sequence[Trial], seconds: float) -> Step:
+        """Return what is to be done for an answer, once no other run is worth its time."""
+        rounds, reason = claim
+        beaten = claims.beaten(self._problem.baseline, rounds, self._settings.options.tolerance)
+        choice, needed_seconds = choose(self._problem, readings, beaten), None
+        if choice is None:
+            return Stop(None, reason)
+        line = () if rounds else self._to_compare(choice, readings, seconds)
+        if line:
+            end = seconds + ROUNDS * sum(confirming_seconds(config, readings) for config in line)
+            if end <= self._max_seconds:
+                return Compare(line, reason)
+            needed_seconds = _rounded_up(end)
+        for config in self._unproven(choice, readings):
+            end = seconds + confirming_seconds(config, readings)
+            if end <= self._max_seconds:
+                return Run(config, Stage.CHOSEN, "", self._max_seconds - seconds)
+            needed_seconds = needed_seconds or _rounded_up(end)
+        # the baseline may be the choice before it has run, but is not delivered so
+        choice = choose(self._problem, readings, beaten, has_run=True) or choice
+        return Stop(choice, reason, needed_seconds)
+
+    def _worth_a_run(
+        self, readings: Sequence[Trial], seconds_left: float, no_new: str | None
+    ) -> Run | str:
+        """Return the run that is worth most, or why none is."""
+        runs = [trial for trial in readings if trial.stage in LOOP]
+        seconds = self._seconds_for_a_trial(readings, seconds_left)
+        expected = trial_seconds([trial for trial in runs if trial.stage is Stage.SEARCH])
+        if reason := self._used_up(runs) or self._too_short(seconds, expected, seconds_left):
+            return reason
+        # with time for few runs, hardly any would follow one that is only made to learn from
+        decision = self._search.propose(readings, is_short=seconds < _FEW_RUNS * expected)
+        proposal = decision.proposal
+        if proposal is None:
+            return decision.stop_reason or ""
+        is_again = proposal.reason is Reason.AGAIN
+        is_young = len(runs) < _FEWEST_RUNS and not self._problem.warm_start
+        if decision.stop_reason and (is_again or not is_young):
+            return decision.stop_reason
+        if is_again:
+            return Run(proposal.config, Stage.AGAIN, str(proposal), seconds)
+        if no_new is not None:
+            return no_new
+        is_asked = self._settings.options.sampler is not None
+        return Run(None if is_asked else proposal.config, Stage.SEARCH, str(proposal), seconds)
+
+    def _used_up(self, runs: Sequence[Trial]) -> str | None:
+        """Return why no run may follow, whatever it is worth."""
+        most, outcomes = self._settings.max_trials, {run.measurement.outcome for run in runs}
+        if len(runs) >= most:
+            return "the only trial is used up" if most == 1 else f"all {most} trials are used up"
+        if len(runs) >= _HOPELESS_TRIALS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
+            return f"the first {len(runs)} trials all timed out or crashed"
+        return None
+
+    def _too_short(self, seconds: float, expected: float, seconds_left: float) -> str | None:
+        """Return why a trial that is expected to take some seconds has too few."""
+        if seconds > expected:
+            return None
+        left = f"leaves {seconds_left:.0f} s, too few for another trial and a run of the choice"
+        left = "is used up" if seconds_left < 1 else left
+        return f"max_seconds ({self._max_seconds:g}) {left}"
+
+    def _seconds_for_a_trial(self, readings: Sequence[Trial], seconds_left: float) -> float:
+        """Return how long a trial may take: what would be delivered, or its own config, must still have a run after it."""
+        choice = None if seconds_left == math.inf else choose(self._problem, readings)
+        if choice is None:
+            return seconds_left
+        unproven = self._unproven(choice, readings)
+        reserved = sum(confirming_seconds(config, readings) for config in unproven)
+        return min(seconds_left - reserved, run_after(seconds_left))
+
+    def _unproven(self, choice: Choice, readings: Sequence[Trial]) -> list[FitConfig]:
+        """List what has to run before the choice is delivered: the answers once more, and the baseline at all."""
+        finished = [trial for trial in readings if trial.samples_per_second]
+        proven = {trial.config for trial in finished if trial.stage is not Stage.SEARCH}
+        configs = [choice.fastest, choice.own]
+        if not self._is_largest and all(t.config != self._problem.baseline for t in readings):
+            configs.insert(1, self._problem.baseline)
+        wanted = dict.fromkeys(config for config in configs if config is not None)
+        return [config for config in wanted if config not in proven]
+
+    def _to_compare(
+        self, choice: Choice, readings: Sequence[Trial], seconds: float
+    ) -> tuple[FitConfig, ...]:
+        """Return the baseline and the answers that are predicted to be faster, as far as a tune has time for them."""
+        baseline, tolerance = self._problem.baseline, self._settings.options.tolerance
+        has_failed = baseline_outcome(self._problem, readings) is not Outcome.OK
+        if self._is_largest or has_failed:
+            return ()
+        faster = [
+            config
+            for config in dict.fromkeys((choice.own, choice.fastest))
+            if config is not None
+            and (choice.beliefs.speedup(config, baseline).ratio or 0.0) > 1 / (1 - tolerance)
+        ]
+        searched = [trial for trial in readings if trial.stage is Stage.SEARCH]
+        further = [trial for trial in readings if trial.stage is not Stage.SEARCH]
+        most_seconds = _MOST_TRIALS * trial_seconds(searched) - seconds
+        a_run = trial_seconds(further or searched)
+        for answers in (faster, faster[-1:]):
+            line = (baseline, *answers)
+            if answers and ROUNDS * len(line) * a_run <= most_seconds:
+                return line
+        return ()
+
+
+def _rounded_up(seconds: float) -> float:
+    return 10.0 * math.ceil(seconds / 10)
