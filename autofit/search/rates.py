@@ -14,6 +14,7 @@ configs ───────────────> Prediction   log rates of
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,10 +28,12 @@ from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchCo
 _LAW_NOISE = np.array(
     (0.01, 0.05, 0.0)
 )  # errors of the law of step, input and fit that no residual covers
-# noise between runs, which a run's spread does not show, on a GPU (measured: 0.3 to 10%) and on a CPU, with factors of
-# which the likeliest is taken; and that of step and input alone on a CPU, beside that (measured: the same configs twice
-# to four times, tests/benchmarks/tables.py)
-_RUN_NOISE, _RUN_FACTORS, _ALONE_NOISE = (0.03, 0.08), (0.3, 1.0, 3.0), np.array((0.08, 0.08, 0.0))
+# noise between runs, which a run's spread does not show, on a GPU (measured: 0.3 to 10%) and on a CPU; and that of step
+# and input alone on a CPU, beside that (measured: the same configs twice to four times, tests/benchmarks/tables.py)
+_RUN_NOISE, _ALONE_NOISE = (0.03, 0.08), np.array((0.08, 0.08, 0.0))
+# factors of the noise between runs, of which the likeliest is taken, and their prior deviation: few configs run twice, so
+# that the readings alone hardly tell noise from what the law lacks
+_RUN_FACTORS, _RUN_DEVIATION = (0.3, 1.0, 3.0), 0.5
 # amplitudes and length scales of the step's residuals, between neighbouring batch sizes and over octaves: an affine law
 # errs by 6% in the median and by 16% at 90% on real GPUs (tests/benchmarks/curves.py)
 _STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES = (0.02, 0.05), (0.08, 1.0)
@@ -232,27 +235,27 @@ class Prediction(NamedTuple):
 class _Fit:
     """Parameters and residuals, fitted together: Gaussian updates of the law, linearized at the last fit."""
 
-    # In a first fit, `factor` is that of the noise between runs, and then that of the amplitudes. An update that does not
-    # lower the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
-    # for Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
+    # `scale` is the factor of the amplitudes, `run_factor` that of the noise between runs. An update that does not lower
+    # the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes for
+    # Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
     parameters: Vector
     shares: Vector
 
-    def __init__(self, readings: Rates, factor: float, first: _Fit | None = None) -> None:
+    def __init__(
+        self,
+        readings: Rates,
+        scale: float = 1.0,
+        run_factor: float = 1.0,
+        first: _Fit | None = None,
+    ) -> None:
         law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
         variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
-        if first is None:
-            self.noise = readings.own_noise + (factor * readings.run_noise) ** 2 * (
-                trial[:, None] == trial
-            )
-            self.scale, parameters, shares = 1.0, law.mean, np.ones(len(at))
-        else:
-            self.noise, self.scale, parameters, shares = (
-                first.noise,
-                factor,
-                first.parameters,
-                first.shares,
-            )
+        of_runs = (run_factor * readings.run_noise) ** 2
+        self.noise = readings.own_noise + of_runs * (trial[:, None] == trial)
+        self.scale = scale
+        parameters, shares = law.mean, np.ones(len(at))
+        if first is not None:
+            parameters, shares = first.parameters, first.shares
         heights = self.scale * _FIT_AMPLITUDE * shares
         of_step = self.scale**2 * _step_covariance(at.octaves, at.octaves)
         of_fit = np.outer(heights, heights) * _correlation(points, points)
@@ -304,8 +307,9 @@ class _Fit:
                 state = start
             if now >= before - _SETTLED * max(1.0, before):
                 break
-        log_prior = -0.5 * (math.log(factor) / _SCALE_DEVIATION) ** 2
-        self.evidence = float(-0.5 * errors @ weights - np.log(np.diag(root)).sum() + log_prior)
+        unlikely = (math.log(scale) / _SCALE_DEVIATION) ** 2
+        unlikely += (math.log(run_factor) / _RUN_DEVIATION) ** 2
+        self.evidence = float(-0.5 * (errors @ weights + unlikely) - np.log(np.diag(root)).sum())
         self.parameters, self.weights, self.root, self.rows = state[0], weights, root, rows
         rates = law.log_rates(state[0][None], at, readings.earlier, (of_step @ state[1])[None])[
             :, 0
@@ -344,11 +348,14 @@ class Rates:
             np.diag((variances + of_law[:, None])[self.is_read]),
             _RUN_NOISE[context.on_cpu],
         )
-        # a first fit shows how much runs differ, and which trials the step alone bounds: the residual of fit is small there
-        first = max((_Fit(self, factor) for factor in _RUN_FACTORS), key=lambda fit: fit.evidence)
-        self._best = max(
-            (_Fit(self, factor, first) for factor in _SCALES), key=lambda fit: fit.evidence
+        # a first fit shows which trials the step alone bounds: the residual of fit is small there
+        first = _Fit(self)
+        # both factors at once: where the residuals may not grow, a decline at large batches reads as noise
+        fits = (
+            _Fit(self, scale, run_factor, first)
+            for scale, run_factor in itertools.product(_SCALES, _RUN_FACTORS)
         )
+        self._best = max(fits, key=lambda fit: fit.evidence)
 
     def predict(self, configs: ConfigArrays) -> Prediction:
         """Predict the log rates of `fit`, over epochs if gaps between them were read."""

@@ -137,6 +137,24 @@ def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
     assert mean == pytest.approx(np.log([3000, 3234]), abs=0.1)  # as plain `fit` trained
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        {8: 7.9, 16: 12.7, 64: 16.1, 112: 12.8},  # DeepSpeech2, which declines beyond 64
+        {4: 14.8, 8: 24.0, 12: 21.5, 16: 27.6},  # YOLOv3, which is slow at 12
+    ],
+)
+def test_what_the_law_lacks_is_not_read_as_noise_between_runs(read):
+    """The readings of two real GPUs."""
+    configs = [threads(batch, 1) for batch in read]
+    trials = [
+        of_rates(config, rate, rate, 100.0, spread=0.06)
+        for config, rate in zip(configs, read.values(), strict=True)
+    ]
+    mean = predicted(trials, *configs).mean
+    assert mean == pytest.approx(np.log([*read.values()]), abs=0.04)
+
+
 def test_stated_deviations_are_those_of_the_errors():
     """Each error counts once: at what ran, the model is no less sure than the reading, and it errs as it says."""
     draw, squares, deviation = (
