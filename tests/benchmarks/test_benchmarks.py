@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).parent
         "inputs",
         "memory",
         "memory-onednn",
+        "mirrored",
         "public_tunes",
         "search",
         "whole_tunes",
