@@ -7,10 +7,7 @@ import statistics
 
 from scipy.stats import t
 
-QUANTILE = 0.975  # of an interval of one look
-QUANTILES = [
-    1 - (1 - first) / candidates for first in (0.98, 0.99) for candidates in (1, 2, 3)
-]  # of up to three looks
+QUANTILE = 0.975  # of a 95 % interval
 
 
 def rate_of(measurement, batch_size, steps_per_execution=1):
@@ -82,8 +79,7 @@ def figures_of(path):
         logs = own[:pairs], theirs[leads[lead] :][:pairs]
         squares = [statistics.variance(each) / pairs for each in logs]
         freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
-        widths = [t.ppf(quantile, freedom) * math.sqrt(sum(squares)) for quantile in QUANTILES]
-        width = min(widths, key=lambda width: abs(width - lead + math.log(speedup["low"])))
+        width = t.ppf(QUANTILE, freedom) * math.sqrt(sum(squares))
         for name, value in (("ratio", lead), ("low", lead - width), ("high", lead + width)):
             found[f"speedup {name}"] = (speedup[name], math.exp(value))
     peaks = [

@@ -55,11 +55,21 @@ def speedup(config: FitConfig, baseline: FitConfig, rounds: Sequence[Round]) -> 
     return Speedup(baseline, Outcome.OK, math.exp(lead), *ends, pairs)
 
 
-def beaten(baseline: FitConfig, rounds: Sequence[Round], tolerance: float) -> set[FitConfig]:
-    """Return the configs that gain less than the tolerance, as their runs beside the baseline show."""
-    shown = {config: speedup(config, baseline, rounds) for one in rounds[:1] for config in one}
-    return {
-        config
-        for config, by in shown.items()
-        if config != baseline and by and by.high and by.high < 1 / (1 - tolerance)
-    }
+class Shown(NamedTuple):
+    """The configs that ran beside the baseline: those that gain less than the tolerance, and those that may gain more."""
+
+    beaten: frozenset[FitConfig] = frozenset()
+    standing: frozenset[FitConfig] = frozenset()
+
+    @classmethod
+    def by(cls, rounds: Sequence[Round], baseline: FitConfig, tolerance: float) -> Shown:
+        """Sort the configs of some rounds."""
+        compared = frozenset(config for one in rounds for config in one if config != baseline)
+        found = {config: speedup(config, baseline, rounds) for config in compared}
+        beaten = frozenset(
+            c for c, by in found.items() if by and (by.high or 0.0) < 1 / (1 - tolerance)
+        )
+        return cls(beaten, compared - beaten)
+
+
+NOTHING_SHOWN = Shown()

@@ -26,6 +26,7 @@ from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.rates import Rates, ran
 from autofit.search.space import nearest
 from autofit.search.value import LIKELY
+from autofit.tuning.claims import NOTHING_SHOWN, Shown
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
 
@@ -100,14 +101,14 @@ def baseline_outcome(problem: Problem, readings: Sequence[Trial]) -> Outcome:
 def choose(
     problem: Problem,
     readings: Sequence[Trial],
-    beaten: Collection[FitConfig] = (),
+    shown: Shown = NOTHING_SHOWN,
     *,
     has_run: bool = False,
 ) -> Choice | None:
     """Choose the answers by all readings; None if no config that ran may be chosen.
 
-    `beaten` are configs whose runs beside the baseline show no gain. The baseline may be chosen before it has run, unless
-    `has_run` is asked for.
+    What is `shown` to lose is not chosen, and what still stands there is only replaced by what is likely faster. The
+    baseline may be chosen before it has run, unless `has_run` is asked for.
     """
     baseline, limits = problem.baseline, problem.request.limits
     fitting = {trial.config for trial in failures.eligible(readings, limits)}
@@ -123,11 +124,17 @@ def choose(
         return Choice(largest, largest, beliefs)
     may_win = is_in_space and baseline_outcome(problem, readings) is Outcome.OK
     replaced = baseline if may_win and (baseline in fitting or not has_run) else None
-    among = (among | {replaced} if replaced else among).difference(beaten) or among
-    rule = baseline, problem.request.settings.options.tolerance
+    among = (among | {replaced} if replaced else among).difference(shown.beaten) or among
+    tolerance = problem.request.settings.options.tolerance
+
+    def likeliest(among: set[FitConfig], replaced: FitConfig | None) -> FitConfig:
+        if standing := among & shown.standing:
+            replaced = beliefs.likeliest(standing, replaced, baseline, tolerance)
+        return beliefs.likeliest(among, replaced, baseline, tolerance)
+
     own_configs = {config for config in among if config.batch_size == problem.own_batch}
     if problem.own_batch is None or not own_configs:
-        fastest = beliefs.likeliest(among, replaced, *rule)
+        fastest = likeliest(among, replaced)
         return Choice(None if problem.own_batch else fastest, fastest, beliefs)
-    own = beliefs.likeliest(own_configs, replaced, *rule)
-    return Choice(own, beliefs.likeliest(among, own, *rule), beliefs)
+    own = likeliest(own_configs, replaced)
+    return Choice(own, likeliest(among, own), beliefs)

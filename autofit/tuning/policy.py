@@ -105,8 +105,9 @@ class Policy:
     def _conclude(self, claim: claims.Claim, readings: Sequence[Trial], seconds: float) -> Step:
         """Return what is to be done for an answer, once no other run is worth its time."""
         rounds, reason = claim
-        beaten = claims.beaten(self._problem.baseline, rounds, self._settings.options.tolerance)
-        choice, needed_seconds = choose(self._problem, readings, beaten), None
+        tolerance = self._settings.options.tolerance
+        shown = claims.Shown.by(rounds, self._problem.baseline, tolerance)
+        choice, needed_seconds = choose(self._problem, readings, shown), None
         if choice is None:
             return Stop(None, reason)
         line = () if rounds else self._to_compare(choice, readings, seconds)
@@ -121,7 +122,7 @@ class Policy:
                 return Run(config, Stage.CHOSEN, "", self._max_seconds - seconds)
             needed_seconds = needed_seconds or _rounded_up(end)
         # the baseline may be the choice before it has run, but is not delivered so
-        choice = choose(self._problem, readings, beaten, has_run=True) or choice
+        choice = choose(self._problem, readings, shown, has_run=True) or choice
         return Stop(choice, reason, needed_seconds)
 
     def _worth_a_run(

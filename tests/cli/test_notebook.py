@@ -23,7 +23,7 @@ def test_the_example_notebook_runs_from_top_to_bottom_and_keeps_its_outputs(tmp_
     ).execute()
     outputs = [out for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs]
     printed = "".join(out.text for out in outputs if out.output_type == "stream")
-    for text in ("baseline: batch 32", "autofit: epoch 3: "):
+    for text in ("beside: batch 32", "autofit: epoch 3: "):
         assert text in printed
     shown = "".join(out.data["text/html"] for out in outputs if "text/html" in out.get("data", {}))
     assert "model.fit(" in shown
