@@ -122,8 +122,7 @@ class _Engine:
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()
             for config in claims.order(step.configs, number):
-                why = f"round {number + 1} of {ROUNDS}"
-                trial = self._run(problem, Run(config, Stage.BESIDE, why, math.inf))
+                trial = self._run(problem, Run(config, Stage.BESIDE, "", math.inf))
                 if trial is None or not trial.samples_per_second:
                     return []
                 rates[config] = trial.samples_per_second
@@ -160,7 +159,7 @@ class _Engine:
     def _doing(self, problem: Problem, step: Run) -> str:
         """Return what a step is, in words."""
         if step.stage is Stage.BESIDE:
-            return "running the answers and the baseline beside each other"
+            return f"running the answers and the baseline beside each other, {ROUNDS} times"
         if step.stage is Stage.CHOSEN:
             return "running what is to be delivered"
         most = problem.request.settings.max_trials
