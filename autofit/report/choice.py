@@ -142,7 +142,7 @@ def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
 
 def advice(record: TuneRecord) -> dict[str, str]:
     """Return what to know about a tune besides its answers and their figures: a sentence on each subject."""
-    trials, before = counted(len(record.searched), "trial"), baseline(record)
+    tried, before = counted(len(record.searched), "configuration"), baseline(record)
     rate = "" if before is None else f": {format_rate(before.samples_per_second)} samples/s"
     left_out = ", ".join(record.description.left_out_callbacks)
     texts = {
@@ -158,7 +158,7 @@ def advice(record: TuneRecord) -> dict[str, str]:
         "callbacks": f"trials left out {left_out}: their time and memory are not in these figures"
         if left_out
         else "",
-        "search": f"{record.stop_reason}; {trials}, {format_seconds(record.seconds)} in all",
+        "search": f"{record.stop_reason}; {tried} tried, {format_seconds(record.seconds)} in all",
     }
     return {subject: text for subject, text in texts.items() if text}
 

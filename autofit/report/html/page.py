@@ -98,13 +98,13 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
             for h in headlines
         ]
         content |= {"answers": answers, "sentences": choice.advice(record)}
-    runs = f", {counted(len(record.runs), 'run')} after it" if record.runs else ""
+    runs = f", {counted(len(record.runs), 'further run')}" if record.runs else ""
     return {
         **content,
         "texts": columns.TEXTS,
         "title": f"{source.model.partition('(')[0]} on {source.data}",
         "workload": _workload(record),
-        "heading": f"{counted(len(record.searched), 'trial')} of the search{runs}",
+        "heading": f"{counted(len(record.searched), 'configuration')} tried{runs}",
         "rows": [
             {"trial": row["trial"], "answer": labels.get(trial.config, ""), **row}
             for trial, row in zip(trials, columns.trial_rows(trials, record.limits), strict=True)

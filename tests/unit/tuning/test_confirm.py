@@ -35,7 +35,7 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome
     assert failed in second.trials
     assert failed.stage != "search"
     assert len(second.searched) == len(second.trials) - 1
-    assert page.compact(second).count(f"{len(second.searched)} trials of the search") == 1
+    assert page.compact(second).count(f"{len(second.searched)} configurations tried") == 1
 
 
 def confirming_at(multiples):
