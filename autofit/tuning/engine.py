@@ -58,11 +58,12 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 #                                is like it: the same kind of workers, several steps in a call, or batch sizes without a
 #                                divisor that all sizes have which ran
 #   a run hangs or crashes       it is recorded, and counts in this tune only: a later one may try its config again
-#   `max_seconds` is reached     the run in progress is ended. The loop stops early enough to run what it delivers; an answer
-#                                that did not run, or was not compared, says which `max_seconds` would do
+#   `max_seconds` is reached     the run in progress is ended: that of a new config counts as too slow, any other is forgotten.
+#                                New ones begin only with time left to run what is delivered; an answer that did not run
+#                                again, or was not compared, says which `max_seconds` would do
 #   Ctrl-C or kill               the run in progress is lost. All others were stored when they ended: the next tune of the
-#                                same request goes on with them. Runs beside each other begin anew
-#   an answer's run fails        its config may not be chosen, and the loop goes on
+#                                same request goes on with them, and compares the answers from the first round on
+#   an answer's run fails        its config may not be chosen, and the policy decides anew; a comparison begins anew
 #   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune only describes
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
@@ -139,8 +140,9 @@ class _Engine:
             trial = runner.measure(config, activity, readings, step.most_seconds)
         else:
             trial = runner.confirm(config, activity, readings)
-            outcome = trial.measurement.outcome
-            if outcome is Outcome.TIMEOUT and not runner.budget.seconds_left():
+            measured = trial.measurement
+            is_cut_off = measured.outcome is Outcome.TIMEOUT and not measured.evidence.hung
+            if is_cut_off and not runner.budget.seconds_left():
                 return None
         trial = replace(trial, why=step.why, stage=step.stage, decided_after=seconds)
         # the baseline may be outside the space, which Optuna's parameters cannot be

@@ -1,13 +1,13 @@
-"""Decide the next step of a tune: a function of the problem, the readings so far and the seconds left.
+"""Decide the next step of a tune: a function of the problem, the readings so far and the seconds since it began.
 
-    1  hopeless    every trial so far failed in the same way                   ──> stop
-    2  worth a run a new config, or once more one that has run (`search/`)      ──> run it
-    3  a claim     an answer is predicted to be faster than the baseline         ──> run them beside each other, once
-    4  unproven    what would be delivered has not run since it was new          ──> run it
-    5  otherwise                                                                ──> stop
+    1  used up     `max_trials` or the time are, or all trials so far hung or crashed  ──> no further run, rule 3
+    2  worth a run a new config, or once more one that has run (`search/`)             ──> run it
+    3  a claim     an answer is predicted to be faster than the baseline               ──> run them beside each other
+    4  unproven    what would be delivered has not run since it was new                ──> run it
+    5  otherwise                                                                       ──> stop
 
-The rules are asked in this order before each step. Nothing here runs anything, has a clock, or remembers: the same readings
-and seconds give the same step, so that a tune that was killed goes on where it was.
+The rules are asked in this order before each step; once a claim was made, only the last two. Nothing here runs anything, has
+a clock, or remembers: the same readings and seconds give the same step. A tune that was killed goes on with its readings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_TRIALS = 15  # in whose seconds a tune ends, claims included: those of a c
 
 @dataclass(frozen=True)
 class Run:
-    """Run a config; `config` is None if the user's sampler is asked for it."""
+    """Run a config; `config` is None if the user's sampler is asked for it. A new one is ended after `most_seconds`."""
 
     config: FitConfig | None
     stage: Stage
@@ -116,13 +116,15 @@ class Policy:
             if end <= self._max_seconds:
                 return Compare(line, reason)
             needed_seconds = _rounded_up(end)
+        end = seconds
         for config in self._unproven(choice, readings):
-            end = seconds + confirming_seconds(config, readings)
-            if end <= self._max_seconds:
+            run_seconds = confirming_seconds(config, readings)
+            if seconds + run_seconds <= self._max_seconds:
                 return Run(config, Stage.CHOSEN, "", self._max_seconds - seconds)
-            needed_seconds = needed_seconds or _rounded_up(end)
+            end += run_seconds
+            needed_seconds = max(needed_seconds or 0.0, _rounded_up(end))
         # the baseline may be the choice before it has run, but is not delivered so
-        choice = choose(self._problem, readings, shown, has_run=True) or choice
+        choice = choose(self._problem, readings, shown, has_run=True)
         return Stop(choice, reason, needed_seconds)
 
     def _worth_a_run(
@@ -140,6 +142,7 @@ class Policy:
         if proposal is None:
             return decision.stop_reason or ""
         is_again = proposal.reason is Reason.AGAIN
+        # a further run of a config that is not worth its time would hardly teach the models anything
         is_young = len(runs) < _FEWEST_RUNS and not self._problem.warm_start
         if decision.stop_reason and (is_again or not is_young):
             return decision.stop_reason
@@ -204,7 +207,7 @@ class Policy:
         further = [trial for trial in readings if trial.stage is not Stage.SEARCH]
         most_seconds = _MOST_TRIALS * trial_seconds(searched) - seconds
         a_run = trial_seconds(further or searched)
-        for answers in (faster, faster[-1:]):
+        for answers in (faster, faster[-1:]):  # the fastest is the last
             line = (baseline, *answers)
             if answers and ROUNDS * len(line) * a_run <= most_seconds:
                 return line

@@ -146,6 +146,22 @@ def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_c
     assert record.fastest.needed_seconds > 150.0
 
 
+def test_an_answer_that_hangs_until_the_end_is_not_delivered(tmp_path):
+    class Hung(Timed):
+        def run(self, spec):
+            result = yield from super().run(spec)
+            is_hung = spec in self.cut and spec.role == "confirm"
+            return replace(result, evidence=Evidence("hung", hung=True)) if is_hung else result
+
+    launcher = Hung(
+        hangs=lambda spec: spec.role == "confirm" and spec.config.batch_size > BASELINE.batch_size
+    )
+    record = launcher.tune(tmp_path, max_seconds=150.0)
+    (hung,) = [run for run in record.runs if run.measurement.evidence.hung]
+    assert hung in record.trials
+    assert record.config != hung.config
+
+
 def test_what_is_repeated_with_a_new_server_ends_with_max_seconds_too(tmp_path):
     class Lost(Timed):
         def run(self, spec):
