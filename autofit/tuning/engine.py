@@ -35,6 +35,7 @@ from autofit.tuning.record import no_result_error, nothing_fits_error, record_of
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 
+_TO_SHOW = "to show what is gained over the baseline"
 # memory is estimated for these multiples of the baseline's batch size
 _ESTIMATED_BATCHES = (1, 4, 16, 64)
 
@@ -123,7 +124,7 @@ class _Engine:
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()
             for config in claims.order(step.configs, number):
-                trial = self._run(problem, Run(config, Stage.BESIDE, "", math.inf))
+                trial = self._run(problem, Run(config, Stage.BESIDE, _TO_SHOW, math.inf))
                 if trial is None or not trial.samples_per_second:
                     return []
                 rates[config] = trial.samples_per_second

@@ -120,7 +120,12 @@ class Policy:
         for config in self._unproven(choice, readings):
             run_seconds = confirming_seconds(config, readings)
             if seconds + run_seconds <= self._max_seconds:
-                return Run(config, Stage.CHOSEN, "", self._max_seconds - seconds)
+                return Run(
+                    config,
+                    Stage.CHOSEN,
+                    "once more before it is delivered",
+                    self._max_seconds - seconds,
+                )
             end += run_seconds
             needed_seconds = max(needed_seconds or 0.0, _rounded_up(end))
         # the baseline may be the choice before it has run, but is not delivered so
