@@ -75,7 +75,7 @@ class Law:
 
     # step     1/R = t·(1 + t0/b) + h/(N·b)              b samples in a batch; Python's h is spent once a call of N steps
     # input    1/R = p·(1 + p0/b) / n                    n busy threads, up to a capacity g (the GIL, the disk, the cores);
-    #                                                     p0 is spent once a call if the call fetches its batches itself
+    #                                                     p0 is spent once a call if there is no queue
     #              = (p·(1 + p0/b) + x) / n              n busy processes, up to a capacity G; pickling a sample takes x
     #              ≥ r                                   with processes: receiving a sample takes r, one at a time
     # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
@@ -157,7 +157,8 @@ class Law:
         )
         shared = _softmin(busy, np.where(configs.processes, capacity, g), 4.0)
         shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
-        overhead = np.exp(p0) / (configs.batch * np.where(self._takes_turns, 1, configs.steps))
+        is_apart = configs.queued | self._takes_turns
+        overhead = np.exp(p0) / (configs.batch * np.where(is_apart, 1, configs.steps))
         made = np.exp(p) * (1 + overhead) + np.exp(x) * configs.processes  # a sample, in seconds
         inputs = shared - np.log(made)
         inputs = (
