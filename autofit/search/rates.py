@@ -74,9 +74,8 @@ class Law:
     """Log rates of step, input and fit; the parameters are logarithms with a Gaussian prior, in the order given here."""
 
     # step     1/R = t·(1 + t0/b) + h/(N·b)              b samples in a batch; Python's h is spent once a call of N steps
-    # input    1/R = p·(1 + p0/b) / n                    n busy threads, up to a capacity g (the GIL, the disk, the cores);
-    #                                                     p0 is spent once a call if there is no queue
-    #              = (p·(1 + p0/b) + x) / n              n busy processes, up to a capacity G; pickling a sample takes x
+    # input    1/R = p·(1 + p0/b) / n + h/(N·b)          n busy threads, up to a capacity g (the GIL, the disk, the cores)
+    #              = (p·(1 + p0/b) + x) / n + h/(N·b)    n busy processes, up to a capacity G; pickling a sample takes x
     #              ≥ r                                   with processes: receiving a sample takes r, one at a time
     # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
     #          R_step: on a CPU, busy workers take cores from the step, except while they wait
@@ -157,10 +156,10 @@ class Law:
         )
         shared = _softmin(busy, np.where(configs.processes, capacity, g), 4.0)
         shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
-        is_apart = configs.queued | self._takes_turns
-        overhead = np.exp(p0) / (configs.batch * np.where(is_apart, 1, configs.steps))
-        made = np.exp(p) * (1 + overhead) + np.exp(x) * configs.processes  # a sample, in seconds
-        inputs = shared - np.log(made)
+        # a sample, in seconds; what a call costs in Python is spent without the workers, too
+        made = np.exp(p) * (1 + np.exp(p0) / configs.batch) + np.exp(x) * configs.processes
+        call = h - np.log(configs.steps * configs.batch)
+        inputs = -np.logaddexp(np.log(made) - shared, call)
         inputs = (
             np.where(configs.processes, _softmin(inputs, -r, 8.0), inputs) + input_drift * earlier
         )
