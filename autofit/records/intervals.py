@@ -25,14 +25,12 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
 
 
-def welch_interval(
-    first: Sequence[float], second: Sequence[float], quantile: float
-) -> tuple[float, float]:
-    """Return the difference of the means of two equally long series, and the half-width of its confidence interval.
+def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the difference of the means of two equally long series, and the half-width of its 95% confidence interval.
 
     It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), because the readings of one
-    series may scatter more than those of the other. `quantile` is Student's, higher than 0.975 if a caller compares
-    several configs. The half-width for single readings is infinite.
+    series may scatter more than those of the other. The half-width for single readings is
+    infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)
@@ -43,4 +41,4 @@ def welch_interval(
     if not total:
         return difference, 0.0
     freedom = total**2 * (count - 1) / sum(square**2 for square in squares)
-    return difference, float(stdtrit(freedom, quantile)) * math.sqrt(total)
+    return difference, float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(total)

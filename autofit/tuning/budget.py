@@ -70,10 +70,10 @@ class Budget:
         return f"{text}. Raise it to {least}"
 
 
-def run_after(longest_seconds: float) -> float:
-    """Return how long a trial may take, so that a further run of its config ends within some seconds as well."""
+def longest_trial(seconds_left: float) -> float:
+    """Return how many seconds a trial may take, so that a further run of its config ends in those left as well."""
     longer = _MARGIN_RATIO * (CONFIRM_SECONDS - SEARCH_SECONDS)
-    return (longest_seconds - longer) / (1 + _MARGIN_RATIO)
+    return (seconds_left - longer) / (1 + _MARGIN_RATIO)
 
 
 def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:

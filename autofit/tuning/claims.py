@@ -2,6 +2,8 @@
 
 Only these runs enter an interval, because nothing that led to the choice may: the reading that made a config the likeliest
 best is the highest of many, and so too high. The order is reversed in every second round, and the rounds are looked at once.
+In whole tunes of known truth, 0.3 % call a config faster that is not, and 96 % of the intervals contain the true ratio
+(tests/benchmarks/whole_tunes.py).
 """
 
 from __future__ import annotations
@@ -27,10 +29,6 @@ class Claim(NamedTuple):
 
 NONE = Claim()
 
-# Student's quantile: at most 5 % of tunes call any config faster that is not, and at least 93 % of intervals contain the
-# true ratio (simulated: tests/benchmarks/whole_tunes.py)
-_QUANTILE = 0.975
-
 
 def order(configs: Sequence[FitConfig], number: int) -> tuple[FitConfig, ...]:
     """Return the configs in the order of a round; `number` counts the rounds from 0."""
@@ -50,7 +48,7 @@ def speedup(config: FitConfig, baseline: FitConfig, rounds: Sequence[Round]) -> 
     if config == baseline:
         return Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, pairs)
     series = log_rates(config, rounds), log_rates(baseline, rounds)
-    lead, half_width = welch_interval(*series, _QUANTILE)
+    lead, half_width = welch_interval(*series)
     ends = math.exp(lead - half_width), math.exp(lead + half_width)
     return Speedup(baseline, Outcome.OK, math.exp(lead), *ends, pairs)
 

@@ -110,13 +110,12 @@ class _Engine:
             if isinstance(step, Compare):
                 claim = Claim(self._compare(problem, step), step.reason)
                 continue
-            config = step.config
-            if config is None and sampler is not None:
+            is_asked = sampler is not None and step.stage is Stage.SEARCH
+            if sampler is not None and is_asked:
                 sampler.trials = readings
                 config = self.study.ask(sampler, sampler.suggest)
-                step = replace(step, why=str(sampler.proposal))
-            is_asked = step.config is None
-            self._run(problem, replace(step, config=config), is_asked=is_asked)
+                step = replace(step, config=config, why=str(sampler.proposal))
+            self._run(problem, step, is_asked=is_asked)
 
     def _compare(self, problem: Problem, step: Compare) -> list[Round]:
         """Run configs beside each other; return no round if a run fails or is cut off, so that the policy decides anew."""
@@ -134,7 +133,6 @@ class _Engine:
     def _run(self, problem: Problem, step: Run, *, is_asked: bool = False) -> Trial | None:
         """Run a step and store its reading; return None if `max_seconds` cut off a run of a config that had run before."""
         config, readings, runner = step.config, self.study.trials(), self._runner
-        assert config is not None, "the sampler has been asked"
         seconds = runner.budget.seconds()
         activity = Activity(self._doing(problem, step), config, why=step.why)
         if step.stage is Stage.SEARCH:

@@ -21,7 +21,7 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Trial
 from autofit.search.frontier import FrontierSearch, LargestBatch, Reason
 from autofit.tuning import claims
-from autofit.tuning.budget import confirming_seconds, run_after, trial_seconds
+from autofit.tuning.budget import confirming_seconds, longest_trial, trial_seconds
 from autofit.tuning.delivery import Choice, baseline_outcome, choose
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
@@ -39,9 +39,9 @@ _MOST_TRIALS = 15  # in whose seconds a tune ends, claims included: those of a c
 
 @dataclass(frozen=True)
 class Run:
-    """Run a config; `config` is None if the user's sampler is asked for it. A new one is ended after `most_seconds`."""
+    """Run a config. A new one is ended after `most_seconds`, and may be replaced by what the user's sampler proposes."""
 
-    config: FitConfig | None
+    config: FitConfig
     stage: Stage
     why: str
     most_seconds: float
@@ -116,8 +116,8 @@ class Policy:
             if end <= self._max_seconds:
                 return Compare(line, reason)
             needed_seconds = _rounded_up(end)
-        end = seconds
-        for config in self._unproven(choice, readings):
+        end, unproven = seconds, self._unproven(choice, readings)
+        for config in unproven:
             run_seconds = confirming_seconds(config, readings)
             if seconds + run_seconds <= self._max_seconds:
                 return Run(
@@ -128,8 +128,9 @@ class Policy:
                 )
             end += run_seconds
             needed_seconds = max(needed_seconds or 0.0, _rounded_up(end))
-        # the baseline may be the choice before it has run, but is not delivered so
-        choice = choose(self._problem, readings, shown, has_run=True)
+        if self._problem.baseline in unproven:
+            # it may be the choice before it has run, but is not delivered so
+            choice = choose(self._problem, readings, shown, has_run=True)
         return Stop(choice, reason, needed_seconds)
 
     def _worth_a_run(
@@ -155,8 +156,7 @@ class Policy:
             return Run(proposal.config, Stage.AGAIN, str(proposal), seconds)
         if no_new is not None:
             return no_new
-        is_asked = self._settings.options.sampler is not None
-        return Run(None if is_asked else proposal.config, Stage.SEARCH, str(proposal), seconds)
+        return Run(proposal.config, Stage.SEARCH, str(proposal), seconds)
 
     def _used_up(self, runs: Sequence[Trial]) -> str | None:
         """Return why no run may follow, whatever it is worth."""
@@ -182,10 +182,13 @@ class Policy:
             return seconds_left
         unproven = self._unproven(choice, readings)
         reserved = sum(confirming_seconds(config, readings) for config in unproven)
-        return min(seconds_left - reserved, run_after(seconds_left))
+        return min(seconds_left - reserved, longest_trial(seconds_left))
 
     def _unproven(self, choice: Choice, readings: Sequence[Trial]) -> list[FitConfig]:
-        """List what has to run before the choice is delivered: the answers once more, and the baseline at all."""
+        """List what has to run before the choice is delivered: the answers once more, and the baseline at all.
+
+        What would be missed most comes first, as there may not be time for all.
+        """
         finished = [trial for trial in readings if trial.samples_per_second]
         proven = {trial.config for trial in finished if trial.stage is not Stage.SEARCH}
         configs = [choice.fastest, choice.own]

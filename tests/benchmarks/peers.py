@@ -15,6 +15,7 @@ from autofit.tuning.delivery import Beliefs
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+_MOST_CHOICES = 3
 _CONFIRMING_RUNS = 2
 
 
@@ -119,7 +120,7 @@ class Autofit(Peer):
         """The likeliest best config; its confirming runs are readings, and it is chosen again, as in a tune."""
         trials, again, confirmed = [Trial(c, m) for c, m in tried], [], []
         while (chosen := self._likeliest(case, trials)) is not None:
-            if chosen in confirmed or len(confirmed) == 3:
+            if chosen in confirmed or len(confirmed) == _MOST_CHOICES:
                 break
             confirmed.append(chosen)
             for _ in range(_CONFIRMING_RUNS):
