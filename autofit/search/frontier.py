@@ -222,6 +222,8 @@ class FrontierSearch:
         context, present = self._context, self._nearest(self._baseline)
         may_win = (trial.config for trial in eligible(trials, context.limits))
         done = list(dict.fromkeys(self._index[c] for c in may_win if c in self._index))
+        again = np.zeros(len(self.configs), bool)
+        again[done] = self._repeats
         if not done and feasible.possible[present]:
             # none of this space has run: what may be faster than the present config is worth a trial
             done = [present]
@@ -234,8 +236,6 @@ class FrontierSearch:
         leader = max(done, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
         new = feasible.possible & (lead > 0) if is_short else feasible.possible
-        again = np.zeros(len(new), bool)
-        again[done] = self._repeats
         if not (new | again).any():
             return Decision(stop_reason=NONE_FASTER)
         value = self._worth(rates, np.array(done), np.flatnonzero(new | again))

@@ -103,6 +103,14 @@ def test_a_config_that_has_run_is_run_again_where_that_is_worth_more_than_a_new_
     assert policy.next_step([*ALL, *ALL]).configs  # two more readings of each would not
 
 
+def test_what_has_not_run_is_new_although_it_stands_in_for_a_baseline_outside_the_space(tmp_path):
+    space = {"workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
+    policy = policy_of(tmp_path, max_trials=12, space=space, batch_size="keep")
+    step = policy.next_step([read(BASELINE, 1000.0)])
+    assert step.config != BASELINE
+    assert step.stage is Stage.SEARCH
+
+
 def test_the_answers_that_are_predicted_to_be_faster_are_compared_once(tmp_path):
     policy = policy_of(tmp_path, **USED_UP)
     step = policy.next_step(ALL)
