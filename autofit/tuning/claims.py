@@ -2,7 +2,7 @@
 
 Only these runs enter an interval, because nothing that led to the choice may: the reading that made a config the likeliest
 best is the highest of many, and so too high. The order is reversed in every second round, and the rounds are looked at once.
-In whole tunes of known truth, 0.3 % call a config faster that is not, and 96 % of the intervals contain the true ratio
+In whole tunes of known truth, 0.2 % call a config faster that is not, and 96 % of the intervals contain the true ratio
 (tests/benchmarks/whole_tunes.py).
 """
 

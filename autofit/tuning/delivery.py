@@ -7,7 +7,7 @@
 
 Runs beside each other decide what is *claimed* (`claims.py`); a gain need not be shown to reach the user. By whole tunes on
 jobs of known truth (tests/benchmarks/whole_tunes.py), the threshold delivers nearly as much as none, and where there is
-nothing to gain, 0.999 of the baseline's rate.
+nothing to gain, 0.998 of the baseline's rate.
 """
 
 from __future__ import annotations

@@ -469,7 +469,8 @@ def print_probabilities(rows):
     faster, and an answer that is as fast costs nothing: the share that is slower says more.
     """
     print(
-        "\nprobability stated     gains: answers    mean  truly faster    nothing to gain: answers  slower"
+        "\nprobability stated     all: answers    mean  not slower"
+        "    gains: answers  faster    nothing to gain: answers  slower"
     )
     for low, high in itertools.pairwise((0, 0.8, 0.9, 0.95, 1.0001)):
         answers = [
@@ -479,15 +480,14 @@ def print_probabilities(rows):
             if row[f"{name}_probability"] != NONE
             and low <= row[f"{name}_probability"] / UNIT < high
         ]
-        gains = [
-            (stated, rate > base) for is_nothing, stated, rate, base in answers if not is_nothing
-        ]
+        faster = [rate > base for is_nothing, _, rate, base in answers if not is_nothing]
         slower = [rate < base for is_nothing, _, rate, base in answers if is_nothing]
-        if gains and slower:
-            mean, faster = np.mean(gains, axis=0)
+        if faster and slower:
+            mean = np.mean([stated for _, stated, _, _ in answers])
+            not_slower = np.mean([rate >= base for _, _, rate, base in answers])
             print(
-                f"{low:6.0%} to {min(high, 1):4.0%} {len(gains):23} {mean:7.1%} {faster:13.1%} "
-                f"{len(slower):27} {np.mean(slower):7.1%}"
+                f"{low:6.0%} to {min(high, 1):4.0%} {len(answers):21} {mean:7.1%} {not_slower:11.1%}"
+                f"{len(faster):19} {np.mean(faster):7.1%}{len(slower):27} {np.mean(slower):7.1%}"
             )
 
 
