@@ -111,7 +111,7 @@ def main():
     programs, model, data, config = sys.argv[1:]
     module, config = importlib.import_module(programs), json.loads(config)
     made = getattr(module, model)()
-    made.steps_per_execution = 1
+    made.steps_per_execution = config.pop("steps_per_execution", 1)
     print(
         json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)), flush=True
     )

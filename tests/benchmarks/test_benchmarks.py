@@ -18,6 +18,7 @@ HERE = pathlib.Path(__file__).parent
         "backend_rates",
         "beside",
         "inputs",
+        "live_tunes",
         "memory",
         "memory-onednn",
         "mirrored",

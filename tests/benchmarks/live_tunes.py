@@ -1,0 +1,280 @@
+"""Both answers of tunes beside an exhaustive grid of plain `fit`, at the program's batch size and at any.
+
+    python tests/benchmarks/live_tunes.py                  print the frozen figures
+    python tests/benchmarks/live_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze live_tunes.json
+
+Method. The jobs are those of `pipelines.py` and one of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a
+fresh storage, over the values of the grid; ten times for the quickstart. Twice more it runs beside a neighbour that keeps both
+cores busy for 15 to 45 s, and lets them rest as long. The grid is timed without autofit (`plain_keras.py`): for each config,
+in a random order, a process calls `fit`. The best of this grid, of all and at the program's batch size, the answers and the
+program's own config then run five times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 %
+interval. Which config is the best in a round, the other rounds say: the highest of several readings is too high by chance.
+"A grid of 15" is 15 processes with 5 s after their first step.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from types import MappingProxyType
+from typing import NamedTuple
+
+from plain_keras import SECONDS, WARM_UP_SECONDS, timed
+from public_tunes import COARSE_GRID, RUNS, best_in_turn, interval, ratio_of
+
+from autofit.machine.host import detect
+from autofit.records.trial import FitConfig
+from autofit.storage import result_files
+
+HERE = pathlib.Path(__file__).parent
+FROZEN = HERE / "live_tunes.json"
+ANSWERS = "same_batch", "fastest"
+FINALISTS = 2
+BUSY_SECONDS = 15, 45
+
+
+class Job(NamedTuple):
+    """Where a job's model and data are, and the values of its grid; the first batch size is the program's own."""
+
+    module: str
+    data: str
+    batch_sizes: tuple
+    knobs: dict = MappingProxyType({})
+    steps: tuple = (1,)
+    tunes: int = 2
+    tunes_beside_a_neighbour: int = 0
+    most_trials: int | None = None
+
+    @property
+    def own(self):
+        """The program's own config."""
+        return self.configs()[0]
+
+    def configs(self):
+        """The configs of the grid; one thread has no queue."""
+        kinds = list(itertools.product(*self.knobs.values()))
+        queues = [dict(zip(self.knobs, kind, strict=True)) for kind in kinds] or [{}]
+        alone = [{**queues[0], "workers": 1, "max_queue_size": 10, "use_multiprocessing": False}]
+        queues = [*alone, *(q for q in queues if q["workers"] > 1)] if self.knobs else queues
+        steps = [{"steps_per_execution": n} for n in self.steps] if max(self.steps) > 1 else [{}]
+        return [
+            FitConfig(batch_size=size, **queue, **calls)
+            for size, queue, calls in itertools.product(self.batch_sizes, queues, steps)
+        ]
+
+
+TWO = {"workers": (1, 2), "max_queue_size": (10,)}
+SIZES = (32, 16, 64, 128, 256, 512)
+JOBS = {
+    "patches": Job(
+        "pipelines",
+        "Patches",
+        (*SIZES, 1024),
+        {**TWO, "use_multiprocessing": (False,)},
+        steps=(1, 32),
+        tunes=10,
+        tunes_beside_a_neighbour=2,
+        most_trials=7,
+    ),
+    "gil": Job("pipelines", "gil", SIZES, {**TWO, "use_multiprocessing": (False, True)}),
+    "inflate": Job("pipelines", "inflate", SIZES, {**TWO, "use_multiprocessing": (False,)}),
+    "digits": Job("public_jobs", "digits", (128, 32, 64, 256, 512, 1024, 2048, 4096)),
+}
+
+
+@contextlib.contextmanager
+def neighbour(seed):
+    """Another program that keeps all cores busy for a while, and rests as long, again and again."""
+    code = (
+        "import os, random, sys, time\n"
+        f"draw = random.Random({seed})\n"
+        "for _ in range(os.cpu_count() - 1): os.fork()\n"
+        f"while os.path.exists('/proc/{os.getpid()}'):\n"
+        f"    seconds = draw.uniform(*{BUSY_SECONDS})\n"
+        "    end = time.monotonic() + seconds\n"
+        "    while time.monotonic() < end: pass\n"
+        "    time.sleep(seconds)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def tune(name):
+    """Run `autofit tune` on a job as a user does; returns the result and its wall-clock seconds."""
+    job = JOBS[name]
+    programs = HERE / f"{job.module}.py"
+    document = {
+        "build_model": f"{programs}:{name}_model",
+        "data": f"{programs}:{job.data}",
+        "space": {
+            "batch_size": sorted(job.batch_sizes),
+            "steps_per_execution": job.steps,
+            **job.knobs,
+        },
+        "baseline": job.own.values(),
+    }
+    if job.most_trials:  # as in the quickstart
+        sizes = {"min": min(job.batch_sizes), "max": max(job.batch_sizes)}
+        document |= {"max_trials": job.most_trials}
+        document["space"] |= {"batch_size": sizes}
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))  # which is YAML
+        files = ["--output", "result.json", "--storage", "trials.db"]
+        command = ["tune", "job.yaml", *files, "--fresh", "--quiet"]
+        started = time.perf_counter()
+        executable = pathlib.Path(sys.executable).with_name("autofit")
+        process = subprocess.run(
+            [executable, *command], check=False, cwd=folder, capture_output=True, text=True
+        )
+        if process.returncode:
+            raise SystemExit(process.stdout + process.stderr)
+        seconds = time.perf_counter() - started
+        return result_files.load(pathlib.Path(folder) / "result.json"), seconds
+
+
+def time_of(name, config):
+    job = JOBS[name]
+    return timed(job.module, name, job.data, config.values())
+
+
+def time_in_turn(name, finalists):
+    """The rates of configs that run in turn, each in another order than the last time."""
+    rates = {config: [] for config in finalists}
+    for number in range(RUNS):
+        for config in finalists if number % 2 else reversed(finalists):
+            rates[config].append(time_of(name, config)[0])
+    return {str(config): values for config, values in rates.items()}
+
+
+def row_of(record, seconds, *, is_beside):
+    """The figures of a tune; an answer that is the baseline states no gain."""
+    runs = [*record.trials, *record.runs]
+    row = {
+        "is_beside": is_beside,
+        "trials": len(record.trials),
+        "runs": len(record.runs),
+        "ooms": sum(run.measurement.outcome.is_oom for run in runs),
+        "seconds": seconds,
+        "stop_reason": record.stop_reason,
+    }
+    own = record.fastest.speedup.baseline
+    ordered = sorted(runs, key=lambda run: run.decided_after or 0.0)
+    row["baseline_rates"] = [run.samples_per_second for run in ordered if run.config == own]
+    for name in ANSWERS:
+        answer = getattr(record, name) or record.fastest
+        row[name] = str(answer.config)
+        speedup = answer.speedup
+        row[f"{name}_stated"] = (
+            None if answer.config == own else [speedup.ratio, speedup.low, speedup.high]
+        )
+        row[f"{name}_shown"] = speedup.is_shown
+    return row
+
+
+def run(name):
+    """Tune a job, time its grid and the finalists; returns its figures."""
+    job, rows, configs = JOBS[name], [], {}
+    kinds = [False] * job.tunes + [True] * job.tunes_beside_a_neighbour
+    for number, is_beside in enumerate(kinds):
+        with neighbour(number) if is_beside else contextlib.nullcontext():
+            record, seconds = tune(name)
+        rows.append(row_of(record, seconds, is_beside=is_beside))
+        answers = [getattr(record, each) or record.fastest for each in ANSWERS]
+        configs |= {str(answer.config): answer.config for answer in answers}
+        print(name, rows[-1], file=sys.stderr, flush=True)
+    grid, starts = {}, []
+    for config in random.Random(0).sample(job.configs(), len(job.configs())):
+        grid[config], start = time_of(name, config)
+        starts.append(start)
+    ranked = sorted(grid, key=grid.get, reverse=True)
+    at_own = [config for config in ranked if config.batch_size == job.own.batch_size]
+    finalists = [*ranked[:FINALISTS], *at_own[:FINALISTS], job.own]
+    configs = {str(config): config for config in finalists} | configs
+    return {
+        "own": str(job.own),
+        "at_own": [text for text, c in configs.items() if c.batch_size == job.own.batch_size],
+        "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
+        "grid": {str(config): rate for config, rate in grid.items()},
+        "rates": time_in_turn(name, list(configs.values())),
+        "rows": rows,
+    }
+
+
+def show(name, figures):
+    rates, own, shares = figures["rates"], figures["own"], []
+    print(f"\n{name}: a grid of {len(figures['grid'])}, the program's own {own}")
+    for row in figures["rows"]:
+        seconds = row["seconds"] / figures["coarse_seconds"]
+        beside = "  beside a neighbour" if row["is_beside"] else ""
+        print(
+            f"  {row['trials']} + {row['runs']} runs, {row['ooms']} OOMs, {row['seconds']:.0f} s: "
+            f"{seconds:.2f} of a grid{beside}"
+        )
+        for answer in ANSWERS:
+            others = rates if answer == "fastest" else {c: rates[c] for c in figures["at_own"]}
+            of_best = ratio_of(rates[row[answer]], best_in_turn(others))
+            shares.append((answer, of_best[0], seconds, row["is_beside"]))
+            text = f"    {answer:10} {row[answer]:38} {interval(of_best)}"
+            if row[f"{answer}_stated"]:
+                timed_gain = ratio_of(rates[row[answer]], rates[own])
+                stated = row[f"{answer}_stated"]
+                agree = stated[1] <= timed_gain[2] and timed_gain[1] <= stated[2]
+                word = "shown" if row[f"{answer}_shown"] else "likely"
+                text += f"  {word} {interval(stated)}, timed {interval(timed_gain)}"
+                text += "" if agree else " APART"
+            print(text)
+        if row["is_beside"]:
+            print("    baseline read", *(f"{rate:,.0f}" for rate in row["baseline_rates"]))
+    return shares
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--run",
+        nargs="*",
+        metavar="JOB",
+        help="tune and time these jobs (default: all) and freeze them",
+    )
+    arguments = parser.parse_args()
+    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
+    for name in arguments.run or (JOBS if arguments.run == [] else ()):
+        host = detect()
+        frozen["machine"] = f"{host.processor}, {host.cores} cores"
+        frozen["jobs"][name] = run(name)
+        FROZEN.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
+        print(name, "is timed", file=sys.stderr)
+    print(frozen["machine"])
+    print("answer, its rate to the best's; gain stated, gain timed, APART if their intervals are")
+    shares = [share for name, figures in frozen["jobs"].items() for share in show(name, figures)]
+    print()
+    for is_beside in (False, True):
+        for answer in ANSWERS:
+            group = [share for share in shares if (share[0], share[3]) == (answer, is_beside)]
+            ratios, seconds = [share[1] for share in group], [share[2] for share in group]
+            where = " beside a neighbour" if is_beside else ""
+            print(
+                f"{len(group)} {answer}{where}: of the best, median {statistics.median(ratios):.2f}, "
+                f"lowest {min(ratios):.2f}, {sum(ratio >= 0.95 for ratio in ratios)} at 0.95 or more; "
+                f"of the seconds of a grid of {COARSE_GRID}, median {statistics.median(seconds):.2f}, "
+                f"highest {max(seconds):.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
