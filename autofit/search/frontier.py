@@ -319,7 +319,7 @@ class FrontierSearch:
 
 
 class LargestBatch(FrontierSearch):
-    """Proposes larger and larger batches that are certain to fit, with the baseline's other knobs, and a last likely one."""
+    """Proposes larger and larger batches that are certain to fit, with the baseline's other knobs, then likely ones."""
 
     def __init__(
         self, space: SearchSpace, baseline: FitConfig, context: SearchContext, **_: Any
@@ -338,11 +338,9 @@ class LargestBatch(FrontierSearch):
         safe = np.flatnonzero(feasible.safe & is_larger)
         if len(safe):
             return self._proposed(int(safe[-1]), Reason.LARGER, feasible)
-        # one risk: a trial that runs out of memory harms nothing, and the bounds leave out what may well fit
+        # a trial that runs out of memory harms nothing, and the bounds leave out what may well fit: risks up to the first
         likely = np.flatnonzero(feasible.possible & (feasible.chance > _LIKELY) & is_larger)
-        has_risked = any(trial.why.startswith(Reason.LIKELY) for trial in trials)
-        has_failed = any(trial.measurement.outcome.is_oom for trial in trials)
-        if len(likely) and not has_risked and not has_failed:
+        if len(likely) and not any(trial.measurement.outcome.is_oom for trial in trials):
             return self._proposed(int(likely[-1]), Reason.LIKELY, feasible)
         return Decision(stop_reason="no larger batch is certain to fit")
 

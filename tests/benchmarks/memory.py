@@ -16,6 +16,8 @@ precision, optimizer and XLA, and every pair of levels occurs. Each case runs at
 2. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly drawn case: the largest
    measured batch whose predicted upper bound is within the limit (the default margin), against the largest that fits.
    The prediction has the estimates, and trials at b and 2b where they fit. Only the four measured batches count.
+3. `batch_size="largest"` under five such limits of each case, of all multiples of 8: what it ends with, against the largest
+   that fits, and its trials. Peaks between two measured batches lie on a line; rates do not matter.
 
 The scale constants of the prediction were chosen on table 2, which is therefore not held out.
 """
@@ -32,6 +34,7 @@ import re
 import statistics
 import sys
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
@@ -39,7 +42,9 @@ from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
 from autofit.search.context import ConfigArrays, SearchContext
+from autofit.search.frontier import LargestBatch
 from autofit.search.memory import Memory
+from autofit.search.space import SearchSpace
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -160,6 +165,54 @@ def print_limits(frozen, count=100, seed=0):
     )
 
 
+def print_largest(frozen, count=5, seed=0):
+    chance = random.Random(seed)
+    shares, ooms, runs = [], [], []
+    for case in frozen.values():
+        peaks = {int(b): peak for b, peak in case["peaks"].items()}
+        description = DESCRIPTIONS.validate_python(case["description"])
+        sizes = sorted({*range(8, max(peaks) + 1, 8), min(peaks)})
+        peak_of = dict(
+            zip(sizes, np.interp(sizes, sorted(peaks), sorted(peaks.values())), strict=True)
+        )
+        for _ in range(count):
+            limit = int(chance.uniform(min(peaks.values()), max(peaks.values())))
+            trials = _find_largest(description, sizes, peak_of, limit)
+            found = max((t.config.batch_size for t in trials if t.samples_per_second), default=0)
+            shares.append(found / max(size for size in sizes if peak_of[size] <= limit))
+            ooms.append(sum(t.measurement.outcome.is_oom for t in trials))
+            runs.append(len(trials))
+    low, middle = np.percentile(shares, (10, 50))
+    print(
+        f'\n3. batch_size="largest", {len(shares)} limits: the batch found / the largest that fits'
+    )
+    print(
+        f"  median {middle:.2f}, one in ten at most {low:.2f}; a call: {statistics.fmean(ooms):.2f} out of memory, "
+        f"{statistics.fmean(runs):.1f} trials"
+    )
+
+
+def _find_largest(description, sizes, peak_of, limit):
+    """The trials of a search for the largest batch under a limit of device memory."""
+    context = SearchContext(description, Limits(limit, LIMITS.host_bytes), 2, True)
+    search = LargestBatch(SearchSpace(batch_size=tuple(sizes)), FitConfig(sizes[0]), context)
+    trials = []
+    while (proposal := (decision := search.propose(trials)).proposal) and not decision.stop_reason:
+        size = proposal.config.batch_size
+        evidence, seconds = Evidence("ran to its end"), 10.0
+        measurement = Measurement(Outcome.DEVICE_OOM, Evidence("memory full"), seconds=seconds)
+        if peak_of[size] <= limit:
+            measurement = Measurement(
+                Outcome.OK,
+                evidence,
+                device_peak_bytes=int(peak_of[size]),
+                samples_per_second=100.0,
+                seconds=seconds,
+            )
+        trials.append(Trial(proposal.config, measurement, why=str(proposal)))
+    return trials
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -194,6 +247,7 @@ def main():
     print(f"\n{len(whole)} of {len(list(cases(onednn=arguments.onednn)))} cases")
     print_estimates(whole)
     print_limits(whole)
+    print_largest(whole)
 
 
 if __name__ == "__main__":
