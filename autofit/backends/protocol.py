@@ -130,6 +130,9 @@ class Backend(ABC):
         """Import Keras and the backend without running an operation."""
         import keras  # noqa: F401  # heavy: must stay out of the parent
 
+    def prepare_estimates(self) -> None:  # noqa: B027  # most estimates need nothing
+        """Set what estimates need before a process's first operation; XLA reads its flags when a device is made."""
+
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""

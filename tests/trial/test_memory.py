@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from autofit.backends.tensorflow.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
@@ -75,14 +76,21 @@ def test_an_estimate_that_takes_long_costs_neither_the_description_nor_what_is_e
     ]
 
 
+def build_after_xla():
+    """The network, built by code for which XLA compiles something before."""
+    tf.function(lambda: tf.ones(3) * 2, jit_compile=True)()
+    return w.build_model(xla=True)
+
+
 @pytest.mark.parametrize(
     ("build_model", "kwargs", "method"),
     [
         (w.build_model, {}, LIVENESS),
         (w.build_model, {"xla": True}, XLA),
+        (build_after_xla, {}, XLA),
         (w.build_recurrent, {}, LIVENESS),
     ],
-    ids=["graph", "XLA", "loop"],
+    ids=["graph", "XLA", "XLA before", "loop"],
 )
 def test_what_is_estimated_is_about_what_is_measured(
     estimated, turn, play, build_model, kwargs, method

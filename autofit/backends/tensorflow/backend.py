@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -27,9 +28,10 @@ _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assume
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
 _SMALL_BYTES = 2 * 2**30
 _SMALL_RESERVE_MIB = 225
+_XLA_FLAGS = "XLA_FLAGS"
 _CACHE_FLAGS = {
     "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory",
-    "XLA_FLAGS": "--xla_gpu_per_fusion_autotune_cache_dir",
+    _XLA_FLAGS: "--xla_gpu_per_fusion_autotune_cache_dir",
 }
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
@@ -78,6 +80,9 @@ class TensorFlow(Backend):
             if first is None
             else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
         )
+
+    def prepare_estimates(self) -> None:
+        xla_reports()
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         tf = self._library
@@ -166,6 +171,15 @@ class TensorFlow(Backend):
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "oneDNN": "on" if uses_onednn() else "off"}
+
+
+@functools.cache
+def xla_reports() -> Path:
+    """Return the folder into which XLA writes the memory of each program that it compiles in this process."""
+    folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
+    flags = os.environ.get(_XLA_FLAGS, "")
+    os.environ[_XLA_FLAGS] = f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    return folder
 
 
 def uses_onednn() -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,7 +15,7 @@ import tensorflow as tf
 
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import TrainStep, bytes_of_variables, optimizers_of
-from autofit.backends.tensorflow.backend import uses_onednn
+from autofit.backends.tensorflow.backend import uses_onednn, xla_reports
 from autofit.backends.tensorflow.step_program import StepProgram
 from autofit.records.description import DATA_PART, Footprint
 from autofit.records.machine import Device
@@ -41,7 +38,6 @@ _CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: t
 _FIRST_REGION_BYTES = 2 * 2**20
 _MOST_WASTE_BYTES = 128 * 2**20
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
-_FLAGS = "XLA_FLAGS"
 _THREADS = "TF_NUM_INTEROP_THREADS"
 _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
@@ -208,15 +204,16 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
-    # of memory usage: XLA writes one for each compilation if its flags request it
-    reports = _reports()
+    # of memory usage: XLA writes one for each compilation, also those of the user's code before
+    reports = xla_reports()
+    shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
     try:
         _compiler_ir(model, batch, batch_size, "optimized_hlo")
     except (tf.errors.OpError, ValueError, NotImplementedError):
         return None
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
-    shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
-    # none if its flags, which XLA reads once a process, were set too late
+    shutil.rmtree(reports, ignore_errors=True)
+    # none if its flags were set too late
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
@@ -231,15 +228,6 @@ def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
     device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
     text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(stage, **device)
     return text
-
-
-@functools.cache
-def _reports() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
-    os.environ[_FLAGS] = (
-        f"{os.environ.get(_FLAGS, '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
-    )
-    return folder
 
 
 def _batch_bytes(batch: Any, batch_size: int) -> list[int]:

@@ -53,6 +53,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     )
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     try:
+        if task.spec.role is Role.DESCRIBE:
+            backend.prepare_estimates()
         backend.set_limit(task.placement, task.spec.limits.device_bytes)
         backend.keep_to_one_host()
         context.enter(Phase.LOADING)
