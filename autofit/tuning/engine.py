@@ -99,7 +99,8 @@ class _Engine:
 
     def _loop(self, problem: Problem) -> tuple[Stop, Claim]:
         """Run what the policy decides until it stops; return that, and its claim."""
-        policy, budget, claim = Policy(problem), self._runner.budget, claims.NONE
+        policy = Policy(problem, self._describing_seconds)
+        budget, claim = self._runner.budget, claims.NONE
         sampler = _sampler_of(problem)
         while True:
             readings = self.study.trials()

@@ -34,7 +34,7 @@ _FEW_RUNS = 5  # with time for fewer, each must be one that may become the answe
 _HOPELESS_TRIALS = (
     3  # if this many trials time out or crash and no other ran, the next one would fail as well
 )
-_MOST_TRIALS = 15  # in whose seconds a tune ends, claims included: those of a coarse grid
+_MOST_TRIALS = 15  # in whose seconds the claims end: those of a coarse grid
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,11 @@ Step = Run | Compare | Stop
 
 
 class Policy:
-    """The rules of one tune."""
+    """The rules of one tune, which began with so many seconds of describing the workload."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, describing_seconds: float = 0.0) -> None:
         self._problem, self._settings = problem, problem.request.settings
+        self._describing_seconds = describing_seconds
         self._max_seconds = self._settings.max_seconds or math.inf
         self._is_largest = self._settings.batch_size == LARGEST
         kind = LargestBatch if self._is_largest else FrontierSearch
@@ -213,11 +214,11 @@ class Policy:
         ]
         searched = [trial for trial in readings if trial.stage is Stage.SEARCH]
         further = [trial for trial in readings if trial.stage is not Stage.SEARCH]
-        most_seconds = _MOST_TRIALS * trial_seconds(searched) - seconds
+        end = self._describing_seconds + _MOST_TRIALS * trial_seconds(searched)
         a_run = trial_seconds(further or searched)
         for answers in (faster, faster[-1:]):  # the fastest is the last
             line = (baseline, *answers)
-            if answers and ROUNDS * len(line) * a_run <= most_seconds:
+            if answers and seconds + ROUNDS * len(line) * a_run <= end:
                 return line
         return ()
 

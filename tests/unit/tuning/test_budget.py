@@ -135,12 +135,12 @@ def test_what_is_delivered_has_run_again_whenever_three_trials_and_two_runs_fit(
 
 def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_config(tmp_path):
     launcher = Timed(
-        hangs=lambda spec: spec.role == "confirm" and len(launcher.configs("confirm")) == 4
+        hangs=lambda spec: spec.role == "confirm" and len(launcher.configs("confirm")) == 2
     )
     record = launcher.tune(tmp_path, max_seconds=150.0)
     assert launcher.now <= 150.0 + END_SECONDS
     assert all(run.measurement.outcome is Outcome.OK for run in (*record.trials, *record.runs))
-    assert len(record.runs) == 3  # the one that was cut is none of them
+    assert len(record.runs) == 1  # the one that was cut is none of them
     assert not record.fastest.speedup.is_shown
     assert record.fastest.probability >= 0.8
     assert record.fastest.needed_seconds > 150.0
