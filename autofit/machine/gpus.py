@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +14,26 @@ import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.machine.host import process_name
+from autofit.records import version_of
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import format_bytes
 
-_DEVICE_FILE = Path("/dev/nvidia0")
+_ROOT = Path("/")
+# by which a system shows a GPU of NVIDIA: any of a container's, Jetson's, that of Windows in WSL2
+_NVIDIA_FILES = ("dev/nvidia[0-9]*", "dev/nvhost-gpu", "usr/lib/wsl/lib/libcuda.so*")
+# accelerators that autofit does not know: their files, and the packages with which Keras trains on them
+_OTHERS = {
+    "an AMD GPU": (
+        ("dev/kfd",),
+        ("tensorflow-rocm", "jax-rocm60-plugin", "jax-rocm7-plugin", "torch+rocm"),
+    ),
+    "a TPU": (("dev/accel*", "dev/vfio/[0-9]*"), ("libtpu", "torch-xla")),
+    "an Intel GPU": (("dev/dri/renderD*",), ("intel-extension-for-tensorflow", "torch+xpu")),
+    "Apple's GPU": (("System/Library",), ("tensorflow-metal", "jax-metal")),
+}
+_MOST_CONTEXT_BYTES = 2**30  # that a process holds which has only listed its GPUs (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")  # at its beginning; other values hide all GPUs
 # reasons why a clock is lowered under load, by NVML's bit
 _THROTTLES = {
@@ -48,6 +63,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     kind, count, indices = requested(device)
     if kind == "cpu":
         return Placement(count=count)
+    _require_order()
     chosen = [gpu for gpu in machine.devices if gpu.index in indices]
     if not indices and machine.devices:
         # the GPU that CUDA numbers 0: the first that CUDA_VISIBLE_DEVICES names, or else the fastest
@@ -62,16 +78,8 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
     # also with auto: nobody should tune on the CPU by accident
-    if (
-        not machine.devices
-        and _DEVICE_FILE.exists()
-        and _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0"))
-    ):
-        raise UsageError(
-            f"there is a GPU ({_DEVICE_FILE}), but the driver reports the memory of none that {_VISIBLE} allows "
-            "(nvidia-smi -L lists them; a container needs the driver capability 'utility'); to tune on the CPU, write cpu",
-            key="device",
-        )
+    if not machine.devices and (problem := _unusable()):
+        raise UsageError(f"{problem}; to tune on the CPU, write cpu", key="device")
     if device == "auto":
         return Placement()
     listed = (
@@ -84,9 +92,55 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     )
 
 
+def _require_order() -> None:
+    """Raise UsageError if CUDA_VISIBLE_DEVICES counts GPUs of several models, which CUDA and the driver order differently."""
+    visible = os.environ.get(_VISIBLE, "")
+    is_counted = any(entry.strip().isdigit() for entry in visible.split(","))
+    if not is_counted or os.environ.get(_ORDER) == _BY_BUS:
+        return
+    names = sorted({gpu.name for gpu in _all_devices() if gpu is not None})
+    if len(names) > 1:
+        raise UsageError(
+            f"{_VISIBLE}={visible} does not say which GPU: of {', '.join(names)}, CUDA counts the fastest first, the "
+            f"driver by their slots. Name GPUs by UUID (nvidia-smi -L), or export {_ORDER}={_BY_BUS}",
+            key="device",
+        )
+
+
+def _unusable() -> str:
+    """Return why no GPU of this machine can be tuned on, although a program may train on one; empty if there is none."""
+    if _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0")):
+        if names := _without_memory():
+            return (
+                f"the driver does not report the memory of {', '.join(names)}, as of GPUs that share the host's: autofit "
+                "could not limit trials there"
+            )
+        if file := _first_file(_NVIDIA_FILES):
+            return (
+                f"there is a GPU ({file}), but the driver reports the memory of none that {_VISIBLE} allows (nvidia-smi -L "
+                "lists them; a container needs the driver capability 'utility')"
+            )
+    for accelerator, (files, packages) in _OTHERS.items():
+        package = next(filter(_is_installed, packages), None)
+        if package is not None and (file := _first_file(files)):
+            return f"this machine has {accelerator} ({file}), on which {package} trains; autofit knows GPUs of NVIDIA only"
+    return ""
+
+
+def _first_file(patterns: Iterable[str]) -> Path | None:
+    return next((file for pattern in patterns for file in sorted(_ROOT.glob(pattern))), None)
+
+
+def _is_installed(package: str) -> bool:
+    name, _, build = package.partition("+")
+    found = version_of(name)
+    return bool(found) and build in str(found)
+
+
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
-    if (own := bytes_by_pid(device).get(os.getpid())) or _is_framework_on_gpu():
+    own = bytes_by_pid(device).get(os.getpid()) or 0
+    if own > _MOST_CONTEXT_BYTES or _holds_memory():
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
             f"this process holds {much}the memory of {device.name}, so trials cannot use that memory. Call autofit before "
@@ -95,14 +149,15 @@ def require_free(device: Device) -> None:
         )
 
 
-def _is_framework_on_gpu() -> bool:
-    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing.
+def _holds_memory() -> bool:
+    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing. One that has only listed
+    # its GPUs holds a context, which is no reason to restart a notebook.
     #
     # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
     # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
-    for module, is_on_gpu in _FRAMEWORKS.items():
+    for module, holds_memory in _FRAMEWORKS.items():
         with contextlib.suppress(Exception):  # private names, which another version may lack
-            if module in sys.modules and is_on_gpu(sys.modules[module]):
+            if module in sys.modules and holds_memory(sys.modules[module]):
                 return True
     return False
 
@@ -113,8 +168,16 @@ _FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
         eager.context_safe()._context_handle is not None
         and eager.context_safe().list_logical_devices("GPU")
     ),
-    "torch": lambda torch: bool(torch.cuda.is_initialized()),
-    "jax._src.xla_bridge": lambda bridge: not {"cuda", "gpu", "rocm"}.isdisjoint(bridge._backends),
+    "torch": lambda torch: bool(
+        torch.cuda.is_initialized()
+        and any(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
+    ),
+    "jax._src.xla_bridge": lambda bridge: any(
+        (device.memory_stats() or {}).get("pool_bytes")
+        for platform, client in bridge._backends.items()
+        if platform != "cpu"
+        for device in client.local_devices()
+    ),
 }
 
 
@@ -135,10 +198,7 @@ def holders(device: Device) -> str:
 
 def nvidia_devices() -> tuple[Device, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, without those whose memory NVML cannot read."""
-    with opened():
-        driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
-        devices = [_read(index, handle, driver) for index, handle in enumerate(_handles())]
-    chosen = devices
+    chosen = devices = _all_devices()
     if _VISIBLE in os.environ:
         chosen = []
         for entry in map(str.strip, os.environ[_VISIBLE].split(",")):
@@ -153,6 +213,23 @@ def nvidia_devices() -> tuple[Device, ...]:
                 break  # CUDA ignores what follows
             chosen.append(matches[0])
     return tuple(dict.fromkeys(device for device in chosen if device is not None))
+
+
+def _all_devices() -> list[Device | None]:
+    """Return the GPUs in the driver's order, None for one that it refuses."""
+    with opened():
+        driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
+        return [_read(index, handle, driver) for index, handle in enumerate(_handles())]
+
+
+def _without_memory() -> list[str]:
+    """Return the names of the GPUs whose memory the driver does not report."""
+    with opened():
+        return [
+            str(_reading(pynvml.nvmlDeviceGetName, handle))
+            for handle in _handles()
+            if handle is not None and _reading(pynvml.nvmlDeviceGetMemoryInfo, handle) is None
+        ]
 
 
 def _read(index: int, handle: Any, driver: str) -> Device | None:

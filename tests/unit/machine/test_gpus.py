@@ -102,20 +102,40 @@ def tensorflow(handle, *devices):
     )
 
 
+def torch_holding(*reserved):
+    cuda = Fake(
+        is_initialized=lambda: True,
+        device_count=lambda: len(reserved),
+        memory_reserved=lambda index: reserved[index],
+    )
+    return Fake(cuda=cuda)
+
+
+def jax_holding(stats):
+    clients = {
+        "cpu": Fake(local_devices=lambda: [Fake(memory_stats=lambda: {"pool_bytes": 1})]),
+        "cuda": Fake(local_devices=lambda: [Fake(memory_stats=lambda: stats)]),
+    }
+    return Fake(_backends=clients)
+
+
 @pytest.mark.parametrize(
     ("module", "loaded", "is_busy"),
     [
         (CONTEXT, tensorflow(1, "/device:GPU:0"), True),
-        ("torch", Fake(cuda=Fake(is_initialized=lambda: True)), True),
-        ("jax._src.xla_bridge", Fake(_backends={"cpu": 1, "cuda": 2}), True),
-        (CONTEXT, tensorflow(None, "/device:GPU:0"), False),  # the GPUs were only listed
+        ("torch", torch_holding(0, GIB), True),
+        ("jax._src.xla_bridge", jax_holding({"pool_bytes": 12 * GIB}), True),
+        # the GPUs were only listed, or their names printed
+        (CONTEXT, tensorflow(None, "/device:GPU:0"), False),
+        ("torch", torch_holding(0, 0), False),
+        ("jax._src.xla_bridge", jax_holding({"pool_bytes": 0}), False),
+        ("jax._src.xla_bridge", jax_holding(None), False),
         (CONTEXT, Fake(), False),  # of a version without these names
         ("torch", Fake(cuda=Fake(is_initialized=lambda: False)), False),
-        ("jax._src.xla_bridge", Fake(_backends={"cpu": 1}), False),
     ],
 )
-# what a container's driver may report: nobody, no bytes, the pid that the host gives
-@pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {4711: GIB}])
+# what a driver may report: nobody, no bytes, a context, and in a container the pid that the host gives
+@pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {os.getpid(): GIB // 2}, {4711: GIB}])
 def test_a_gpu_used_by_a_framework_of_this_process_is_busy(
     driver, monkeypatch, held, module, loaded, is_busy
 ):
@@ -181,26 +201,106 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(
     assert [gpu.index for gpu in gpus.nvidia_devices()] == indices
 
 
+def shown(root, file):
+    """A file by which a system shows an accelerator."""
+    path = root / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["dev/nvidia0", "dev/nvidia3", "dev/nvhost-gpu", "usr/lib/wsl/lib/libcuda.so.1"],
+)
 @pytest.mark.parametrize(
     ("visible", "is_hidden"),
     [(None, False), ("0", False), ("MIG-4d2e, MIG-5f3a", False), ("", True), ("-1", True)],
 )
 def test_a_tune_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(
-    monkeypatch, tmp_path, visible, is_hidden
+    monkeypatch, tmp_path, file, visible, is_hidden
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(gpus, "_DEVICE_FILE", tmp_path / "nvidia0")
+    monkeypatch.setattr(gpus, "_ROOT", tmp_path)
     assert gpus.choose_placement(MACHINE, "auto") == ON_CPU  # no device file
-    (tmp_path / "nvidia0").touch()
+    shown(tmp_path, file)
     assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
     with (
         contextlib.nullcontext()
         if is_hidden
-        else pytest.raises(UsageError, match=r"device: .*nvidia0.* write cpu")
+        else pytest.raises(UsageError, match=rf"device: .*{file}.* write cpu")
     ):
         assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
+
+
+@pytest.mark.parametrize(
+    ("file", "package", "version", "named"),
+    [
+        (
+            "dev/kfd",
+            "tensorflow-rocm",
+            "2.18.1",
+            r"an AMD GPU \(.*dev/kfd\), on which tensorflow-rocm",
+        ),
+        ("dev/kfd", "torch", "2.9.0+rocm6.4", "an AMD GPU"),
+        ("dev/accel0", "libtpu", "0.0.30", "a TPU"),
+        ("dev/vfio/0", "torch-xla", "2.8.0", "a TPU"),
+        ("dev/dri/renderD128", "torch", "2.9.0+xpu", "an Intel GPU"),
+        ("System/Library", "tensorflow-metal", "1.2.0", "Apple's GPU"),
+    ],
+)
+def test_an_accelerator_that_autofit_does_not_know_is_named_if_programs_train_on_it(
+    monkeypatch, tmp_path, file, package, version, named
+):
+    installed = {"torch": "2.9.0"}
+    monkeypatch.setattr(gpus, "_ROOT", tmp_path)
+    monkeypatch.setattr(gpus, "version_of", installed.get)
+    shown(tmp_path, file)
+    # a desktop's graphics, for which nothing is installed
+    assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
+    installed[package] = version
+    with pytest.raises(UsageError, match=rf"{named}.* NVIDIA only; to tune on the CPU, write cpu"):
+        gpus.choose_placement(MACHINE, "auto")
+    assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
+
+
+def test_a_gpu_that_shares_the_memory_of_the_host_is_named(driver, answers):
+    answers(DeviceGetName=lambda handle: "NVIDIA GB10")
+    refuse(answers, "DeviceGetMemoryInfo")
+    assert gpus.nvidia_devices() == ()
+    with pytest.raises(UsageError, match=r"memory of NVIDIA GB10, as of GPUs that share the host"):
+        gpus.choose_placement(MACHINE, "auto")
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "names", "is_clear"),
+    [
+        ("0", None, ("NVIDIA T400", "NVIDIA A40"), False),
+        ("1, 0", None, ("NVIDIA T400", "NVIDIA A40"), False),
+        ("0", "PCI_BUS_ID", ("NVIDIA T400", "NVIDIA A40"), True),
+        ("0", None, ("NVIDIA A40", "NVIDIA A40"), True),
+        ("GPU-1", None, ("NVIDIA T400", "NVIDIA A40"), True),
+        (None, None, ("NVIDIA T400", "NVIDIA A40"), True),
+    ],
+)
+def test_a_number_that_cuda_and_the_driver_count_differently_is_an_error(
+    driver, answers, monkeypatch, visible, order, names, is_clear
+):
+    answers(
+        DeviceGetCount=lambda: 2,
+        DeviceGetName=lambda handle: names[handle],
+        DeviceGetUUID=lambda handle: f"GPU-{handle + 1}",
+    )
+    for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    machine = replace(MACHINE, devices=gpus.nvidia_devices())
+    expected = pytest.raises(UsageError, match=r"NVIDIA A40, NVIDIA T400.*by UUID.*PCI_BUS_ID")
+    with contextlib.nullcontext() if is_clear else expected:
+        assert gpus.choose_placement(machine, "auto").device in machine.devices
+    assert gpus.choose_placement(machine, "cpu") == ON_CPU
 
 
 def test_throttle_reasons_of_a_gpu(driver, answers):
