@@ -55,6 +55,11 @@ OUTSIDE_POOL = re.compile(
     rf"|{_NCCL}",
     re.IGNORECASE,
 )
+# what CUDA and XLA say of a GPU for which a backend was not built, in errors and logs
+NO_CODE = re.compile(
+    r"no kernel image|CUDA_ERROR_(?:INVALID_PTX|INVALID_HANDLE|NO_BINARY)|Autotuner could not compile any"
+    r"|not built with CUDA kernel binaries|does not support target 'sm_"
+)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -107,6 +107,8 @@ class Backend(ABC):
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
     # variables of the environment, each with a pattern of the values for which a GPU's limit is not enforced
     unlimited: tuple[tuple[str, str], ...] = ()
+    # what to do about a GPU for which the backend was not built
+    no_code_remedy = "install a newer version of it, or set backend to another one"
     limit_code = ""  # sets a limit of device memory in a user's program
     distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
 
@@ -172,8 +174,15 @@ class Backend(ABC):
         """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if it is not counted."""
         # does not start the backend, which user code may configure until the first operation
 
-    def reset_peak(self, placement: Placement) -> None:  # noqa: B027  # not every backend can
-        """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None."""
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:  # noqa: B027  # not every backend can
+        """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None.
+
+        If `release`, memory that the backend only keeps for later steps is given back before.
+        """
+
+    def stacks_steps(self, model: Any) -> bool:
+        """Return whether Keras stacks the batches of a call of several steps of this model."""
+        return False
 
     def end_of(self, outputs: Any) -> WaitForEnd:
         """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
@@ -279,6 +288,17 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
         f"{backend} does not see what the driver reports ({placement.name}); install it with its CUDA libraries "
         f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )
+
+
+def require_code(backend: Backend, gpu: Device, *texts: str) -> None:
+    """Raise UsageError if the texts of a failed run say that the backend was not built for the GPU."""
+    if any(map(exhaustion.NO_CODE.search, texts)):
+        capability = ".".join(map(str, gpu.compute_capability or ("unknown",)))
+        raise UsageError(
+            f"{backend.name} {version(backend.name)} was not built for {gpu.name} (compute capability {capability}): "
+            f"{backend.no_code_remedy}",
+            key="device",
+        )
 
 
 def keras_settings() -> dict[str, Any]:

@@ -43,6 +43,9 @@ _DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
 _TRIAL_BYTES = 2**30  # of a GPU: ample for one layer
 _AGAIN = "Correct this, then run autofit doctor again."
 _PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
+_COMPILING = (
+    "CUDA may be compiling the backend's code for this GPU, once: run autofit doctor again."
+)
 _IMPORT = (
     'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
 )
@@ -259,7 +262,13 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         if gpu is not None:
             extra = "gpu" if backend.name == TENSORFLOW else f"{backend.name}-gpu"
             remedy = f"Run {install_command(extra)} in a new environment: CUDA's libraries and {backend.name} must match."
-        remedies = {Outcome.DEVICE_OOM: _MEMORY, Outcome.HOST_OOM: _MEMORY, Outcome.ERROR: remedy}
+        slow = _PLAIN if gpu is None else _COMPILING
+        remedies = {
+            Outcome.TIMEOUT: slow,
+            Outcome.DEVICE_OOM: _MEMORY,
+            Outcome.HOST_OOM: _MEMORY,
+            Outcome.ERROR: remedy,
+        }
         return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
     started = format_seconds(ready - began)
     took = format_seconds(time.monotonic() - ready)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autofit import backends
+from autofit.backends.protocol import require_code
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import gpus, host
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Device, Placement
-from autofit.records.states import FailureKind, Phase
+from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.folder import TuneFolder
@@ -173,6 +174,10 @@ class ProcessLauncher:
         kills = max(0, host.oom_kills() - kills_before)
         end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
+        failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
+        if failed and self._placement.device is not None and not self._pauses:
+            texts = end.log, measurement.traceback or measurement.evidence.reason
+            require_code(self._backend, self._placement.device, *texts)
         description = messages.described(measurement.evidence.reason)
         return (
             measurement

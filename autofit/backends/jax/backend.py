@@ -24,6 +24,8 @@ _OLD_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
 # the share is written with six digits, and XLA rounds it to whole pages (assumed)
 _MOST_OVER_LIMIT = 1.01
+_SCAN = "_build_multi_step_scan"  # a private function of Keras's trainer
+_PLATFORMS = "JAX_PLATFORMS"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -56,7 +58,7 @@ class Jax(Backend):
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
-            variables["JAX_PLATFORMS"] = "cpu"
+            variables[_PLATFORMS] = "cpu"
             # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one
             # thread pool, which has one thread for each core by default. With few cores, a later step may hold the threads
             # that an earlier step needs, and training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
@@ -96,6 +98,11 @@ class Jax(Backend):
             self._library.default_backend() == "cpu"
             or self._library.local_device_count() < placement.count
         ):
+            if platforms := os.environ.get(_PLATFORMS):
+                raise UsageError(
+                    f"{_PLATFORMS}={platforms} hides the GPU from JAX: unset it, or set device: cpu",
+                    key="device",
+                )
             raise unseen_gpus("JAX", placement, extra="jax-gpu")
         # what is set elsewhere may overrule the share without a word
         pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
@@ -161,6 +168,11 @@ class Jax(Backend):
             BATCHES_ON_GPU * max(0, arguments - state) + temporaries
             for arguments, temporaries, state in sizes
         ]
+
+    def stacks_steps(self, model: Any) -> bool:
+        # Keras after 3.15.1 scans over them within one program
+        trainer = importlib.import_module("keras.src.backend.jax.trainer")
+        return hasattr(trainer, _SCAN) and bool(model.jit_compile and not model.run_eagerly)
 
     def end_of(self, outputs: Any) -> WaitForEnd:
         return functools.partial(self._library.block_until_ready, outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import inspect
@@ -26,6 +27,7 @@ _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
+_RESERVE = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"  # replaces them, in MiB
 _SMALL_BYTES = 2 * 2**30
 _SMALL_RESERVE_MIB = 225
 _XLA_FLAGS = "XLA_FLAGS"
@@ -54,6 +56,7 @@ class TensorFlow(Backend):
         ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"),
         ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
     )
+    no_code_remedy = "set backend to jax or torch, or use NVIDIA's container with TensorFlow"
     limit_code = (
         'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
@@ -134,7 +137,10 @@ class TensorFlow(Backend):
         by_generation = next(
             mib for generation, mib in _RESERVES_MIB.items() if major >= generation
         )
-        return max(0, free - _MIB * (_SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation))
+        reserve = _SMALL_RESERVE_MIB if free < _SMALL_BYTES else by_generation
+        with contextlib.suppress(ValueError):
+            reserve = int(os.environ.get(_RESERVE, ""))
+        return max(0, free - _MIB * reserve)
 
     def peak_bytes(self, placement: Placement) -> int | None:
         # the first operation creates TensorFlow's context
@@ -146,7 +152,7 @@ class TensorFlow(Backend):
         except ValueError:  # the CPU's default allocator without oneDNN does not count
             return None
 
-    def reset_peak(self, placement: Placement) -> None:
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:
         for name in _with_allocators(placement):
             self._library.config.experimental.reset_memory_stats(name)
 

@@ -24,9 +24,14 @@ _CONVOLUTION = re.compile(
 _NOT_STARTED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
 # which the handles and workspaces of cuBLAS and cuDNN need (assumed)
 _LEAST_LIBRARY_BYTES = 256 * 2**20
+# of a call of CUDA, not of torch's allocator (torch 2.14 says it in its own words)
+_OUTSIDE = r"CUDA (?:driver )?error: out of memory|ran out of memory outside PyTorch's allocator"
 _DEVICE = re.compile(
-    r"CUDA out of memory|CUDA error: out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory"
+    rf"CUDA out of memory|{_OUTSIDE}|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory"
 )
+# the first of them that is set counts
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_FRACTION = re.compile(r"per_process_memory_fraction:\s*([0-9.]+)")
 
 
 class Torch(Backend):
@@ -35,15 +40,15 @@ class Torch(Backend):
     # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
     # single `fit` call.
     name = "torch"
-    oom_lines = re.compile(
-        r"(?P<report>CUDA out of memory\. Tried to allocate|CUDA error: out of memory)"
-    )
+    oom_lines = re.compile(rf"(?P<report>CUDA out of memory\. Tried to allocate|{_OUTSIDE})")
     shortage_lines = re.compile(
         r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)"
     )
     outside_pool = re.compile(
-        r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED"
+        rf"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED|{_OUTSIDE}"
     )
+    no_code_remedy = "install a build for it (pytorch.org; below 7.5, one for CUDA 12.6), or set backend to another one"
+    limit_code = "torch.cuda.set_per_process_memory_fraction({share:.2f})"
     unlimited = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "^(?!0$).+"),)
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
     # the latter is set by scripts for any machine
@@ -72,6 +77,13 @@ class Torch(Backend):
             ).total_memory  # less than the driver's, by up to 3%
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
+    def pool_bytes(self, device: Device | None) -> int | None:
+        setting = next(filter(None, map(os.environ.get, _ALLOCATOR)), "")
+        share = _FRACTION.search(setting)
+        if device is None or share is None:
+            return None
+        return min(device.free_bytes, round(float(share[1]) * device.total_bytes))
+
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
@@ -88,8 +100,9 @@ class Torch(Backend):
         # with the allocator's cache, which the limit holds as well
         return None if placement.device is None else int(self._library.cuda.max_memory_reserved())
 
-    def reset_peak(self, placement: Placement) -> None:
-        self._library.cuda.empty_cache()
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:
+        if release:
+            self._library.cuda.empty_cache()
         self._library.cuda.reset_peak_memory_stats()
 
     def end_of(self, outputs: Any) -> WaitForEnd:

@@ -57,7 +57,8 @@ class DevicePeaks:
     def _record(self) -> None:
         if self.phase is not None and (peak := self.backend.peak_bytes(self.placement)) is not None:
             self.by_phase[self.phase] = max(peak, self.by_phase.get(self.phase, 0))
-            self.backend.reset_peak(self.placement)
+            # what a first step tried is given back; later, steps would have to ask for their memory again
+            self.backend.reset_peak(self.placement, release=self.phase.is_first)
 
 
 @dataclass(frozen=True)

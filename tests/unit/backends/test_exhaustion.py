@@ -155,3 +155,20 @@ def test_code_and_context_of_cuda_lie_outside_the_pool(source):
     assert ended(
         failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"])
     ).evidence.outside_pool
+
+
+@pytest.mark.parametrize(
+    ("source", "is_outside"),
+    [
+        ("a call of CUDA on torch, before 2.14", True),
+        ("a call of CUDA's driver on torch", True),
+        ("torch 2.14, outside its pool", True),
+        ("torch's allocator", False),
+    ],
+)
+def test_memory_that_torch_lacks_outside_its_pool_does_not_condemn_a_batch(
+    source, is_outside, monkeypatch
+):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    measured = ended(failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"]))
+    assert (measured.outcome, measured.evidence.outside_pool) == (Outcome.DEVICE_OOM, is_outside)

@@ -28,6 +28,9 @@ NAMES = (
     "KERAS_BACKEND",
     "NCCL_DEBUG",
     "XLA_FLAGS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
 )
 
 
@@ -104,6 +107,50 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
 
 
 @pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, None),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"}, 40),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, per_process_memory_fraction: 0.99"}, 78),
+    ],
+)
+def test_torch_takes_the_share_that_its_allocator_is_given(monkeypatch, variables, expected):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Torch().pool_bytes(GPU) == (None if expected is None else expected * GIB)
+    assert Torch().pool_bytes(None) is None
+
+
+def test_tensorflow_leaves_to_libraries_what_it_is_given(monkeypatch):
+    usual = TensorFlow().pool_bytes(SMALL)
+    monkeypatch.setenv("TF_DEVICE_MIN_SYS_MEMORY_IN_MB", "2560")
+    assert usual - TensorFlow().pool_bytes(SMALL) == GIB
+
+
+BUILT_WITHOUT = {
+    "torch": "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+    "XLA's linker": "LLVM ERROR: PTX version 8.5 does not support target 'sm_120'.",
+    "a launch": "InternalError: 'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'",
+    "PTX": "InternalError: Failed to load PTX: CUDA_ERROR_INVALID_PTX: a PTX JIT failed",
+    "a log": "W gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries compatible with 12.0",
+}
+
+
+@pytest.mark.parametrize("text", BUILT_WITHOUT.values(), ids=BUILT_WITHOUT)
+def test_a_gpu_for_which_a_backend_was_not_built_is_named(monkeypatch, text):
+    monkeypatch.setattr(protocol, "version", lambda name: "2.21.0")
+    gpu = replace(GPU, name="NVIDIA RTX 5090", compute_capability=(12, 0))
+    with pytest.raises(
+        UsageError, match=r"NVIDIA RTX 5090 \(compute capability 12\.0\): \w+"
+    ) as raised:
+        protocol.require_code(TensorFlow(), gpu, "a line\n", f"before\n{text}\nafter")
+    assert "tensorflow 2.21.0 was not built for" in str(raised.value)
+    assert "jax or torch" in str(raised.value)
+    protocol.require_code(TensorFlow(), gpu, "CUDA_ERROR_OUT_OF_MEMORY", "ValueError: x")
+
+
+@pytest.mark.parametrize(
     ("backend", "gpu", "variables", "limit", "named"),
     [
         (TensorFlow(), SMALL, {}, 7 * GIB, "LogicalDeviceConfiguration(memory_limit=7168)"),
@@ -136,6 +183,13 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
             {"XLA_FLAGS": "-x --xla_gpu_memory_fraction_policy=0.1+"},
             50 * GIB,
             "memory_fraction_policy=0.1+",
+        ),
+        (
+            Torch(),
+            GPU,
+            {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.45"},
+            50 * GIB,
+            "torch.cuda.set_per_process_memory_fraction(0.62)",
         ),
         (
             Torch(),
@@ -213,7 +267,11 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
         UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"
     ):
         Jax().set_limit(BOTH, 40 * GIB)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     jax.local_device_count = lambda: 1
+    with pytest.raises(UsageError, match=r"JAX_PLATFORMS=cpu hides the GPU from JAX: unset it"):
+        Jax().set_limit(BOTH, 40 * GIB)
+    monkeypatch.delenv("JAX_PLATFORMS")
     with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
         Jax().set_limit(BOTH, 40 * GIB)
 

@@ -56,7 +56,7 @@ def test_a_fact_is_good_or_has_a_remedy(finding, status):
 
 @pytest.mark.parametrize(
     ("name", "known"),
-    [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "nothing")],
+    [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "estimate --gpu")],
 )
 def test_what_is_known_of_a_gpu_is_said(name, known):
     (finding,) = doctor._on_gpus(replace(HERE, devices=(replace(GPU, name=name),)))
@@ -68,6 +68,7 @@ def test_what_is_known_of_a_gpu_is_said(name, known):
     [
         (Outcome.OK, "ok"),
         (Outcome.CRASHED, "problem"),
+        (Outcome.TIMEOUT, "problem"),
         (Outcome.ERROR, "problem"),
         (TrialProcessError("could not be:\n\nTraceback\nline\nboom"), "problem"),
     ],
@@ -90,6 +91,7 @@ def test_a_trial(end, status, monkeypatch):
         status,
         end is Outcome.ERROR,
     )
+    assert ("may be compiling" in (finding.remedy or "")) == (end is Outcome.TIMEOUT)
 
 
 def test_the_trial_runs_on_the_gpu_of_a_tune(monkeypatch):

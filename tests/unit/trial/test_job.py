@@ -1,9 +1,11 @@
 """The peaks of a trial, phase by phase."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from autofit.backends.torch.backend import Torch
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import Phase
 from autofit.trial.worker.job import DevicePeaks, user_failure
@@ -16,7 +18,8 @@ def peaks_of(placement, phases):
     """The peaks of a backend that counts what the test says."""
     peak = [0]
     backend = SimpleNamespace(
-        peak_bytes=lambda placement: peak[0], reset_peak=lambda placement: peak.__setitem__(0, 0)
+        peak_bytes=lambda placement: peak[0],
+        reset_peak=lambda placement, release: peak.__setitem__(0, 0),
     )
     peaks = DevicePeaks(backend, placement)
     for phase, counted in phases:
@@ -52,6 +55,21 @@ def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cp
     assert (
         peaks_of(ON_CPU, [(Phase.BUILDING, 0), (Phase.FIRST_STEP, 0)]).highest() is None
     )  # it counted nothing
+
+
+def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use(monkeypatch):
+    calls = []
+    cuda = SimpleNamespace(
+        empty_cache=lambda: calls.append("empty"),
+        reset_peak_memory_stats=lambda: calls.append("reset"),
+        max_memory_reserved=lambda: 1,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    peaks = DevicePeaks(Torch(), GPU)
+    full = Phase.FILLING_QUEUE, Phase.QUEUE_FULL
+    for phase in (Phase.BUILDING, Phase.FIRST_STEP, Phase.TRAINING, *full, Phase.TRAINING):
+        peaks.enter(phase)
+    assert calls == ["reset", "empty", "reset", "reset", "reset", "reset"]
 
 
 def test_the_reason_of_an_error_of_tensorflow_is_what_happened_and_not_the_operation():
