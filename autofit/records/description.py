@@ -138,6 +138,8 @@ class Description:
     mapped_bytes: Count = 0  # of arrays that training reads from files
     tensor_bytes: Count = 0  # to which `fit` copies arrays
     conversion_bytes: Count = 0  # needed in addition while it copies
+    # whether a call of several steps holds all of its batches at once, stacked
+    stacks_steps: bool = False
     takes_turns: bool = False  # whether, without a queue, a batch is made only while no step runs
     steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)

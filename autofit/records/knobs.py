@@ -62,4 +62,5 @@ KNOBS: dict[str, KnobRow] = {
 }
 
 DATA_KNOBS = tuple(knob for knob, row in KNOBS.items() if row.parameters)  # that the data takes
+STACKED_STEPS = 128  # a further value of it, where one program takes all batches of a call
 STEPS_PER_EXECUTION = "steps_per_execution"  # the knob that is an attribute of the compiled model

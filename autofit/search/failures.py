@@ -12,21 +12,25 @@ from operator import attrgetter
 import numpy as np
 
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Limits, Trial
-from autofit.search.context import ConfigArrays, Mask
+from autofit.records.trial import FitConfig, Trial
+from autofit.search.context import ConfigArrays, Mask, SearchContext
 
 _MOST_FAILED_SIZES = 3  # batch sizes that fail before all but the one that ran are left out
 _SLOW_SHARE = 0.5  # batch sizes above this share of one that timed out are not tried
 
 
 def ruled_out(
-    configs: ConfigArrays, trials: Sequence[Trial], cores: int, present: Sequence[FitConfig] = ()
+    configs: ConfigArrays,
+    trials: Sequence[Trial],
+    context: SearchContext,
+    present: Sequence[FitConfig] = (),
 ) -> Mask:
     """Return which configs an OOM, a hang, a timeout or an error among the trials rules out.
 
     `present` are configs that the user's code is known to run with.
     """
-    out = np.zeros(len(configs), bool)
+    out, cores = np.zeros(len(configs), bool), context.cores
+    stacks_steps = context.description.stacks_steps
     finished = [trial.config for trial in trials if trial.measurement.outcome is Outcome.OK]
     ran, runs = ConfigArrays(finished, cores), ConfigArrays([*present, *finished], cores)
     errors = ConfigArrays(
@@ -34,7 +38,7 @@ def ruled_out(
     )
     for trial in trials:
         failed, outcome = ConfigArrays([trial.config], cores), trial.measurement.outcome
-        out |= dominated_by(configs, failed, outcome)
+        out |= dominated_by(configs, failed, outcome, stacks_steps=stacks_steps)
         if outcome is Outcome.ERROR:
             out |= like_an_error(configs, failed, runs, errors)
         if trial.measurement.evidence.hung:
@@ -50,12 +54,12 @@ def ruled_out(
     return out
 
 
-def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
+def eligible(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
     """List the trials that may be chosen: all trials of their config fit, and no OOM rules the config out."""
-    failed = {trial.config for trial in trials if not trial.fits(limits)}
-    # an OOM compares AUTOTUNE with AUTOTUNE only, so the number of cores does not matter
+    failed = {trial.config for trial in trials if not trial.fits(context.limits)}
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
-    dominated = ruled_out(ConfigArrays([trial.config for trial in trials], cores=1), ooms, cores=1)
+    configs = ConfigArrays([trial.config for trial in trials], context.cores)
+    dominated = ruled_out(configs, ooms, context)
     return [
         trial
         for trial, is_dominated in zip(trials, dominated, strict=True)
@@ -63,13 +67,18 @@ def eligible(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
     ]
 
 
-def dominated_by(configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome) -> Mask:
+def dominated_by(
+    configs: ConfigArrays, failed: ConfigArrays, outcome: Outcome, *, stacks_steps: bool = False
+) -> Mask:
     """Return which configs cannot fit if one config ran out of memory; all False for any other outcome.
 
-    Device memory grows only with the batch size. Host memory also grows with workers, processes and queue, so a host OOM
-    rules out the configs that are at least as large in every knob. AUTOTUNE is compared only with AUTOTUNE.
+    Device memory grows with the batch size and, if a call `stacks_steps`, with their number. Host memory also grows with
+    workers, processes and queue, so a host OOM rules out the configs that are at least as large in every knob. AUTOTUNE is
+    compared only with AUTOTUNE.
     """
     larger = (configs.batch >= failed.batch) & outcome.is_oom
+    if stacks_steps:
+        larger &= configs.steps >= failed.steps
     if outcome is Outcome.HOST_OOM:
         same_kind = (configs.auto_workers == failed.auto_workers) & (
             configs.auto_queue == failed.auto_queue

@@ -189,7 +189,7 @@ class FrontierSearch:
             device + _BOUND_DEVIATIONS * device_off,
             host + _BOUND_DEVIATIONS * host_off,
         )
-        untried = ~ruled_out(arrays, trials, context.cores, [self._baseline])
+        untried = ~ruled_out(arrays, trials, context, [self._baseline])
         untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
         possible = untried & (host_upper <= 1 - _HEADROOM)
         if done := [t.config for t in finished(trials, context)]:
@@ -220,7 +220,7 @@ class FrontierSearch:
         self, trials: Sequence[Trial], feasible: Feasible, rates: Prediction, *, is_short: bool
     ) -> Decision:
         context, present = self._context, self._nearest(self._baseline)
-        may_win = (trial.config for trial in eligible(trials, context.limits))
+        may_win = (trial.config for trial in eligible(trials, context))
         done = list(dict.fromkeys(self._index[c] for c in may_win if c in self._index))
         again = np.zeros(len(self.configs), bool)
         again[done] = self._repeats

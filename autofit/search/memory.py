@@ -1,13 +1,15 @@
 """Predict device and host memory, each with one Bayesian line through the peaks that were measured."""
 
-# device   peak = V + c·E(b)    E: the estimate from the graph of the train step, piecewise linear through its footprints
-#          peak = V + c·b       without an estimate
-# host     peak = process + c·step + d·(q + p)·b·s + e·t·b·s + w·(U + f·b·s)
+# device   peak = V + c·E(b) + k·(n - 1)·b·s    E: the estimate from the graph of the train step
+#          peak = V + c·b + k·(n - 1)·b·s       without an estimate
+# host     peak = process + c·step + d·(q + p)·b·s + e·t·b·s + w·(U + f·b·s) + k·(n - 1)·b·s
 #
-# with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX also those of the steps
-# under way), t threads that each make a batch, and w worker processes; "step" is what the step takes on a CPU, or the
-# conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the pages that it writes to.
-# AUTOTUNE counts as one thread per core, and as a queue of `AUTOTUNE_BATCHES`.
+# with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX
+# also those of the steps under way), t threads that each make a batch, w worker processes, and n
+# steps in a call that stacks their batches (1 elsewhere); "step" is what the step takes on a CPU, or
+# the conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the
+# pages that it writes to. AUTOTUNE counts as one thread per core, and as a queue of
+# `AUTOTUNE_BATCHES`.
 #
 # The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
 # memory never falls with a knob. An OOM that the line does not expect counts as a peak at the limit.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,22 +27,20 @@ from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 
-# relative noises of a device peak: on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
-# overlap by chance (tests/benchmarks/memory.py); on a GPU around the line of the peaks (1,017 models that others measured)
-_COMPILED_NOISE, _OVERLAPPING_NOISE, _GPU_NOISE = 0.02, 0.06, 0.03
-_GPU_JUMP = 0.04  # relative deviation beyond the largest batch that ran, where cuDNN may take another algorithm
+# relative noises of a device peak on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
+# overlap by chance (tests/benchmarks/memory.py)
+_COMPILED_NOISE, _OVERLAPPING_NOISE = 0.02, 0.06
 _ERROR_PER_OCTAVE = (
     0.02  # relative error of the line for each doubling beyond the largest batch that ran
 )
 _LEAST_ERROR = 0.05  # relative deviation of the estimate's factor c, at least
-_GPU_CONSTANT_BYTES = (
-    2.0**30
-)  # deviation of what an estimate lacks: context, workspaces (measured by others on an A100)
 _HOST_NOISE = 0.03  # relative noise of a host peak from run to run
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured with Keras 3.15)
 _PASSING_BATCHES = (
     3  # between queue and step: in training, prefetched, copied (measured with Keras 3.15)
 )
+# stacked batches of a call that are held at once: mean and standard deviation (the running call's, and the next one's)
+_STACKED = ((2.0, 1.0),)
 _WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured)
 _WORKER_BATCHES = (
     2  # batches that a worker process holds: the one that it makes, and its pickled copy
@@ -57,6 +58,25 @@ _DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (ass
 _BOUND_DEVIATIONS = (
     2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 )
+
+
+class GpuDeviations(NamedTuple):
+    """Standard deviations of device peaks on a GPU.
+
+    `noise` is relative, around the line; `jump` as well, beyond the largest batch that ran, where cuDNN may take another
+    algorithm; `constant_bytes` is what an estimate lacks, such as workspaces.
+    """
+
+    noise: float
+    jump: float
+    constant_bytes: float
+
+
+# 1,017 models that others measured with torch on an A100
+_GPU = GpuDeviations(0.03, 0.04, 2.0**30)
+# of a step that XLA compiled, which lays out all buffers (with the others, bounds were 1.16 and 1.21 of the peaks of JAX on an
+# H200, tests/benchmarks/h200.txt)
+_COMPILED_ON_GPU = GpuDeviations(0.015, 0.02, 2.0**28)
 
 
 class Line:
@@ -119,10 +139,10 @@ class DeviceLine(Line):
     """The line of device memory; `is_known` is False if there is neither an estimate nor a peak."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
-        self._footprints, self._jump = (
-            context.description.footprints,
-            0.0 if context.on_cpu else _GPU_JUMP,
-        )
+        self._description, compiled = context.description, context.description.jit_compile
+        self._footprints = self._description.footprints
+        gpu = _COMPILED_ON_GPU if compiled else _GPU
+        self._jump = 0.0 if context.on_cpu else gpu.jump
         done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]
         ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.DEVICE_OOM)
         peaks = np.array([t.measurement.device_peak_bytes for t in done], float)
@@ -132,13 +152,15 @@ class DeviceLine(Line):
             constant = max(
                 1.0,
                 first.error_bytes(first.device_bytes) / 2,
-                0.0 if context.on_cpu else _GPU_CONSTANT_BYTES,
+                0.0 if context.on_cpu else gpu.constant_bytes,
             )
             prior = np.array([(0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))])
         else:  # an allocator may count 0 bytes for small tensors
             prior = np.array([(0.0, max([1.0, *peaks])), (0.0, max([1.0, *(peaks / ran.batch)]))])
-        on_cpu = _COMPILED_NOISE if context.description.jit_compile else _OVERLAPPING_NOISE
-        self._noise = on_cpu if context.on_cpu else _GPU_NOISE
+        on_cpu = _COMPILED_NOISE if compiled else _OVERLAPPING_NOISE
+        self._noise = on_cpu if context.on_cpu else gpu.noise
+        if context.description.stacks_steps:
+            prior = np.vstack([prior, _STACKED])
         super().__init__(prior, ran, peaks, failed, context.limits.device_bytes)
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
@@ -154,7 +176,7 @@ class DeviceLine(Line):
             # one size does not show whether the estimate is too low by a constant or by a factor
             scaled = estimated * self._peaks[0] / estimates(self._footprints, self._sizes[:1])
             deviation = np.maximum(deviation, scaled - mean)
-        if self._footprints:
+        if self._footprints or self._description.stacks_steps:
             return mean, deviation
         # memory is at most proportional to the batch size
         most = (self._peaks[:, None] * np.maximum(1.0, configs.batch / self._sizes[:, None])).min(
@@ -169,7 +191,8 @@ class DeviceLine(Line):
         estimated = (
             estimates(self._footprints, configs.batch) if self._footprints else configs.batch
         )
-        return np.stack([np.ones(len(configs)), estimated], axis=1)
+        stacked = _stacked(self._description, configs)
+        return np.stack([np.ones(len(configs)), estimated, *stacked], axis=1)
 
 
 class HostLine(Line):
@@ -204,6 +227,7 @@ class HostLine(Line):
                 ),  # batches per thread, which holds the batch that it makes and the raw data for it
                 (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
                 (_WORKER_BATCHES, 2.0),
+                *_STACKED * self._description.stacks_steps,
             ]
         )
         ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.HOST_OOM)
@@ -228,7 +252,9 @@ class HostLine(Line):
             held * batch_bytes,
             configs.worker_threads * batch_bytes,
         )
-        return np.stack([*columns, processes, processes * batch_bytes], axis=1)
+        return np.stack(
+            [*columns, processes, processes * batch_bytes, *_stacked(description, configs)], axis=1
+        )
 
 
 class Memory:
@@ -316,6 +342,13 @@ def host_bytes_by_part(
         "worker_processes": int(configs.worker_processes[0])
         * (_WORKER_BYTES + _WORKER_BATCHES * batch_bytes),
     }
+
+
+def _stacked(description: Description, configs: ConfigArrays) -> list[Vector]:
+    """Return, as a column, the bytes of the samples that a call holds beyond those of one step, if it stacks them."""
+    if not description.stacks_steps:
+        return []
+    return [(configs.steps - 1) * configs.batch * description.sample_bytes]
 
 
 def _held_batches(configs: ConfigArrays) -> Vector:

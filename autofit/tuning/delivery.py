@@ -110,8 +110,8 @@ def choose(
     What is `shown` to lose is not chosen, and what still stands there is only replaced by what is likely faster. The
     baseline may be chosen before it has run, unless `has_run` is asked for.
     """
-    baseline, limits = problem.baseline, problem.request.limits
-    fitting = {trial.config for trial in failures.eligible(readings, limits)}
+    baseline = problem.baseline
+    fitting = {trial.config for trial in failures.eligible(readings, problem.context)}
     is_in_space = baseline in problem.space
     among = {config for config in fitting if config != baseline or is_in_space}
     if not among:

@@ -15,7 +15,7 @@ from typing import Any
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
-from autofit.records.knobs import STEPS_PER_EXECUTION
+from autofit.records.knobs import KNOBS, STACKED_STEPS, STEPS_PER_EXECUTION
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.context import SearchContext
@@ -106,8 +106,9 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         raise UsageError(
             f"nothing to tune: {'; '.join(reasons) or 'every knob is fixed; remove one from data_kwargs'}"
         )
+    stacked = [*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS]
     space = build_space(
-        settings.space.values(),
+        dict.fromkeys(steps if description.stacks_steps else (), stacked) | settings.space.values(),
         (*description.knobs, *steps),
         cores=request.machine.cores,
         sample_count=count,

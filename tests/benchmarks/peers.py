@@ -129,7 +129,9 @@ class Autofit(Peer):
         return chosen, again
 
     def _likeliest(self, case, trials):
-        configs = list({trial.config: None for trial in failures.eligible(trials, case.limits)})
+        configs = list(
+            {trial.config: None for trial in failures.eligible(trials, self._last.context)}
+        )
         if not configs:
             return None
         beliefs = Beliefs(ran(trials), configs, self._last.context)

@@ -1,15 +1,19 @@
 """What a failure rules out."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
-from autofit.search.failures import dominated_by, like_a_hang, ruled_out
+from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.search.context import SearchContext
+from autofit.search.failures import dominated_by, eligible, like_a_hang, ruled_out
 from autofit.search.space import cost
-from tests.fakes import arrays
+from tests.fakes import DESCRIPTION, arrays
 
+CONTEXT = SearchContext(DESCRIPTION, Limits(None, 2**34), 8, True)
 BATCHES = (8, 24, 30, 32, 48, 64, 96, 160)
 BASELINE = FitConfig(30, 1, 10, False, steps_per_execution=1)
 
@@ -23,7 +27,7 @@ def out(failures, ran, configs):
         Trial(config, Measurement(outcome, Evidence("it ran, or not")))
         for config, outcome in outcomes
     ]
-    mask = ruled_out(arrays(*configs), trials, 8, [BASELINE])
+    mask = ruled_out(arrays(*configs), trials, CONTEXT, [BASELINE])
     return [config for config, is_out in zip(configs, mask, strict=True) if is_out]
 
 
@@ -81,6 +85,21 @@ def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
         assert dominated_by(arrays(oom), arrays(oom), outcome)[0]
     if dominated_by(arrays(config), arrays(oom), Outcome.HOST_OOM)[0]:
         assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
+
+
+def test_where_a_call_stacks_its_batches_the_steps_are_blamed_before_the_batch():
+    one, eight, many = (
+        FitConfig(64, 1, 10, False, steps_per_execution=steps) for steps in (1, 8, 128)
+    )
+    larger, finished = replace(many, batch_size=96), Evidence("it ran, or not")
+    ran = Measurement(Outcome.OK, finished, samples_per_second=100.0, host_peak_bytes=1)
+    trials = [Trial(one, ran), Trial(many, Measurement(Outcome.DEVICE_OOM, finished))]
+    stacking = replace(CONTEXT, description=replace(DESCRIPTION, stacks_steps=True))
+    for context, left in ((stacking, [one, eight]), (CONTEXT, [])):
+        configs = one, eight, many, larger
+        mask = ruled_out(arrays(*configs), trials, context)
+        assert [c for c, is_out in zip(configs, mask, strict=True) if not is_out] == left
+        assert [trial.config for trial in eligible(trials, context)] == left[:1]
 
 
 def test_a_hang_rules_out_as_many_workers_of_its_kind():

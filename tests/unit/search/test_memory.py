@@ -65,6 +65,23 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
     assert beyond[1] > 1.12 * beyond[0]
 
 
+@pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
+def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description):
+    def config(steps):
+        return FitConfig(32, steps_per_execution=steps)
+
+    stacking, batch_bytes = replace(description, stacks_steps=True), 8 * MIB
+    trials = [ran(config(1), device=400 * MIB, host=300 * MIB)]
+    for each, held in ((description, 0), (stacking, 2 * 31 * batch_bytes)):
+        one, many = (bytes_of(memory_of(each, trials), config(steps)) for steps in (1, 32))
+        for memory in range(2):
+            assert many[memory][0] - one[memory][0] == pytest.approx(held, abs=MIB)
+    # once that is measured, it is known
+    trials.append(ran(config(8), device=(400 + 7 * 8) * MIB, host=(300 + 7 * 8) * MIB))
+    many = bytes_of(memory_of(stacking, trials), config(32))
+    assert [most[0] / MIB for most in many] == pytest.approx([400 + 31 * 8, 300 + 31 * 8], rel=0.2)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
     """Affine peaks that scatter by half a percent, as XLA's do; the estimate lacks a constant or is off by up to 30 %."""

@@ -312,7 +312,9 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
         (1.3, 300, None, 72),  # one was certain to fit, and did not
     ],
 )
-def test_the_largest_batch_takes_risks_until_one_runs_out_of_memory(tmp_path, bend, mib, risk, answer):
+def test_the_largest_batch_takes_risks_until_one_runs_out_of_memory(
+    tmp_path, bend, mib, risk, answer
+):
     def changed(spec, measured):
         device = int((10 + spec.config.batch_size**bend) * MIB)
         peaks = {"device_peak_bytes": device, "host_peak_bytes": 100 * MIB}
