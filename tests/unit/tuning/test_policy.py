@@ -27,8 +27,9 @@ FEW = {
 }
 
 
-def policy_of(tmp_path, **changes):
-    return Policy(build_problem(make_request(tmp_path, **{"space": FEW, **changes}), DESCRIPTION))
+def policy_of(tmp_path, describing_seconds=0.0, **changes):
+    request = make_request(tmp_path, **{"space": FEW, **changes})
+    return Policy(build_problem(request, DESCRIPTION), describing_seconds)
 
 
 def read(config, rate, stage=Stage.SEARCH, seconds=2.0):
@@ -117,6 +118,8 @@ def test_the_answers_that_are_predicted_to_be_faster_are_compared_once(tmp_path)
     assert step == Compare((BASELINE, OWN, OTHER), step.reason)
     assert policy.next_step(ALL, seconds=17.0).configs == (BASELINE, OTHER)  # of 15 trials' seconds
     assert policy.next_step(ALL, seconds=29.0).stage is Stage.CHOSEN
+    described_long = policy_of(tmp_path, describing_seconds=15.0, **USED_UP)
+    assert described_long.next_step(ALL, seconds=24.0).configs == step.configs
     level = [read(trial.config, 1000.0) for trial in ALL]
     assert isinstance(policy.next_step([*level, read(BASELINE, 1000.0, Stage.AGAIN)]), Stop)
 
