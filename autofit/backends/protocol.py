@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from autofit.backends import exhaustion
 from autofit.errors import UsageError
-from autofit.records import install_command
+from autofit.records import install_command, version_of
 from autofit.records.description import Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -180,8 +179,8 @@ class Backend(ABC):
         If `release`, memory that the backend only keeps for later steps is given back before.
         """
 
-    def stacks_steps(self, model: Any) -> bool:
-        """Return whether Keras stacks the batches of a call of several steps of this model."""
+    def stacks_steps(self) -> bool:
+        """Return whether Keras stacks the batches of a call of several steps."""
         return False
 
     def end_of(self, outputs: Any) -> WaitForEnd:
@@ -288,6 +287,11 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
         f"{backend} does not see what the driver reports ({placement.name}); install it with its CUDA libraries "
         f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )
+
+
+def version(name: str) -> str:
+    """Return the version of a package or of its nightly build, which is another package; empty if neither is installed."""
+    return version_of(name) or version_of(f"{name}-nightly") or ""
 
 
 def require_code(backend: Backend, gpu: Device, *texts: str) -> None:

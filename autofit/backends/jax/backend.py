@@ -24,7 +24,8 @@ _OLD_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _DEFAULT_FRACTION = 0.75  # the share of a GPU's memory that JAX takes by default
 # the share is written with six digits, and XLA rounds it to whole pages (assumed)
 _MOST_OVER_LIMIT = 1.01
-_SCAN = "_build_multi_step_scan"  # a private function of Keras's trainer
+# of Keras after 3.15.1 alone: a private function that makes one program of all steps in a call
+_SCAN = "_build_multi_step_scan"
 _PLATFORMS = "JAX_PLATFORMS"
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {
@@ -169,10 +170,9 @@ class Jax(Backend):
             for arguments, temporaries, state in sizes
         ]
 
-    def stacks_steps(self, model: Any) -> bool:
-        # Keras after 3.15.1 scans over them within one program
-        trainer = importlib.import_module("keras.src.backend.jax.trainer")
-        return hasattr(trainer, _SCAN) and bool(model.jit_compile and not model.run_eagerly)
+    def stacks_steps(self) -> bool:
+        # also without `jit_compile`: then it takes the stack apart again
+        return hasattr(importlib.import_module("keras.src.backend.jax.trainer"), _SCAN)
 
     def end_of(self, outputs: Any) -> WaitForEnd:
         return functools.partial(self._library.block_until_ready, outputs)

@@ -158,8 +158,11 @@ class TensorFlow(Backend):
 
     def decide_as_on_gpu(self) -> None:
         # there, `jit_compile="auto"` turns XLA on if all layers allow it; Keras has no public function that decides it
-        trainer = import_module("keras.src.trainers.trainer")
-        trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
+        import keras  # heavy: must stay out of the parent
+
+        # not of the trainer, whose class has another name in Keras after 3.15.1
+        supports_xla = import_module("keras.src.trainers.trainer").model_supports_jit
+        keras.Model._resolve_auto_jit_compile = supports_xla
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         errors = self._library.errors

@@ -148,7 +148,7 @@ def describe(
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
-        stacks_steps=backend.stacks_steps(model),
+        stacks_steps=backend.stacks_steps(),
         takes_turns=data.kind != tfdata.TfData.kind and alternates,
         steps_ahead=0 if context.placement.device else backend.steps_ahead,
         notices=tuple(filter(None, notices)),

@@ -301,6 +301,16 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     assert (Jax().peak_bytes(ONE), Jax().peak_bytes(ON_CPU)) == (5 * GIB, None)
 
 
+@pytest.mark.parametrize("of_trainer", [{}, {"_build_multi_step_scan": None}])
+def test_whether_a_call_stacks_its_batches_follows_from_the_installed_keras(
+    monkeypatch, of_trainer
+):
+    trainer = SimpleNamespace(**of_trainer)
+    monkeypatch.setitem(sys.modules, "keras.src.backend.jax.trainer", trainer)
+    assert Jax().stacks_steps() == bool(of_trainer)
+    assert not TensorFlow().stacks_steps()
+
+
 def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_not(monkeypatch):
     monkeypatch.setattr(protocol, "version", lambda name: "1.0")
     others = {JAX_CACHE, "HOME", "TF_CPP_MIN_LOG_LEVEL"}
