@@ -39,8 +39,10 @@ _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured with
 _PASSING_BATCHES = (
     3  # between queue and step: in training, prefetched, copied (measured with Keras 3.15)
 )
-# stacked batches of a call that are held at once: mean and standard deviation (the running call's, and the next one's)
-_STACKED = ((2.0, 1.0),)
+# of a call that stacks its batches, what is held at once, relative to its batches, and the deviation of that: on a GPU the
+# stacks of the running call, of the next one and of the one after that, with the batches that it is made of (assumed, read
+# in Keras); on the host the batches, their copies, their stack and the one before (measured on a CPU: 4.0 and 4.1)
+_STACKED_ON_DEVICE, _STACKED_ON_HOST = (4.0, 2.0), (4.0, 1.0)
 _WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured)
 _WORKER_BATCHES = (
     2  # batches that a worker process holds: the one that it makes, and its pickled copy
@@ -99,7 +101,7 @@ class Line:
         failed: ConfigArrays,
         limit: int | None,
     ) -> None:
-        self._sizes, self._peaks = ran.batch, peaks
+        self._sizes, self._steps, self._peaks = ran.batch, ran.steps, peaks
         self._prior, self._precision = prior[:, 0], np.diag(1 / np.square(prior[:, 1]))
         rows, rows_failed = self._rows(ran), self._rows(failed)
         self._fit(rows, peaks)
@@ -160,7 +162,7 @@ class DeviceLine(Line):
         on_cpu = _COMPILED_NOISE if compiled else _OVERLAPPING_NOISE
         self._noise = on_cpu if context.on_cpu else gpu.noise
         if context.description.stacks_steps:
-            prior = np.vstack([prior, _STACKED])
+            prior = np.vstack([prior, _STACKED_ON_DEVICE])
         super().__init__(prior, ran, peaks, failed, context.limits.device_bytes)
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
@@ -178,10 +180,11 @@ class DeviceLine(Line):
             deviation = np.maximum(deviation, scaled - mean)
         if self._footprints or self._description.stacks_steps:
             return mean, deviation
-        # memory is at most proportional to the batch size
-        most = (self._peaks[:, None] * np.maximum(1.0, configs.batch / self._sizes[:, None])).min(
-            axis=0
-        )
+        # memory is at most proportional to the batch size, and to the steps of a call that stacks them
+        growth = np.maximum(1.0, configs.batch / self._sizes[:, None])
+        if self._description.stacks_steps:
+            growth *= np.maximum(1.0, configs.steps / self._steps[:, None])
+        most = (self._peaks[:, None] * growth).min(axis=0)
         expected = np.minimum(mean, most)
         return expected, np.minimum(
             mean + deviation, most * (1 + math.hypot(self._noise, self._jump))
@@ -227,9 +230,10 @@ class HostLine(Line):
                 ),  # batches per thread, which holds the batch that it makes and the raw data for it
                 (_WORKER_BYTES, max(_WORKER_DEVIATION_BYTES, _PROCESS_DEVIATION * process)),
                 (_WORKER_BATCHES, 2.0),
-                *_STACKED * self._description.stacks_steps,
             ]
         )
+        if self._description.stacks_steps:
+            prior = np.vstack([prior, _STACKED_ON_HOST])
         ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.HOST_OOM)
         super().__init__(prior, ran, peaks, failed, context.limits.host_bytes)
 

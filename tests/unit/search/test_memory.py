@@ -72,7 +72,7 @@ def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description)
 
     stacking, batch_bytes = replace(description, stacks_steps=True), 8 * MIB
     trials = [ran(config(1), device=400 * MIB, host=300 * MIB)]
-    for each, held in ((description, 0), (stacking, 2 * 31 * batch_bytes)):
+    for each, held in ((description, 0), (stacking, 4 * 31 * batch_bytes)):
         one, many = (bytes_of(memory_of(each, trials), config(steps)) for steps in (1, 32))
         for memory in range(2):
             assert many[memory][0] - one[memory][0] == pytest.approx(held, abs=MIB)
