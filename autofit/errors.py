@@ -91,7 +91,8 @@ class NothingFitsError(TuneError):
     `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
     not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
     (`estimated`). `reason` is why memory ran out under the limit; "" if the limit was exceeded.
-    `is_lowered` says that the limit is that of a result which failed in the user's training.
+    `is_lowered` says that the limit is that of a result which failed in the user's training. `stacked_steps` are those of a
+    call that holds all of its batches at once.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class NothingFitsError(TuneError):
         estimated: bool = False,
         reason: str = "",
         is_lowered: bool = False,
+        stacked_steps: int = 1,
     ) -> None:
         self.memory, self.batch_size = memory, batch_size
         self.needed_bytes, self.limit_bytes = needed_bytes, limit_bytes
@@ -113,6 +115,9 @@ class NothingFitsError(TuneError):
             if batch_size is not None and batch_size > 1
             else ""
         )
+        if stacked_steps > 1:
+            what += f", with {stacked_steps} steps in a call, which holds their batches at once,"
+            smaller = f", allow fewer steps_per_execution{smaller and ' or a smaller batch_size'} in the space"
         needed, limit = format_bytes(needed_bytes), format_bytes(limit_bytes)
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         needs = f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"

@@ -118,7 +118,8 @@ def no_result_error(
         smallest = min(too_large, key=lambda trial: cost(trial.config))
         tried = smallest.config.batch_size or 0
         if not sizes or tried <= sizes[0]:
-            return nothing_fits_error(problem.request, smallest)
+            stacks = problem.description.stacks_steps
+            return nothing_fits_error(problem.request, smallest, stacks_steps=stacks)
         oom = f"the smallest batch size tried, {tried}, ran out of memory ({smallest.measurement.evidence.reason})"
         remedy = "Raise max_seconds or max_trials to try smaller batch sizes"
         return NoTrialFinishedError(
@@ -136,7 +137,9 @@ def no_result_error(
     return NoTrialFinishedError(f"{failed} ({counts or stop_reason}){last}{remedy}")
 
 
-def nothing_fits_error(request: TuneRequest, smallest: Trial) -> NothingFitsError:
+def nothing_fits_error(
+    request: TuneRequest, smallest: Trial, *, stacks_steps: bool = False
+) -> NothingFitsError:
     """Make the error that says why the smallest config does not fit, and how much memory it needs at least."""
     measured = smallest.measurement
     memory = measured.outcome.removesuffix("_oom")
@@ -154,6 +157,7 @@ def nothing_fits_error(request: TuneRequest, smallest: Trial) -> NothingFitsErro
         limit_bytes,
         reason=reason,
         is_lowered=is_lowered,
+        stacked_steps=(smallest.config.steps_per_execution or 1) if stacks_steps else 1,
     )
 
 

@@ -238,3 +238,17 @@ def test_that_nothing_fits_is_concluded_only_where_the_smallest_batch_was_tried(
     error = no_result_error(problem, budget.Budget(request.settings), trials, "it ended")
     assert type(error) is kind
     assert "16" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "named"), [(True, "128 steps in a call"), (False, "of 8 needs")]
+)
+def test_steps_in_a_call_are_blamed_where_a_call_holds_their_batches(tmp_path, stacks, named):
+    request = make_request(tmp_path, host_bytes=50 * MIB, max_seconds=30)
+    oom = Measurement(Outcome.HOST_OOM, Evidence("full"), 1.0, host_peak_bytes=51 * MIB)
+    description = replace(DESCRIPTION, stacks_steps=stacks)
+    problem = Problem(request, description, SearchSpace((8,)), BASELINE)
+    trials = [Trial(FitConfig(8, steps_per_execution=128), oom)]
+    error = str(no_result_error(problem, budget.Budget(request.settings), trials, "it ended"))
+    assert named in error
+    assert ("fewer steps_per_execution or a smaller batch_size" in error) == stacks
