@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from autofit.errors import UsageError
-from autofit.records.knobs import KNOBS, KnobRow
+from autofit.records.knobs import KNOBS, STACKED_STEPS, STEPS_PER_EXECUTION, KnobRow
 from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import NO_AUTOTUNE
@@ -252,6 +252,7 @@ def build_space(
     on_gpu: bool = False,
     has_processes: bool = False,
     replicas: int = 1,
+    stacks_steps: bool = False,
 ) -> SearchSpace:
     """Build the search space of a workload whose input takes `knobs`.
 
@@ -267,6 +268,7 @@ def build_space(
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
+        stacks_steps: whether one program takes all batches of a call, so that more steps in a call may pay.
     """
     asked, taken, present = (
         asked or {},
@@ -288,6 +290,8 @@ def build_space(
         "batch_size": batch_grid(1, min(largest, sample_count or largest), replicas),
         "workers": (w for w in (*_WORKERS, cores) if least_workers <= w <= most_workers),
     }
+    if stacks_steps:
+        defaults[STEPS_PER_EXECUTION] = (*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS)
     automatic = [knob for knob, row in KNOBS.items() if autotunes and row.autotunes]
     further = {knob: [AUTOTUNE] * (knob in automatic) + present.get(knob, []) for knob in taken}
     values: dict[str, Any] = {

@@ -15,7 +15,7 @@ from typing import Any
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
-from autofit.records.knobs import KNOBS, STACKED_STEPS, STEPS_PER_EXECUTION
+from autofit.records.knobs import STEPS_PER_EXECUTION
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial
 from autofit.records.units import counted
 from autofit.search.context import SearchContext
@@ -106,9 +106,8 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         raise UsageError(
             f"nothing to tune: {'; '.join(reasons) or 'every knob is fixed; remove one from data_kwargs'}"
         )
-    stacked = [*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS]
     space = build_space(
-        dict.fromkeys(steps if description.stacks_steps else (), stacked) | settings.space.values(),
+        settings.space.values(),
         (*description.knobs, *steps),
         cores=request.machine.cores,
         sample_count=count,
@@ -119,6 +118,7 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
         on_gpu=request.placement.device is not None,
         has_processes=kind.has_processes,
         replicas=request.placement.count,
+        stacks_steps=description.stacks_steps,
     )
     if space.batch_size is None and settings.batch_size == LARGEST:
         problem = (
