@@ -268,7 +268,7 @@ def build_space(
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
-        stacks_steps: whether one program takes all batches of a call, so that more steps in a call may pay.
+        stacks_steps: whether one program takes all batches of a call, so that more steps in a call may pay on a GPU.
     """
     asked, taken, present = (
         asked or {},
@@ -290,7 +290,7 @@ def build_space(
         "batch_size": batch_grid(1, min(largest, sample_count or largest), replicas),
         "workers": (w for w in (*_WORKERS, cores) if least_workers <= w <= most_workers),
     }
-    if stacks_steps:
+    if stacks_steps and on_gpu:
         defaults[STEPS_PER_EXECUTION] = (*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS)
     automatic = [knob for knob, row in KNOBS.items() if autotunes and row.autotunes]
     further = {knob: [AUTOTUNE] * (knob in automatic) + present.get(knob, []) for knob in taken}

@@ -55,6 +55,15 @@ def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_
     assert (space.workers, space.max_queue_size) == ((1, 2), (3, 4, 8, 9))
 
 
+@pytest.mark.parametrize(("on_gpu", "most"), [(True, 128), (False, 32)])
+def test_more_steps_in_a_call_are_tried_where_one_program_takes_them_on_a_gpu(on_gpu, most):
+    present = {"steps_per_execution": 4}
+    space = build_space(
+        None, ["steps_per_execution"], cores=2, baseline=present, stacks_steps=True, on_gpu=on_gpu
+    )
+    assert (space.steps_per_execution[1], space.steps_per_execution[-1]) == (4, most)
+
+
 def sizes(asked=None, knobs=KNOBS, **changes):
     return build_space(asked, knobs, **{"cores": 4, "sample_count": None, **changes}).batch_size
 

@@ -196,8 +196,8 @@ def test_steps_in_a_call_are_searched_where_compile_left_them_open_and_nothing_c
     assert steps_of(TAKES_STEPS) == ((1, 8, 32), 1)
     assert steps_of(TAKES_STEPS, **STEPS) == ((8,), 1)
     stacking = replace(TAKES_STEPS, stacks_steps=True)
-    assert steps_of(stacking) == ((1, 8, 32, 128), 1)
-    assert steps_of(stacking, baseline={"steps_per_execution": 4}) == ((1, 4, 8, 32, 128), 4)
+    assert steps_of(stacking) == ((1, 8, 32), 1)
+    assert steps_of(stacking, baseline={"steps_per_execution": 4}) == ((1, 4, 8, 32), 4)
     assert steps_of(stacking, **STEPS) == ((8,), 1)
     counts = replace(TAKES_STEPS, batch_callbacks=("Schedule",))
     for described in (
