@@ -178,7 +178,7 @@ class DeviceLine(Line):
             # one size does not show whether the estimate is too low by a constant or by a factor
             scaled = estimated * self._peaks[0] / estimates(self._footprints, self._sizes[:1])
             deviation = np.maximum(deviation, scaled - mean)
-        if self._footprints or self._description.stacks_steps:
+        if self._footprints:
             return mean, deviation
         # memory is at most proportional to the batch size, and to the steps of a call that stacks them
         growth = np.maximum(1.0, configs.batch / self._sizes[:, None])
