@@ -10,7 +10,7 @@ from autofit.backends.protocol import TENSORFLOW, Backend, keras_settings
 from autofit.backends.tensorflow.backend import TensorFlow
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
-from autofit.records import install_command
+from autofit.records import install_command, tensorflow_remedy
 
 _BACKENDS: dict[str, type[Backend]] = {
     backend.name: backend for backend in (TensorFlow, Jax, Torch)
@@ -36,12 +36,13 @@ def named(name: str | None) -> Backend:
         )
     if importlib.util.find_spec(name) is None:
         # the others are extras
-        command = "pip install tensorflow" if name == TENSORFLOW else install_command(name)
+        remedy = tensorflow_remedy() if name == TENSORFLOW else f"run {install_command(name)}"
         others = " or ".join(
             other for other in NAMES if importlib.util.find_spec(other) is not None
         )
-        instead = f", or set {selector} to {others}" if others else ""
-        raise UsageError(
-            f"the backend {name}{where} is not installed; run {command}{instead}", key=key
-        )
+        if others:
+            remedy += f", or set {selector} to {others}"
+        elif name == TENSORFLOW:
+            remedy += f", or run {install_command('jax')} and set {selector} to jax"
+        raise UsageError(f"the backend {name}{where} is not installed; {remedy}", key=key)
     return _BACKENDS[name]()

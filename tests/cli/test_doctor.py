@@ -8,10 +8,13 @@ import sys
 import pytest
 
 from tests.commands import AUTOFIT, run
+from tests.installed import needs
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "openvino"])
 def test_doctor_runs_a_trial_and_its_exit_code_says_whether_there_is_a_problem(backend):
+    if backend == "tensorflow":
+        needs(backend)
     done = run(AUTOFIT, "doctor", "--json", KERAS_BACKEND=backend)
     findings = json.loads(done.stdout)["findings"]
     statuses = {finding["subject"]: finding["status"] for finding in findings}

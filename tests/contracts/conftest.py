@@ -9,6 +9,7 @@ from tests.fakes import drain
 from tests.installed import needs
 
 pytest.register_assert_rewrite("tests.contracts.cases")
+LIBRARIES = {rows.loader: "torch", rows.tfdata: "tensorflow"}  # of forms of data
 PARTS = {"build_model": rows.build_model, "data": rows.pydataset}
 
 
@@ -35,8 +36,8 @@ def run(launcher, request):
         spec=None,
         **parts,
     ):
-        if parts.get("data") is rows.loader:
-            needs("torch")
+        if (library := LIBRARIES.get(parts.get("data"))) is not None:
+            needs(library)
         if present != [
             parts
         ]:  # what the launcher learns from a trial is lost when the workload changes

@@ -1,6 +1,8 @@
 """Keras on JAX or torch is tuned in an environment in which TensorFlow is not installed."""
 
+import importlib.util
 import json
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -23,13 +25,30 @@ def build_model():
 
 def arrays():
     return np.ones((512, 8), "float32"), np.ones((512, 1), "float32")
+
+def pipeline(batch_size=16):
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(arrays()).batch(batch_size)
+
+def images(batch_size=16):
+    return keras.utils.image_dataset_from_directory(".", labels=None, batch_size=batch_size)
 """
-FILE = "{build_model: parts.py:build_model, data: parts.py:arrays, device: cpu, space: {batch_size: [16]}, storage: trials.db}"
+FILE = """
+build_model: parts.py:build_model
+data: parts.py:{}
+device: cpu
+space: {{batch_size: [16], steps_per_execution: [1]}}
+max_trials: 2
+storage: trials.db
+"""
 
 
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory):
     """The interpreter of an environment with links to all packages of the running one but TensorFlow's."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return Path(sys.executable)
     folder = tmp_path_factory.mktemp("environment")
     python("-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -65,9 +84,12 @@ def autofit(interpreter, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_tune_on_another_backend(autofit, tmp_path, backend):
+def test_a_check_an_estimate_and_a_tune_on_another_backend(autofit, tmp_path, backend):
     needs(backend)
-    (tmp_path / "tune.yaml").write_text(FILE)
+    (tmp_path / "tune.yaml").write_text(FILE.format("arrays"))
+    for command in ("check", "estimate"):
+        done = autofit(command, "tune.yaml", backend=backend)
+        assert done.returncode == 0, done.stderr
     tuned = autofit("tune", "tune.yaml", "--output", "result.json", backend=backend)
     assert tuned.returncode == 0, tuned.stderr
     result = json.loads((tmp_path / "result.json").read_text())
@@ -76,10 +98,20 @@ def test_a_tune_on_another_backend(autofit, tmp_path, backend):
 
 def test_the_default_backend_names_what_is_missing(autofit, tmp_path):
     needs("jax")
-    (tmp_path / "tune.yaml").write_text(FILE)
+    (tmp_path / "tune.yaml").write_text(FILE.format("arrays"))
     assert autofit("doctor", backend="jax").returncode == 0
     missing, refused = autofit("doctor", backend=None), autofit("tune", "tune.yaml", backend=None)
     assert (missing.returncode, refused.returncode) == (1, 2)
     for text in (missing.stdout, refused.stderr):
-        assert "pip install tensorflow" in " ".join(text.split())
+        assert "or set KERAS_BACKEND to jax" in " ".join(text.split())
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("data", ["pipeline", "images"])
+def test_data_that_needs_tensorflow_says_so(autofit, tmp_path, data):
+    needs("jax")
+    (tmp_path / "tune.yaml").write_text(FILE.format(data))
+    (tmp_path / "a.png").touch()
+    refused = autofit("tune", "tune.yaml", backend="jax")
+    assert refused.returncode == 1, refused.stderr
+    assert "TensorFlow is not installed" in refused.stderr.splitlines()[-1]

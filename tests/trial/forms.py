@@ -5,8 +5,9 @@ import pathlib
 
 import keras
 import numpy as np
-import tensorflow as tf
+import pytest
 
+tf = pytest.importorskip("tensorflow")
 WIDTH, SAMPLES, BATCH = 4, 64, 8
 FIXED = "of fixed size "
 

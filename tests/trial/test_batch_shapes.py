@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig
 from autofit.trial.worker import batch_shapes
 from autofit.workload.inputs.kinds import open_input
 from tests import workloads as w
+
+tf = pytest.importorskip("tensorflow")
 
 
 def batch(length, samples=4):

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from autofit.backends.tensorflow.step_footprint import LIVENESS, XLA
 from autofit.records.states import Outcome, Phase
@@ -14,6 +13,8 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.commands import python
+
+tf = pytest.importorskip("tensorflow")
 
 GIB = 2**30
 SIZES = (16, 64, 256)

@@ -5,7 +5,6 @@ import os
 import signal
 
 import pytest
-import tensorflow as tf
 
 from autofit.errors import UsageError
 from autofit.machine import host
@@ -15,6 +14,8 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.commands import PACKAGE
+
+tf = pytest.importorskip("tensorflow")
 
 INLINE, THREADS, PROCESSES = (1, 10, False), (2, 2, False), (2, 2, True)
 

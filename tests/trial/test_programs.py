@@ -8,7 +8,6 @@ import time
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from autofit.errors import UsageError
@@ -26,6 +25,7 @@ from tests.trial.forms import (
     OfX,
     build_witness,
     plain_fit,
+    tf,
     x_of,
     y_of,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from autofit.records import FIRST_PYTHON_WITHOUT_TENSORFLOW
 from autofit.storage import result_files
 from autofit.workload.fingerprint import identify
 from autofit.workload.reference import Reference
@@ -39,6 +40,13 @@ def test_the_extras_take_the_newest_jax_that_has_run_and_all_that_cuda_13_needs(
         "0.12.0.1" in Requirement(jax).specifier for jax in re.findall(r'"(jax.*?\d)[";]', extras)
     )
     assert '"nvidia-nvvm' in extras
+
+
+def test_tensorflow_is_installed_with_every_python_for_which_errors_say_that_it_can_be():
+    text = (PINNED.parents[2] / "pyproject.toml").read_text()
+    (line,) = re.findall(r'"(tensorflow>.*?)"', text)
+    major, minor = FIRST_PYTHON_WITHOUT_TENSORFLOW
+    assert str(Requirement(line).marker) == f'python_version < "{major}.{minor}"'
 
 
 @pytest.mark.parametrize("name", ["result.json", "sweep.json"])

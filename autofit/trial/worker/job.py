@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autofit.backends.exhaustion import message_of
-from autofit.backends.protocol import Backend
+from autofit.backends.exhaustion import chain, message_of
+from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.records import tensorflow_remedy
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import TrialSpec
@@ -124,7 +126,7 @@ def first_line(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format a traceback without the frames of autofit and of the import system."""
+    """Format a traceback without the frames of autofit and of the import system; say if it lacks TensorFlow."""
     report = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = report
     while link is not None:
@@ -134,4 +136,12 @@ def user_traceback(error: BaseException) -> str:
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__
     text = _TRACED_BY_US.sub("", "".join(report.format()))
+    if any(map(_lacks_tensorflow, chain(error))):
+        text += f"TensorFlow is not installed: {tensorflow_remedy()}\n"
     return text.encode(errors="replace").decode()  # JSON takes no lone surrogates
+
+
+def _lacks_tensorflow(error: BaseException) -> bool:
+    # Python says so of an import, and Keras of its functions that make a `tf.data.Dataset`
+    names_it = isinstance(error, ImportError) and TENSORFLOW in str(error).lower()
+    return names_it and importlib.util.find_spec(TENSORFLOW) is None

@@ -1,5 +1,6 @@
 """The decisions that the backends make without being loaded: environment, limits, caches, selection."""
 
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autofit import backends
+from autofit import backends, records
 from autofit.backends import protocol
 from autofit.backends.jax.backend import Jax
 from autofit.backends.tensorflow.backend import TensorFlow, cache_variables
@@ -62,7 +63,10 @@ def none_set(monkeypatch):
         (Torch(), ONE, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),  # for a tf.data pipeline
     ],
 )
-def test_a_trial_gets_its_backend_and_sees_its_devices_alone(backend, placement, expected):
+def test_a_trial_gets_its_backend_and_sees_its_devices_alone(
+    monkeypatch, backend, placement, expected
+):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
     variables, expected = (
         backend.environment(placement, "/c"),
         {"KERAS_BACKEND": backend.name, **expected},
@@ -344,6 +348,26 @@ def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
         UsageError, match=r"torch.*pip install 'keras-autofit\[torch\]'.*backend to jax"
     ):
         backends.named("torch")
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        ((3, 13), "run pip install tensorflow"),
+        ((3, 14), "use Python 3.13, for which it has wheels"),
+    ],
+)
+def test_a_missing_tensorflow_is_an_error_that_says_where_it_can_be_had(
+    monkeypatch, version, remedy
+):
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    monkeypatch.setattr(records, "sys", SimpleNamespace(version_info=version))
+    monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
+    with pytest.raises(UsageError, match=rf"tensorflow .*{remedy}.*, or set KERAS_BACKEND to jax"):
+        backends.current()
+    monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+    with pytest.raises(UsageError, match=rf"{remedy}.*keras-autofit\[jax\].*KERAS_BACKEND to jax"):
+        backends.current()
 
 
 def test_a_batch_that_is_timed_again_and_again_lies_on_the_device(monkeypatch, keras):

@@ -1,5 +1,6 @@
 """The peaks of a trial, phase by phase."""
 
+import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -70,6 +71,22 @@ def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use
     for phase in (Phase.BUILDING, Phase.FIRST_STEP, Phase.TRAINING, *full, Phase.TRAINING):
         peaks.enter(phase)
     assert calls == ["reset", "empty", "reset", "reset", "reset", "reset"]
+
+
+def test_code_that_imports_tensorflow_where_there_is_none_ends_in_what_to_do(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    of_python = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+    of_keras = ImportError("This requires the tensorflow module.")
+    of_keras.__context__, outer = of_python, RuntimeError("no data")
+    outer.__cause__ = of_keras
+    for error in (of_python, of_keras, outer):
+        failure = user_failure(error)
+        assert str(error) in failure.traceback
+        assert failure.reason.startswith("TensorFlow is not installed: ")
+    assert user_failure(ModuleNotFoundError("No module named 'cv2'")).reason.endswith("'cv2'")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    missing = ModuleNotFoundError("No module named 'tensorflow_text'")
+    assert user_failure(missing).reason.endswith("'tensorflow_text'")
 
 
 def test_the_reason_of_an_error_of_tensorflow_is_what_happened_and_not_the_operation():

@@ -150,6 +150,7 @@ def test_arguments_arrays_closures_and_objects_count():
 
 def test_only_changed_settings_in_the_file_of_keras_count(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr("autofit.backends.protocol.version", lambda name: "1.0")
     before = TensorFlow().settings()
     for text, same in (
         ('{"floatx": "float32", "epsilon": 1e-07}', True),
