@@ -32,6 +32,8 @@ _NOT_MEMBERS = {
     "__module__",
     "__firstlineno__",
     "__static_attributes__",
+    "__annotate_func__",
+    "__annotations_cache__",
     "_abc_impl",
 }
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}

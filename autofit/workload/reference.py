@@ -71,7 +71,9 @@ class Reference:
             raise UsageError(f"{self.text!r}: {self.path} cannot be read: {reason}") from None
         # of a name that is assigned or imported, only importing the file shows whether it is a function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
-            defined = sorted(part.co_name for part in code.co_consts if isinstance(part, CodeType))
+            codes = (part for part in code.co_consts if isinstance(part, CodeType))
+            # from Python 3.14 on, annotations are code, too
+            defined = sorted({code.co_name for code in codes} - {"__annotate__"})
             near = f"; it defines {', '.join(defined)}" if defined else ""
             raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
 

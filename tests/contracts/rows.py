@@ -1,6 +1,7 @@
 """A user's program for the contracts: a small model, and rows in every form of data; its import loads no backend."""
 
 import ctypes
+import functools
 import os
 import pathlib
 import threading
@@ -61,7 +62,7 @@ def pydataset(batch_size=8, workers=1, max_queue_size=10, use_multiprocessing=Fa
         "max_queue_size": max_queue_size,
         "use_multiprocessing": use_multiprocessing,
     }
-    return _pydataset(lambda index: make(batch_size, index, witness), BATCHES, **knobs)
+    return _pydataset(functools.partial(make, batch_size, witness=witness), BATCHES, **knobs)
 
 
 def sequences(batch_size=8):
@@ -83,6 +84,9 @@ def _pydataset(make_batch, length, **knobs):
 
         def __getitem__(self, index):
             return make_batch(index)
+
+        def __reduce__(self):  # workers that are not forks cannot find the class by its name
+            return functools.partial(_pydataset, make_batch, length, **knobs), ()
 
     return Batches(**knobs)
 
@@ -107,14 +111,22 @@ def tfdata(batch_size=8, num_parallel_calls=1, prefetch=2, witness=None):
 def loader(batch_size=8, num_workers=0, prefetch_factor=None, witness=None):
     import torch
 
-    def collate(indices):
-        return tuple(map(torch.from_numpy, make(len(indices), indices[0] // batch_size, witness)))
-
+    collate = functools.partial(_collate, batch_size, witness)
     knobs = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
-    knobs |= {"worker_init_fn": lambda number: time.sleep(START_SECONDS)}
+    knobs |= {"worker_init_fn": _start}
     return torch.utils.data.DataLoader(
         range(BATCHES * batch_size), batch_size, collate_fn=collate, **knobs
     )
+
+
+def _collate(batch_size, witness, indices):
+    import torch
+
+    return tuple(map(torch.from_numpy, make(len(indices), indices[0] // batch_size, witness)))
+
+
+def _start(number):
+    time.sleep(START_SECONDS)
 
 
 def generator(batch_size=8, witness=None):

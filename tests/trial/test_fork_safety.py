@@ -1,5 +1,6 @@
-"""What a pool of forked workers would do to the data."""
+"""What a pool of worker processes would do to the data."""
 
+import multiprocessing
 import os
 import signal
 
@@ -18,6 +19,16 @@ def fail(end):
     return (np.ones(3),)
 
 
+@pytest.fixture
+def start_method(request):
+    """Processes are started by this method."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method(request.param, force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.mark.parametrize("start_method", ["fork"], indirect=True)
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -29,8 +40,16 @@ def fail(end):
     ],
     ids=["one generator", "a generator each", "no numbers", "dies", "raises"],
 )
-def test_what_forked_workers_would_do_is_found(make, problem):
+def test_what_forked_workers_would_do_is_found(start_method, make, problem):
     assert problem_of(make) == problem
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
+def test_workers_that_are_not_forks_must_be_able_to_receive_the_data(start_method):
+    assert problem_of(fail, {"x": np.ones(3), "lock": multiprocessing.Lock()}) is None
+    problem = problem_of(fail, {"x": lambda: None})
+    assert "cannot be sent to one (" in problem
+    assert "lambda" in problem
 
 
 @pytest.mark.parametrize(

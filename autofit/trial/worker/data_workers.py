@@ -19,7 +19,7 @@ from autofit.backends.exhaustion import chain, message_of
 from autofit.records.states import FailureKind
 from autofit.records.units import how_it_ended
 from autofit.trial.wire import Failure, Message
-from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.job import TrialContext, first_line
 from autofit.workload.inputs.batch import components, leaves
 
 _PATIENCE_SECONDS = 5.0  # shortest wait for a batch in a fork
@@ -38,16 +38,24 @@ FAILS = (
     "a forked worker does not finish a batch, for example because __getitem__ runs operations of Keras's backend, so "
     "autofit does not try worker processes. Use NumPy in __getitem__, or threads"
 )
+_UNSENT = (
+    "worker processes are not tried: this Python starts them by {}, and the data cannot be sent to one ({}). "
+    "Define its class at the top of a module that your program imports, or use threads"
+)
 
 
-def problem_of(make: Callable[[], Any]) -> str | None:
-    """Return why forked workers cannot be used (`SAME_NUMBERS` or `FAILS`); None if they make the first batch correctly."""
+def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
+    """Return why worker processes cannot be used; None if forks make the first batch correctly.
+
+    Workers that are not forks, as Python starts them from 3.14 on, must be able to receive what is `sent`.
+    """
     # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The first batch is made
     # twice in this process and, if the two differ, once in each of two forks. If those of the forks are the same, all
     # workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not
     # survive a fork, such as TensorFlow operations.
-    if multiprocessing.get_start_method() != "fork":
-        return None
+    method = multiprocessing.get_start_method()
+    if method != "fork":
+        return _why_unsent(method, sent)
     started = time.perf_counter()
     unforked = {_digest(make()), _digest(make())}
     forked = []
@@ -67,6 +75,18 @@ def problem_of(make: Callable[[], Any]) -> str | None:
         if len(forked) < count:
             return FAILS
     return SAME_NUMBERS if len(unforked) > len({*forked}) else None
+
+
+def _why_unsent(method: str, sent: Any) -> str | None:
+    # a lock can be pickled while a process starts, and at no other time; unpickling it would load Keras
+    process = multiprocessing.Process(target=bool, args=(sent,))
+    try:
+        process.start()
+    except Exception as error:  # of any method by which the user's objects are pickled
+        return _UNSENT.format(method, first_line(error))
+    process.kill()
+    process.join()
+    return None
 
 
 def _digest(batch: Any) -> bytes:

@@ -169,7 +169,7 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     """Return the size of the batches if the data makes no others, and why; None if it follows the knob."""
     config, data = bench.context.spec.config, bench.data
     asked, lengths = config.batch_size, [length_of(leaf) for leaf in leaves(data.batch())]
-    if asked is None or data.kind == Arrays.kind or not _fits_twice(bench):
+    if asked is None or data.kind == Arrays.kind or not _fits_twice(bench.context):
         return None, ""
     fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
     try:
@@ -191,14 +191,14 @@ def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     return None, ""
 
 
-def _fits_twice(bench: Bench) -> bool:
+def _fits_twice(context: TrialContext) -> bool:
     """Return whether the data may be opened a second time: the memory that it may hold must fit twice."""
-    return 2 * Process().memory_info().rss <= bench.context.spec.limits.host_bytes
+    return 2 * Process().memory_info().rss <= context.spec.limits.host_bytes
 
 
 def _takes_one_size(bench: Bench, loaded: Workload, traced_size: int | None) -> bool:
     """Return whether a step that could be traced for one size alone fails on real batches of another."""
-    if traced_size is None or not _fits_twice(bench):
+    if traced_size is None or not _fits_twice(bench.context):
         return False
     size = traced_size // 2 or 2
     try:
@@ -315,7 +315,9 @@ def _fork_problem(context: TrialContext, data: FitInput, knobs: Mapping[str, str
     ):  # applies to Keras's own pool
         return backend.fork_problem_on_gpu
     backend.start()  # its threads are there in training, too
-    problem = data_workers.problem_of(lambda: next(data.user_batches()))
+    is_sent = data.keras_starts_workers and _fits_twice(context)
+    sent = data.fit_arguments(1) if is_sent else None
+    problem = data_workers.problem_of(lambda: next(data.user_batches()), sent)
     return (
         None if data.has_processes and problem == data_workers.SAME_NUMBERS else problem
     )  # torch seeds each worker
