@@ -12,10 +12,10 @@ import ctypes
 import multiprocessing
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import traceback
-from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -123,7 +123,7 @@ class ServerConnection:
         with sending:
             try:
                 self.connection.send(log_path.stem)
-                reduction.send_handle(self.connection, sending.fileno(), self.pid)
+                _send_descriptor(self.connection, sending.fileno())
             except OSError:  # the server was killed
                 raise ServerLostError(self.pid) from None
             while message := self.receive(_ANSWER_SECONDS):
@@ -198,8 +198,23 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     os._exit(0)
 
 
+# From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a message about a trial that
+# has just ended in its place. The answer with the pid acknowledges here.
+def _send_descriptor(connection: Connection, descriptor: int) -> None:
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        socket.send_fds(stream, [b"0"], [descriptor])
+
+
+def _received_descriptor(connection: Connection) -> int:
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        descriptors = socket.recv_fds(stream, 1, 1)[1]
+    if not descriptors:
+        raise EOFError("the driver has ended")
+    return descriptors[0]
+
+
 def _start_trial(mode: str, folder: Path, name: str, driver: Connection) -> int:
-    channel = reduction.recv_handle(driver)
+    channel = _received_descriptor(driver)
     pid = os.fork()
     if pid:
         os.close(channel)
