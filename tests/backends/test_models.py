@@ -88,3 +88,21 @@ print([[leaf.shape for leaf in batch[:2]] for batch in waited])
 def test_the_input_alone_waits_until_jax_has_copied_each_batch():
     needs("jax")
     assert python("-c", IDLE, KERAS_BACKEND="jax").splitlines()[-1] == str([[(4, 2), (4, 1)]] * 2)
+
+
+def build_tiny():
+    import keras
+
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_epochs_that_are_over_in_a_call_are_timed(launched, play):
+    """A hundred of them and more pass in a second, so that a number of steps in all would end with them."""
+    launcher = launched(build_model=build_tiny, data=DATA)
+    config, seconds = FitConfig(2, steps_per_execution=128), {"measure_seconds": 3.0}
+    measured = play(launcher, config, longest_epoch_seconds=60.0, **seconds)
+    assert measured.outcome is Outcome.OK, measured.traceback
+    assert measured.epoch_samples == len(DATA[0])
