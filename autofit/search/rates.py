@@ -79,6 +79,7 @@ class Law:
     #              ≥ r                                   with processes: receiving a sample takes r, one at a time
     # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
     #          R_step: on a CPU, busy workers take cores from the step, except while they wait
+    #          a call that stacks its batches takes s more for each sample, as pickling does (measured: 0.45e9 bytes a second)
     # epoch    1/R = 1/R_fit + (a + c·n + B)/S           n processes start in an epoch of S samples; its first batch takes B
     #
     # Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with its size. Smooth functions
@@ -107,6 +108,7 @@ class Law:
             (math.log(0.9 * cores), 0.4),  # G
             (pickle, 1.5),  # x
             (pickle, 1.5),  # r
+            (pickle, 1.5),  # s
             (math.log(5), 0.5),  # k
             (0.0, 0.2),  # the input with AUTOTUNE, relative to one thread per core
             (
@@ -119,11 +121,9 @@ class Law:
             (math.log(_PROCESS_SECONDS), 1.0),  # c
         )
         self.mean, self.deviation = np.array(prior, float).T
-        self._cores, self._on_cpu, self._takes_turns = (
-            cores,
-            context.on_cpu,
-            context.description.takes_turns,
-        )
+        self._cores, self._on_cpu = cores, context.on_cpu
+        self._takes_turns = context.description.takes_turns
+        self._stacks_steps = context.description.stacks_steps
 
     def log_rates(
         self, parameters: Matrix, configs: ConfigArrays, earlier: Mask, step_off: Matrix
@@ -133,12 +133,13 @@ class Law:
         `parameters` has shape (sets, parameters). `earlier` marks the configs that ran in an earlier tune. `step_off` is
         the residual of the step, of shape (sets, configs).
         """
-        t, t0, h, p, p0, g, capacity, x, r, k, auto, active, step_drift, input_drift, a, c = (
+        t, t0, h, p, p0, g, capacity, x, r, s, k, auto, active, step_drift, input_drift, a, c = (
             parameters.T[:, :, None]
         )
-        seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + np.exp(h) / (
-            configs.steps * configs.batch
-        )
+        call = np.exp(h) / (configs.steps * configs.batch)
+        if self._stacks_steps:
+            call = call + np.exp(s) * (configs.steps > 1)
+        seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + call
         size = configs.batch.astype(int)
         lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(
             size & -size
@@ -158,8 +159,7 @@ class Law:
         shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
         # a sample, in seconds; what a call costs in Python is spent without the workers, too
         made = np.exp(p) * (1 + np.exp(p0) / configs.batch) + np.exp(x) * configs.processes
-        call = h - np.log(configs.steps * configs.batch)
-        inputs = -np.logaddexp(np.log(made) - shared, call)
+        inputs = -np.logaddexp(np.log(made) - shared, np.log(call))
         inputs = (
             np.where(configs.processes, _softmin(inputs, -r, 8.0), inputs) + input_drift * earlier
         )
