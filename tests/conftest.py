@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.contracts.cases")  # which several folders import
 TESTS = Path(__file__).parent
 UNIT = TESTS / "unit"
 WITH_EVERY_CHANGE = (

@@ -8,7 +8,6 @@ from tests.contracts import rows
 from tests.fakes import drain
 from tests.installed import needs
 
-pytest.register_assert_rewrite("tests.contracts.cases")
 LIBRARIES = {rows.loader: "torch", rows.tfdata: "tensorflow"}  # of forms of data
 PARTS = {"build_model": rows.build_model, "data": rows.pydataset}
 
