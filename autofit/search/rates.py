@@ -38,6 +38,10 @@ _RUN_FACTORS, _RUN_DEVIATION = (0.3, 1.0, 3.0), 0.5
 # errs by 6% in the median and by 16% at 90% on real GPUs (tests/benchmarks/curves.py)
 _STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES = (0.02, 0.05), (0.08, 1.0)
 _FIT_AMPLITUDE = 0.04
+# errors of the law of the input, of which the likelier is taken: its rate may fall with the batch size,
+# for example where batches outgrow a cache. Without one, the noise that all rates of a run share
+# explains such a fall, and moves the rate of fit.
+_INPUT_ERRORS = (0.0, 0.3)
 _FIT_LENGTHS = np.array(
     (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
 )  # length scales of the residuals of fit, over `coordinates`
@@ -73,13 +77,17 @@ _SHARES_OF_UPDATE = [0.5**halvings for halvings in range(10)]
 class Law:
     """Log rates of step, input and fit; the parameters are logarithms with a Gaussian prior, in the order given here."""
 
-    # step     1/R = t·(1 + t0/b) + h/(N·b)              b samples in a batch; Python's h is spent once a call of N steps
-    # input    1/R = p·(1 + p0/b) / n + h/(N·b)          n busy threads, up to a capacity g (the GIL, the disk, the cores)
-    #              = (p·(1 + p0/b) + x) / n + h/(N·b)    n busy processes, up to a capacity G; pickling a sample takes x
-    #              ≥ r                                   with processes: receiving a sample takes r, one at a time
+    # step     1/R = t·(1 + t0/b) + C             b samples in a batch
+    # input    1/R = p·(1 + p0/b) / n + C         n busy threads, up to a capacity g (the GIL, the
+    #                                             disk, the cores)
+    #              = (p·(1 + p0/b) + x) / n + C   n busy processes, up to a capacity G; pickling a
+    #                                             sample takes x
+    #              ≥ r                            receiving a sample from a process takes r
+    # call     C = h/(N·b)                        Python's h is spent once a call of N steps
+    #            = h/(N·b) + s                    stacking a sample takes s, where a call stacks its
+    #                                             batches (measured on JAX: 0.45e9 bytes a second)
     # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
     #          R_step: on a CPU, busy workers take cores from the step, except while they wait
-    #          a call that stacks its batches takes s more for each sample, as pickling does (measured: 0.45e9 bytes a second)
     # epoch    1/R = 1/R_fit + (a + c·n + B)/S           n processes start in an epoch of S samples; its first batch takes B
     #
     # Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with its size. Smooth functions
@@ -246,12 +254,14 @@ class _Fit:
         readings: Rates,
         scale: float = 1.0,
         run_factor: float = 1.0,
+        input_error: float = 0.0,
         first: _Fit | None = None,
     ) -> None:
         law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
         variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
         of_runs = (run_factor * readings.run_noise) ** 2
-        self.noise = readings.own_noise + of_runs * (trial[:, None] == trial)
+        of_input = np.diag(np.square(input_error * readings.is_input))
+        self.noise = readings.own_noise + of_runs * (trial[:, None] == trial) + of_input
         self.scale = scale
         parameters, shares = law.mean, np.ones(len(at))
         if first is not None:
@@ -340,7 +350,7 @@ class Rates:
         values = np.log([[rate or math.nan for rate in rates] for rates in (step, inputs, fit)])
         self.is_read = np.isfinite(values)
         self.values, (kind, self.trial) = values[self.is_read], np.nonzero(self.is_read)
-        self.is_fit = kind == 2
+        self.is_input, self.is_fit = kind == 1, kind == 2
         spreads = [(m.compute_spread, m.input_spread, m.spread) for m in measured]
         variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
         of_law = np.square(_LAW_NOISE) + (np.square(_ALONE_NOISE) if context.on_cpu else 0.0)
@@ -350,10 +360,10 @@ class Rates:
         )
         # a first fit shows which trials the step alone bounds: the residual of fit is small there
         first = _Fit(self)
-        # both factors at once: where the residuals may not grow, a decline at large batches reads as noise
+        # all errors at once: where the residuals may not grow, a decline at large batches reads as noise
         fits = (
-            _Fit(self, scale, run_factor, first)
-            for scale, run_factor in itertools.product(_SCALES, _RUN_FACTORS)
+            _Fit(self, *errors, first)
+            for errors in itertools.product(_SCALES, _RUN_FACTORS, _INPUT_ERRORS)
         )
         self._best = max(fits, key=lambda fit: fit.evidence)
 

@@ -18,4 +18,5 @@ def run(before_each=lambda: None):
 
     session.ProcessLauncher = lambda *_: contextlib.nullcontext(Launcher())
     rates._RUN_FACTORS = rates._SCALES = (1.0,)
+    rates._INPUT_ERRORS = (0.0,)
     main()

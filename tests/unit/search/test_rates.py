@@ -214,7 +214,8 @@ def test_processes_that_start_in_each_short_epoch_are_expected_to_be_slow_where_
     assert mean == pytest.approx([math.log(of_epochs(c).samples_per_second) for c in at], abs=0.15)
 
 
-# by batch size, threads and steps in a call; what trials on two cores read of fit, step alone and input alone, in samples/s
+# by batch size, threads and steps in a call; what trials on two cores read of fit, step alone and
+# input alone, in samples/s
 ARRAYS = {
     (32, None, 1): (34514, 39848, 56720),
     (32, None, 8): (96799, 113273, 182894),
@@ -260,3 +261,28 @@ def test_several_steps_in_a_call_may_cost_more_than_they_save_where_it_stacks_th
     lead, _ = rates.predict(arrays(threads(32, 1, 1), threads(128, 1, 8))).lead_over(0)
     # elsewhere the law has only noise to explain them by
     assert bool(lead[1] < -0.5) is stacks_steps
+
+
+def test_an_input_that_the_law_does_not_fit_says_nothing_about_the_rate_of_fit():
+    """Large samples on JAX beside other work: fit, step and input alone, as they were read."""
+    spread, read = (
+        0.15,
+        {
+            8: [(11_900.0, 14_800.0, 25_400.0)],
+            32: [(25_900.0, 28_700.0, 89_200.0), (29_700.0, None, None)],
+            192: [(23_800.0, None, 221_800.0)],
+            896: [(22_900.0, 24_000.0, 100_000.0)],
+            1792: [(18_400.0, 18_900.0, 40_200.0), (19_500.0, None, None)],
+            1920: [(18_900.0, 22_200.0, 42_100.0)],
+        },
+    )
+    trials = [
+        of_rates(threads(batch, 1, 1), *rates, spread=spread)
+        for batch, readings in read.items()
+        for rates in readings
+    ]
+    sizes = [32, 192, 896, 1792]
+    description = replace(DESCRIPTION, sample_bytes=2**15, takes_turns=True)
+    rates = Rates(trials, SearchContext(description, Limits(None, 2**40), 2, True))
+    mean = np.exp(rates.predict(arrays(*(threads(size, 1, 1) for size in sizes))).mean)
+    assert mean == pytest.approx([27_000, 23_800, 22_900, 19_000], rel=0.15)
