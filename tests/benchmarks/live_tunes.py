@@ -1,24 +1,25 @@
-"""Both answers of tunes beside an exhaustive grid of plain `fit`, at the program's batch size and at any.
+"""Both answers of tunes, at the program's batch size and at any, beside a grid of plain `fit`.
 
     python tests/benchmarks/live_tunes.py                  print the frozen figures
-    python tests/benchmarks/live_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze live_tunes.json
+    python tests/benchmarks/live_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and
+    freeze live_tunes.json
 
-Method. The jobs are those of `pipelines.py` and one of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a
-fresh storage, over the values of the grid; ten times for the quickstart. Twice more it runs beside a neighbour that keeps both
-cores busy for 15 to 45 s, and lets them rest as long. The grid is timed without autofit (`plain_keras.py`): for each config,
-in a random order, a process calls `fit`. The best of this grid, of all and at the program's batch size, the answers and the
-program's own config then run five times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 %
-interval. Which config is the best in a round, the other rounds say: the highest of several readings is too high by chance.
-"A grid of 15" is 15 processes with 5 s after their first step.
+Method. The jobs are those of `pipelines.py` and one of `public_jobs.py`. `autofit tune` runs twice
+as a user runs it, with a fresh storage, over the values of the grid; ten times on the quickstart's
+own file. Twice more it runs on that file beside a neighbour that keeps both cores busy for 15 to 45
+s, and lets them rest as long. The grid is timed without autofit (`plain_keras.py`): for each
+config, in a random order, a process calls `fit`. The best of this grid, of all and at the program's
+batch size, the answers and the program's own config then run five times more, in turn, and these
+rounds alone give the ratios, by pairs, with their 95 % interval. Which config is the best in a
+round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15"
+is 15 processes with 5 s after their first step.
 """
 
-import argparse
 import contextlib
 import itertools
 import json
 import os
 import pathlib
-import random
 import signal
 import statistics
 import subprocess
@@ -28,10 +29,17 @@ import time
 from types import MappingProxyType
 from typing import NamedTuple
 
-from plain_keras import SECONDS, WARM_UP_SECONDS, timed
-from public_tunes import COARSE_GRID, RUNS, best_in_turn, interval, ratio_of
+from plain_keras import timed
+from public_tunes import (
+    COARSE_GRID,
+    best_in_turn,
+    interval,
+    ratio_of,
+    run_and_freeze,
+    time_grid,
+    time_in_turn,
+)
 
-from autofit.machine.host import detect
 from autofit.records.trial import FitConfig
 from autofit.storage import result_files
 
@@ -43,50 +51,60 @@ BUSY_SECONDS = 15, 45
 
 
 class Job(NamedTuple):
-    """Where a job's model and data are, and the values of its grid; the first batch size is the program's own."""
+    """Where a job's model and data are, and the values of its grid, the program's own first.
+
+    A `file` is what `autofit tune` takes; without one, its space is the grid.
+    """
 
     module: str
     data: str
     batch_sizes: tuple
     knobs: dict = MappingProxyType({})
     steps: tuple = (1,)
+    file: pathlib.Path | None = None
     tunes: int = 2
     tunes_beside_a_neighbour: int = 0
-    most_trials: int | None = None
-
-    @property
-    def own(self):
-        """The program's own config."""
-        return self.configs()[0]
 
     def configs(self):
-        """The configs of the grid; one thread has no queue."""
-        kinds = list(itertools.product(*self.knobs.values()))
-        queues = [dict(zip(self.knobs, kind, strict=True)) for kind in kinds] or [{}]
-        alone = [{**queues[0], "workers": 1, "max_queue_size": 10, "use_multiprocessing": False}]
-        queues = [*alone, *(q for q in queues if q["workers"] > 1)] if self.knobs else queues
-        steps = [{"steps_per_execution": n} for n in self.steps] if max(self.steps) > 1 else [{}]
+        """The configs of the grid; the first is the program's own."""
+        kinds = itertools.product(*self.knobs.values())
+        queues = [dict(zip(self.knobs, kind, strict=True)) for kind in kinds]
+        calls = [{"steps_per_execution": n} for n in self.steps] if max(self.steps) > 1 else [{}]
         return [
-            FitConfig(batch_size=size, **queue, **calls)
-            for size, queue, calls in itertools.product(self.batch_sizes, queues, steps)
+            FitConfig(batch_size=size, **queue, **call)
+            for size, queue, call in itertools.product(self.batch_sizes, queues, calls)
         ]
 
+    def document(self, name):
+        """What `autofit tune` takes, as YAML."""
+        programs = HERE / f"{self.module}.py"
+        space = {"batch_size": sorted(self.batch_sizes), "steps_per_execution": self.steps}
+        return json.dumps(
+            {
+                "build_model": f"{programs}:{name}_model",
+                "data": f"{programs}:{self.data}",
+                "space": space | self.knobs,
+                "baseline": self.configs()[0].values(),
+            }
+        )
 
-TWO = {"workers": (1, 2), "max_queue_size": (10,)}
+
+TWO_THREADS = {"workers": (1, 2), "max_queue_size": (10,), "use_multiprocessing": (False,)}
+OF_ANY_KIND = {**TWO_THREADS, "use_multiprocessing": (False, True)}
 SIZES = (32, 16, 64, 128, 256, 512)
 JOBS = {
     "patches": Job(
         "pipelines",
         "Patches",
         (*SIZES, 1024),
-        {**TWO, "use_multiprocessing": (False,)},
+        OF_ANY_KIND,
         steps=(1, 32),
+        file=HERE.parents[1] / "configs" / "quickstart.yaml",
         tunes=10,
         tunes_beside_a_neighbour=2,
-        most_trials=7,
     ),
-    "gil": Job("pipelines", "gil", SIZES, {**TWO, "use_multiprocessing": (False, True)}),
-    "inflate": Job("pipelines", "inflate", SIZES, {**TWO, "use_multiprocessing": (False,)}),
+    "gil": Job("pipelines", "gil", SIZES, OF_ANY_KIND),
+    "inflate": Job("pipelines", "inflate", SIZES, TWO_THREADS),
     "digits": Job("public_jobs", "digits", (128, 32, 64, 256, 512, 1024, 2048, 4096)),
 }
 
@@ -95,7 +113,7 @@ JOBS = {
 def neighbour(seed):
     """Another program that keeps all cores busy for a while, and rests as long, again and again."""
     code = (
-        "import os, random, sys, time\n"
+        "import os, random, time\n"
         f"draw = random.Random({seed})\n"
         "for _ in range(os.cpu_count() - 1): os.fork()\n"
         f"while os.path.exists('/proc/{os.getpid()}'):\n"
@@ -115,48 +133,18 @@ def neighbour(seed):
 def tune(name):
     """Run `autofit tune` on a job as a user does; returns the result and its wall-clock seconds."""
     job = JOBS[name]
-    programs = HERE / f"{job.module}.py"
-    document = {
-        "build_model": f"{programs}:{name}_model",
-        "data": f"{programs}:{job.data}",
-        "space": {
-            "batch_size": sorted(job.batch_sizes),
-            "steps_per_execution": job.steps,
-            **job.knobs,
-        },
-        "baseline": job.own.values(),
-    }
-    if job.most_trials:  # as in the quickstart
-        sizes = {"min": min(job.batch_sizes), "max": max(job.batch_sizes)}
-        document |= {"max_trials": job.most_trials}
-        document["space"] |= {"batch_size": sizes}
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))  # which is YAML
+    executable = pathlib.Path(sys.executable).with_name("autofit")
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        (folder / "job.yaml").write_text(job.document(name))
         files = ["--output", "result.json", "--storage", "trials.db"]
-        command = ["tune", "job.yaml", *files, "--fresh", "--quiet"]
+        command = [executable, "tune", job.file or "job.yaml", *files, "--fresh", "--quiet"]
         started = time.perf_counter()
-        executable = pathlib.Path(sys.executable).with_name("autofit")
-        process = subprocess.run(
-            [executable, *command], check=False, cwd=folder, capture_output=True, text=True
-        )
+        process = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+        seconds = time.perf_counter() - started
         if process.returncode:
             raise SystemExit(process.stdout + process.stderr)
-        seconds = time.perf_counter() - started
-        return result_files.load(pathlib.Path(folder) / "result.json"), seconds
-
-
-def time_of(name, config):
-    job = JOBS[name]
-    return timed(job.module, name, job.data, config.values())
-
-
-def time_in_turn(name, finalists):
-    """The rates of configs that run in turn, each in another order than the last time."""
-    rates = {config: [] for config in finalists}
-    for number in range(RUNS):
-        for config in finalists if number % 2 else reversed(finalists):
-            rates[config].append(time_of(name, config)[0])
-    return {str(config): values for config, values in rates.items()}
+        return result_files.load(folder / "result.json"), seconds
 
 
 def row_of(record, seconds, *, is_beside):
@@ -195,20 +183,22 @@ def run(name):
         answers = [getattr(record, each) or record.fastest for each in ANSWERS]
         configs |= {str(answer.config): answer.config for answer in answers}
         print(name, rows[-1], file=sys.stderr, flush=True)
-    grid, starts = {}, []
-    for config in random.Random(0).sample(job.configs(), len(job.configs())):
-        grid[config], start = time_of(name, config)
-        starts.append(start)
+
+    def time_of(config):
+        return timed(job.module, name, job.data, config.values())
+
+    own = job.configs()[0]
+    grid, coarse_seconds = time_grid(job.configs(), time_of)
     ranked = sorted(grid, key=grid.get, reverse=True)
-    at_own = [config for config in ranked if config.batch_size == job.own.batch_size]
-    finalists = [*ranked[:FINALISTS], *at_own[:FINALISTS], job.own]
+    at_own = [config for config in ranked if config.batch_size == own.batch_size]
+    finalists = [*ranked[:FINALISTS], *at_own[:FINALISTS], own]
     configs = {str(config): config for config in finalists} | configs
     return {
-        "own": str(job.own),
-        "at_own": [text for text, c in configs.items() if c.batch_size == job.own.batch_size],
-        "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
+        "own": str(own),
+        "at_own": [text for text, c in configs.items() if c.batch_size == own.batch_size],
+        "coarse_seconds": coarse_seconds,
         "grid": {str(config): rate for config, rate in grid.items()},
-        "rates": time_in_turn(name, list(configs.values())),
+        "rates": time_in_turn(list(configs.values()), time_of),
         "rows": rows,
     }
 
@@ -242,23 +232,7 @@ def show(name, figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--run",
-        nargs="*",
-        metavar="JOB",
-        help="tune and time these jobs (default: all) and freeze them",
-    )
-    arguments = parser.parse_args()
-    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
-    for name in arguments.run or (JOBS if arguments.run == [] else ()):
-        host = detect()
-        frozen["machine"] = f"{host.processor}, {host.cores} cores"
-        frozen["jobs"][name] = run(name)
-        FROZEN.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
-        print(name, "is timed", file=sys.stderr)
+    frozen = run_and_freeze(__doc__, JOBS, run, FROZEN)
     print(frozen["machine"])
     print("answer, its rate to the best's; gain stated, gain timed, APART if their intervals are")
     shares = [share for name, figures in frozen["jobs"].items() for share in show(name, figures)]

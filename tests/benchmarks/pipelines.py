@@ -1,4 +1,4 @@
-"""Three input pipelines for tunes beside plain `fit`: the quickstart's, one that keeps Python's lock, one that releases it.
+"""Three input pipelines: the quickstart's, one that keeps Python's lock, one that releases it.
 
 | job | input | step | its batch size |
 | --- | --- | --- | --- |

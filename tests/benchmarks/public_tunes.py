@@ -93,22 +93,35 @@ def tune(job):
         ), time.perf_counter() - started
 
 
-def time_in_turn(job, finalists):
+def time_grid(configs, time_of):
+    """Time each config once, in a random order; `time_of` returns its rate and seconds to start.
+
+    Returns the rates by config, and the seconds of a grid of 15.
+    """
+    grid, starts = {}, []
+    for config in random.Random(0).sample(configs, len(configs)):
+        grid[config], start = time_of(config)
+        starts.append(start)
+    return grid, COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS)
+
+
+def time_in_turn(finalists, time_of):
     """The rates of configs that run in turn, each in another order than the last time."""
     rates = {config: [] for config in finalists}
     for number in range(RUNS):
         for config in finalists if number % 2 else reversed(finalists):
-            rates[config].append(timed(PROGRAMS.stem, job, SPACES[job][1], config.values())[0])
+            rates[config].append(time_of(config)[0])
     return {str(config): values for config, values in rates.items()}
 
 
 def run(job):
     """Tune a job, time its grid and the finalists; returns its figures."""
+
+    def time_of(config):
+        return timed(PROGRAMS.stem, job, SPACES[job][1], config.values())
+
     tunes = [tune(job) for _ in range(TUNES)]
-    grid, starts = {}, []
-    for config in random.Random(0).sample(configs_of(job), len(configs_of(job))):
-        grid[config], start = timed(PROGRAMS.stem, job, SPACES[job][1], config.values())
-        starts.append(start)
+    grid, coarse_seconds = time_grid(configs_of(job), time_of)
     own, rows = own_config(job), []
     ranked = sorted(grid, key=grid.get, reverse=True)
     finalists = [*ranked[:FINALISTS], own]
@@ -132,9 +145,9 @@ def run(job):
         )
     return {
         "own": str(own),
-        "coarse_seconds": COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS),
+        "coarse_seconds": coarse_seconds,
         "grid": {str(config): rate for config, rate in grid.items()},
-        "rates": time_in_turn(job, list(dict.fromkeys(finalists))),
+        "rates": time_in_turn(list(dict.fromkeys(finalists)), time_of),
         "rows": rows,
     }
 
@@ -180,9 +193,10 @@ def interval(values):
     return "{:.2f} ({:.2f} to {:.2f})".format(*values)
 
 
-def main():
+def run_and_freeze(description, jobs, run, file):
+    """Run the jobs that the command line names, and freeze their figures; returns all of the file."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--run",
@@ -191,13 +205,18 @@ def main():
         help="tune and time these jobs (default: all) and freeze them",
     )
     arguments = parser.parse_args()
-    frozen = json.loads(FROZEN.read_text()) if FROZEN.exists() else {"jobs": {}}
-    for job in arguments.run or (SPACES if arguments.run == [] else ()):
+    frozen = json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+    for job in arguments.run or (jobs if arguments.run == [] else ()):
         host = detect()
         frozen["machine"] = f"{host.processor}, {host.cores} cores"
         frozen["jobs"][job] = run(job)
-        FROZEN.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
+        file.write_text(json.dumps(frozen).replace("}, ", "},\n") + "\n")
         print(job, "is timed", file=sys.stderr)
+    return frozen
+
+
+def main():
+    frozen = run_and_freeze(__doc__, SPACES, run, FROZEN)
     print(frozen["machine"], frozen.get("note", ""), sep="\n")
     print(
         f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
