@@ -27,6 +27,7 @@ _MOST_OVER_LIMIT = 1.01
 # of Keras after 3.15.1 alone: a private function that makes one program of all steps in a call
 _SCAN = "_build_multi_step_scan"
 _PLATFORMS = "JAX_PLATFORMS"
+_GPU_PLATFORMS = {"cuda", "gpu"}  # names that it has for GPUs of NVIDIA
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _CACHE_ALL = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -99,9 +100,11 @@ class Jax(Backend):
             self._library.default_backend() == "cpu"
             or self._library.local_device_count() < placement.count
         ):
-            if platforms := os.environ.get(_PLATFORMS):
+            platforms = os.environ.get(_PLATFORMS, "")
+            if platforms and not _GPU_PLATFORMS & {*platforms.split(",")}:
                 raise UsageError(
-                    f"{_PLATFORMS}={platforms} hides the GPU from JAX: unset it, or set device: cpu",
+                    f"{_PLATFORMS}={platforms} hides the GPU from JAX: "
+                    "unset it, or set device: cpu",
                     key="device",
                 )
             raise unseen_gpus("JAX", placement, extra="jax-gpu")

@@ -29,9 +29,9 @@ _OUTSIDE = r"CUDA (?:driver )?error: out of memory|ran out of memory outside PyT
 _DEVICE = re.compile(
     rf"CUDA out of memory|{_OUTSIDE}|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|HIP out of memory"
 )
-# the first of them that is set counts
-_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-_FRACTION = re.compile(r"per_process_memory_fraction:\s*([0-9.]+)")
+# the first of them that is set counts (CUDAAllocatorConfig.h of torch 2.13)
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_FRACTION = re.compile(r"per_process_memory_fraction:\s*(\d*\.?\d+)")
 
 
 class Torch(Backend):
@@ -47,7 +47,10 @@ class Torch(Backend):
     outside_pool = re.compile(
         rf"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_NOT_INITIALIZED|{_OUTSIDE}"
     )
-    no_code_remedy = "install a build for it (pytorch.org; below 7.5, one for CUDA 12.6), or set backend to another one"
+    no_code_remedy = (
+        "install a build for it (pytorch.org; below 7.5, one for CUDA 12.6), or set backend to "
+        "another one"
+    )
     limit_code = "torch.cuda.set_per_process_memory_fraction({share:.2f})"
     unlimited = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "^(?!0$).+"),)
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
@@ -78,8 +81,8 @@ class Torch(Backend):
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        setting = next(filter(None, map(os.environ.get, _ALLOCATOR)), "")
-        share = _FRACTION.search(setting)
+        settings = (os.environ[name] for name in _ALLOCATOR if name in os.environ)
+        share = _FRACTION.search(next(settings, ""))
         if device is None or share is None:
             return None
         return min(device.free_bytes, round(float(share[1]) * device.total_bytes))

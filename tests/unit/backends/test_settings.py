@@ -117,6 +117,14 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, None),
         ({"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"}, 40),
         ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, per_process_memory_fraction: 0.99"}, 78),
+        (
+            {
+                "PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.25",
+                "PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:.5",
+            },
+            40,
+        ),
+        ({"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:."}, None),
     ],
 )
 def test_torch_takes_the_share_that_its_allocator_is_given(monkeypatch, variables, expected):
@@ -273,11 +281,11 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
         UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"
     ):
         Jax().set_limit(BOTH, 40 * GIB)
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     jax.local_device_count = lambda: 1
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     with pytest.raises(UsageError, match=r"JAX_PLATFORMS=cpu hides the GPU from JAX: unset it"):
         Jax().set_limit(BOTH, 40 * GIB)
-    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")
     with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
         Jax().set_limit(BOTH, 40 * GIB)
 
