@@ -88,11 +88,12 @@ class DeviceBusyError(AutofitError):
 class NothingFitsError(TuneError):
     """Even the smallest batch needs more memory than the limit.
 
-    `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the space; None if it is
-    not a knob of the data. `needed_bytes` is a lower bound of what this batch needs; an estimate if no trial ran
-    (`estimated`). `reason` is why memory ran out under the limit; "" if the limit was exceeded.
-    `is_lowered` says that the limit is that of a result which failed in the user's training. `stacked_steps` are those of a
-    call that holds all of its batches at once.
+    `memory` is the memory that is exceeded, "device" or "host". `batch_size` is the smallest of the
+    space; None if it is not a knob of the data. `needed_bytes` is a lower bound of what this batch
+    needs; an estimate if no trial ran (`estimated`). `reason` is why memory ran out under the
+    limit; "" if the limit was exceeded. `is_lowered` says that the limit is that of a result which
+    failed in the user's training. `stacked_steps` are those of a call that holds all of its batches
+    at once.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class NothingFitsError(TuneError):
         )
         if stacked_steps > 1:
             what += f", with {stacked_steps} steps in a call, which holds their batches at once,"
-            smaller = f", allow fewer steps_per_execution{smaller and ' or a smaller batch_size'} in the space"
+            or_batch = " or a smaller batch_size" if smaller else ""
+            smaller = f", allow fewer steps_per_execution{or_batch} in the space"
         needed, limit = format_bytes(needed_bytes), format_bytes(limit_bytes)
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         needs = f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"

@@ -26,10 +26,10 @@ from autofit.records.machine import Device
 
 # method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
-# 1.02 to 1.34 for 90% of the models (measured: as below)
+# 1.02 to 1.34 for 90% of the models (measured: as below); libraries' workspaces (assumed)
 _COUNTED = "tensors counted on the CPU", 0.2, 256 * 2**20
-# median of 1,017 timm models on an A100; nvidia-smi also showed 2 GiB for context and libraries, which lie outside what an
-# allocator counts (1.07 of its peaks on an H200)
+# median of 1,017 timm models on an A100; nvidia-smi also showed 2 GiB for context and libraries,
+# which lie outside what an allocator counts
 _COUNTED_FACTOR = 1.13
 _WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")

@@ -55,11 +55,11 @@ OUTSIDE_POOL = re.compile(
     rf"|{_NCCL}",
     re.IGNORECASE,
 )
-# what CUDA and XLA say of a GPU for which a backend was not built, in errors and logs; a warning that TensorFlow was not
-# built for it is no failure, as CUDA may compile its code for the GPU
+# What CUDA and XLA say of a GPU for which a backend was not built, in errors and logs. TensorFlow's
+# warning at its start is not among it: CUDA may still compile the code for such a GPU.
 NO_CODE = re.compile(
-    r"no kernel image|CUDA_ERROR_(?:INVALID_PTX|INVALID_HANDLE|NO_BINARY)|Autotuner could not compile any"
-    r"|does not support target 'sm_"
+    r"no kernel image|CUDA_ERROR_(?:INVALID_PTX|INVALID_HANDLE|NO_BINARY)"
+    r"|Autotuner could not compile any|does not support target 'sm_"
 )
 
 

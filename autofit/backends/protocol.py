@@ -132,7 +132,10 @@ class Backend(ABC):
         import keras  # noqa: F401  # heavy: must stay out of the parent
 
     def prepare_estimates(self) -> None:  # noqa: B027  # most estimates need nothing
-        """Set what estimates need before a process's first operation; XLA reads its flags when a device is made."""
+        """Set what estimates need before a process's first operation.
+
+        XLA reads its flags when a device is made.
+        """
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
@@ -173,8 +176,9 @@ class Backend(ABC):
         """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if it is not counted."""
         # does not start the backend, which user code may configure until the first operation
 
-    def reset_peak(self, placement: Placement, *, release: bool) -> None:  # noqa: B027  # not every backend can
-        """Reset the peak to the memory in use, if the backend can; called only if `peak_bytes` is not None.
+    # not every backend can
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:  # noqa: B027
+        """Reset the peak to the memory in use; called only if `peak_bytes` is not None.
 
         If `release`, memory that the backend only keeps for later steps is given back before.
         """
@@ -290,17 +294,17 @@ def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
 
 
 def version(name: str) -> str:
-    """Return the version of a package or of its nightly build, which is another package; empty if neither is installed."""
+    """Return the version of a package, or of its nightly build; empty if neither is installed."""
     return version_of(name) or version_of(f"{name}-nightly") or ""
 
 
 def require_code(backend: Backend, gpu: Device, *texts: str) -> None:
-    """Raise UsageError if the texts of a failed run say that the backend was not built for the GPU."""
+    """Raise UsageError if a failed run's texts say that the backend was not built for the GPU."""
     if any(map(exhaustion.NO_CODE.search, texts)):
         capability = ".".join(map(str, gpu.compute_capability or ("unknown",)))
         raise UsageError(
-            f"{backend.name} {version(backend.name)} was not built for {gpu.name} (compute capability {capability}): "
-            f"{backend.no_code_remedy}",
+            f"{backend.name} {version(backend.name)} was not built for {gpu.name} "
+            f"(compute capability {capability}): {backend.no_code_remedy}",
             key="device",
         )
 

@@ -19,9 +19,10 @@ from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import format_bytes
 
 _ROOT = Path("/")
-# by which a system shows a GPU of NVIDIA: any of a container's, Jetson's, that of Windows in WSL2
+# files that a system has for a GPU of NVIDIA: of any number, on Jetson, and in WSL 2
 _NVIDIA_FILES = ("dev/nvidia[0-9]*", "dev/nvhost-gpu", "usr/lib/wsl/lib/libcuda.so*")
-# accelerators that autofit does not know: their files, and the packages with which Keras trains on them
+# accelerators that autofit does not know: their files, and the packages with which Keras trains on
+# them
 _OTHERS = {
     "an AMD GPU": (
         ("dev/kfd",),
@@ -93,7 +94,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
 
 
 def _require_order() -> None:
-    """Raise UsageError if CUDA_VISIBLE_DEVICES counts GPUs of several models, which CUDA and the driver order differently."""
+    """Raise UsageError if CUDA and the driver may count CUDA_VISIBLE_DEVICES differently."""
     visible = os.environ.get(_VISIBLE, "")
     is_counted = any(entry.strip().isdigit() for entry in visible.split(","))
     if not is_counted or os.environ.get(_ORDER) == _BY_BUS:
@@ -101,29 +102,34 @@ def _require_order() -> None:
     names = sorted({gpu.name for gpu in _all_devices() if gpu is not None})
     if len(names) > 1:
         raise UsageError(
-            f"{_VISIBLE}={visible} does not say which GPU: of {', '.join(names)}, CUDA counts the fastest first, the "
-            f"driver by their slots. Name GPUs by UUID (nvidia-smi -L), or export {_ORDER}={_BY_BUS}",
+            f"{_VISIBLE}={visible} does not say which GPU: of {', '.join(names)}, CUDA counts the "
+            "fastest first, the driver by their slots. Name GPUs by UUID (nvidia-smi -L), or "
+            f"export {_ORDER}={_BY_BUS}",
             key="device",
         )
 
 
 def _unusable() -> str:
-    """Return why no GPU of this machine can be tuned on, although a program may train on one; empty if there is none."""
+    """Return why the GPU on which programs may train here cannot be used; empty without one."""
     if _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0")):
         if names := _without_memory():
             return (
-                f"the driver does not report the memory of {', '.join(names)}, as of GPUs that share the host's: autofit "
-                "could not limit trials there"
+                f"the driver does not report the memory of {', '.join(names)}, as of GPUs that "
+                "share the host's: autofit could not limit trials there"
             )
         if file := _first_file(_NVIDIA_FILES):
             return (
-                f"there is a GPU ({file}), but the driver reports the memory of none that {_VISIBLE} allows (nvidia-smi -L "
-                "lists them; a container needs the driver capability 'utility')"
+                f"there is a GPU ({file}), but the driver reports the memory of none that "
+                f"{_VISIBLE} allows (nvidia-smi -L lists them; a container needs the driver "
+                "capability 'utility')"
             )
     for accelerator, (files, packages) in _OTHERS.items():
         package = next(filter(_is_installed, packages), None)
         if package is not None and (file := _first_file(files)):
-            return f"this machine has {accelerator} ({file}), on which {package} trains; autofit knows GPUs of NVIDIA only"
+            return (
+                f"this machine has {accelerator} ({file}), on which {package} trains; "
+                "autofit knows GPUs of NVIDIA only"
+            )
     return ""
 
 
@@ -150,8 +156,8 @@ def require_free(device: Device) -> None:
 
 
 def _holds_memory() -> bool:
-    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing. One that has only listed
-    # its GPUs holds a context, which is no reason to restart a notebook.
+    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing.
+    # A framework that has only listed its GPUs holds a context, beside which trials can run.
     #
     # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
     # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.

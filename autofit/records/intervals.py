@@ -26,11 +26,11 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
 
 
 def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the difference of the means of two equally long series, and the half-width of its 95% confidence interval.
+    """Return the difference of the means of two series, and the half-width of its 95% interval.
 
-    It is Welch's interval (B. L. Welch, The generalization of "Student's" problem, 1947), because the readings of one
-    series may scatter more than those of the other. The half-width for single readings is
-    infinite.
+    Both have the same length. It is Welch's interval (B. L. Welch, The generalization of
+    "Student's" problem, 1947), because the readings of one series may scatter more than those of
+    the other. The half-width for single readings is infinite.
     """
     difference = statistics.fmean(first) - statistics.fmean(second)
     count = len(first)

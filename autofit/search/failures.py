@@ -72,9 +72,9 @@ def dominated_by(
 ) -> Mask:
     """Return which configs cannot fit if one config ran out of memory; all False for any other outcome.
 
-    Device memory grows with the batch size and, if a call `stacks_steps`, with their number. Host memory also grows with
-    workers, processes and queue, so a host OOM rules out the configs that are at least as large in every knob. AUTOTUNE is
-    compared only with AUTOTUNE.
+    Device memory grows with the batch size and, if a call `stacks_steps`, with their number. Host
+    memory also grows with workers, processes and queue, so a host OOM rules out the configs that
+    are at least as large in every knob. AUTOTUNE is compared only with AUTOTUNE.
     """
     larger = (configs.batch >= failed.batch) & outcome.is_oom
     if stacks_steps:

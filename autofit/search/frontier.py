@@ -319,7 +319,10 @@ class FrontierSearch:
 
 
 class LargestBatch(FrontierSearch):
-    """Proposes larger and larger batches that are certain to fit, with the baseline's other knobs, then likely ones."""
+    """Proposes larger and larger batches: those that are certain to fit, then likely ones.
+
+    The other knobs are the baseline's.
+    """
 
     def __init__(
         self, space: SearchSpace, baseline: FitConfig, context: SearchContext, **_: Any
@@ -338,7 +341,8 @@ class LargestBatch(FrontierSearch):
         safe = np.flatnonzero(feasible.safe & is_larger)
         if len(safe):
             return self._proposed(int(safe[-1]), Reason.LARGER, feasible)
-        # a trial that runs out of memory harms nothing, and the bounds leave out what may well fit: risks up to the first
+        # a trial that runs out of memory harms nothing, and the bounds leave out what may well fit:
+        # risks up to the first
         likely = np.flatnonzero(feasible.possible & (feasible.chance > _LIKELY) & is_larger)
         if len(likely) and not any(trial.measurement.outcome.is_oom for trial in trials):
             return self._proposed(int(likely[-1]), Reason.LIKELY, feasible)

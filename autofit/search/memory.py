@@ -6,9 +6,9 @@
 #
 # with b samples of s bytes in a batch, q queued batches, p batches between queue and step (on JAX
 # also those of the steps under way), t threads that each make a batch, w worker processes, and n
-# steps in a call that stacks their batches (1 elsewhere); "step" is what the step takes on a CPU, or
-# the conversion of arrays before the first step. Each forked worker holds f batches and U bytes, the
-# pages that it writes to. AUTOTUNE counts as one thread per core, and as a queue of
+# steps in a call that stacks their batches (1 elsewhere); "step" is what the step takes on a CPU,
+# or the conversion of arrays before the first step. Each forked worker holds f batches and U bytes,
+# the pages that it writes to. AUTOTUNE counts as one thread per core, and as a queue of
 # `AUTOTUNE_BATCHES`.
 #
 # The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
@@ -27,8 +27,8 @@ from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 
-# relative noises of a device peak on a CPU from run to run, if XLA has laid out the step's buffers, and if operations
-# overlap by chance (tests/benchmarks/memory.py)
+# relative noises of a device peak on a CPU from run to run, if XLA has laid out the step's buffers,
+# and if operations overlap by chance (tests/benchmarks/memory.py)
 _COMPILED_NOISE, _OVERLAPPING_NOISE = 0.02, 0.06
 _ERROR_PER_OCTAVE = (
     0.02  # relative error of the line for each doubling beyond the largest batch that ran
@@ -39,9 +39,10 @@ _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured with
 _PASSING_BATCHES = (
     3  # between queue and step: in training, prefetched, copied (measured with Keras 3.15)
 )
-# of a call that stacks its batches, what is held at once, relative to its batches, and the deviation of that: on a GPU the
-# stacks of the running call, of the next one and of the one after that, with the batches that it is made of (assumed, read
-# in Keras); on the host the batches, their copies, their stack and the one before (measured on a CPU: 4.0 and 4.1)
+# What a call that stacks its batches holds at once, relative to its batches: mean and standard
+# deviation. A GPU holds the stacks of three calls, and the batches of the last one (assumed, from
+# Keras's source). The host holds the batches, their copies, their stack and the one before
+# (measured on a CPU: 4.0 and 4.1).
 _STACKED_ON_DEVICE, _STACKED_ON_HOST = (4.0, 2.0), (4.0, 1.0)
 _WORKER_BYTES = 60 * 2**20  # shared pages that a forked worker copies by writing (measured)
 _WORKER_BATCHES = (
@@ -62,11 +63,12 @@ _BOUND_DEVIATIONS = (
 )
 
 
-class GpuDeviations(NamedTuple):
+class _GpuDeviations(NamedTuple):
     """Standard deviations of device peaks on a GPU.
 
-    `noise` is relative, around the line; `jump` as well, beyond the largest batch that ran, where cuDNN may take another
-    algorithm; `constant_bytes` is what an estimate lacks, such as workspaces.
+    `noise` is relative, around the line. `jump` is relative, too, beyond the largest batch that
+    ran, where cuDNN may take another algorithm. `constant_bytes` is what an estimate lacks, such as
+    workspaces, in bytes.
     """
 
     noise: float
@@ -74,11 +76,11 @@ class GpuDeviations(NamedTuple):
     constant_bytes: float
 
 
-# 1,017 models that others measured with torch on an A100
-_GPU = GpuDeviations(0.03, 0.04, 2.0**30)
-# of a step that XLA compiled, which lays out all buffers (with the others, bounds were 1.16 and 1.21 of the peaks of JAX on an
-# H200, tests/benchmarks/h200.txt)
-_COMPILED_ON_GPU = GpuDeviations(0.015, 0.02, 2.0**28)
+# measured by others: 1,017 models with torch on an A100
+_GPU = _GpuDeviations(0.03, 0.04, 2.0**30)
+# assumed for a step that XLA compiled, which lays out all buffers: with the deviations of torch,
+# bounds were 1.16 and 1.21 times the peaks of JAX on an H200 (tests/benchmarks/h200.txt)
+_COMPILED_ON_GPU = _GpuDeviations(0.015, 0.02, 2.0**28)
 
 
 class Line:
@@ -141,8 +143,8 @@ class DeviceLine(Line):
     """The line of device memory; `is_known` is False if there is neither an estimate nor a peak."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
-        self._description, compiled = context.description, context.description.jit_compile
-        self._footprints = self._description.footprints
+        self._description = context.description
+        self._footprints, compiled = self._description.footprints, self._description.jit_compile
         gpu = _COMPILED_ON_GPU if compiled else _GPU
         self._jump = 0.0 if context.on_cpu else gpu.jump
         done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]
@@ -161,7 +163,7 @@ class DeviceLine(Line):
             prior = np.array([(0.0, max([1.0, *peaks])), (0.0, max([1.0, *(peaks / ran.batch)]))])
         on_cpu = _COMPILED_NOISE if compiled else _OVERLAPPING_NOISE
         self._noise = on_cpu if context.on_cpu else gpu.noise
-        if context.description.stacks_steps:
+        if self._description.stacks_steps:
             prior = np.vstack([prior, _STACKED_ON_DEVICE])
         super().__init__(prior, ran, peaks, failed, context.limits.device_bytes)
 
@@ -180,7 +182,8 @@ class DeviceLine(Line):
             deviation = np.maximum(deviation, scaled - mean)
         if self._footprints:
             return mean, deviation
-        # memory is at most proportional to the batch size, and to the steps of a call that stacks them
+        # memory is at most proportional to the batch size, and to the steps of a call that stacks
+        # them
         growth = np.maximum(1.0, configs.batch / self._sizes[:, None])
         if self._description.stacks_steps:
             growth *= np.maximum(1.0, configs.steps / self._steps[:, None])
@@ -349,7 +352,7 @@ def host_bytes_by_part(
 
 
 def _stacked(description: Description, configs: ConfigArrays) -> list[Vector]:
-    """Return, as a column, the bytes of the samples that a call holds beyond those of one step, if it stacks them."""
+    """Return the bytes of the samples that a call stacks beyond one step, as a column, or none."""
     if not description.stacks_steps:
         return []
     return [(configs.steps - 1) * configs.batch * description.sample_bytes]

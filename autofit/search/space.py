@@ -268,7 +268,8 @@ def build_space(
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
         has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
-        stacks_steps: whether one program takes all batches of a call, so that more steps in a call may pay on a GPU.
+        stacks_steps: whether one program takes all batches of a call, so that more steps in a call
+        may pay on a GPU.
     """
     asked, taken, present = (
         asked or {},

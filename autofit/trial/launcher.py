@@ -174,6 +174,7 @@ class ProcessLauncher:
         kills = max(0, host.oom_kills() - kills_before)
         end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
         measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
+        # a trial that has finished shows that the backend was built for the GPU
         failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
         if failed and self._placement.device is not None and not self._pauses:
             texts = end.log, measurement.traceback or measurement.evidence.reason

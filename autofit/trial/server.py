@@ -198,8 +198,8 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     os._exit(0)
 
 
-# From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a message about a trial that
-# has just ended in its place. The answer with the pid acknowledges here.
+# From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a
+# message about a trial that has just ended in its place. The answer with the pid acknowledges here.
 def _send_descriptor(connection: Connection, descriptor: int) -> None:
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         socket.send_fds(stream, [b"0"], [descriptor])

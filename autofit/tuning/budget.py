@@ -71,7 +71,7 @@ class Budget:
 
 
 def longest_trial(seconds_left: float) -> float:
-    """Return how many seconds a trial may take, so that a further run of its config ends in those left as well."""
+    """Return the most seconds of a trial that leave time for a further run of its config."""
     longer = _MARGIN_RATIO * (CONFIRM_SECONDS - SEARCH_SECONDS)
     return (seconds_left - longer) / (1 + _MARGIN_RATIO)
 

@@ -27,8 +27,8 @@ from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
 
 LOOP = (Stage.SEARCH, Stage.AGAIN)  # what `max_trials` counts
-# runs before the loop may stop because none is worth its time: before, the models are too sure (whole tunes deliver 0.003
-# to 0.007 less with 6 than with 8)
+# runs before the loop may stop because none is worth its time: before, the models are too sure
+# (whole tunes deliver 0.003 to 0.007 less with 6 than with 8)
 _FEWEST_RUNS = 7
 _FEW_RUNS = 5  # with time for fewer, each must be one that may become the answer (assumed)
 _HOPELESS_TRIALS = (
@@ -39,7 +39,11 @@ _MOST_TRIALS = 15  # in whose seconds the claims end: those of a coarse grid
 
 @dataclass(frozen=True)
 class Run:
-    """Run a config. A new one is ended after `most_seconds`, and may be replaced by what the user's sampler proposes."""
+    """Run a config.
+
+    A new one is ended after `most_seconds`, and may be replaced by what the user's sampler
+    proposes.
+    """
 
     config: FitConfig
     stage: Stage
@@ -68,7 +72,7 @@ Step = Run | Compare | Stop
 
 
 class Policy:
-    """The rules of one tune, which began with so many seconds of describing the workload."""
+    """The rules of one tune; describing its workload took `describing_seconds`."""
 
     def __init__(self, problem: Problem, describing_seconds: float = 0.0) -> None:
         self._problem, self._settings = problem, problem.request.settings
@@ -186,7 +190,7 @@ class Policy:
         return min(seconds_left - reserved, longest_trial(seconds_left))
 
     def _unproven(self, choice: Choice, readings: Sequence[Trial]) -> list[FitConfig]:
-        """List what has to run before the choice is delivered: the answers once more, and the baseline at all.
+        """List what has to run before the delivery: the answers once more, the baseline once.
 
         What would be missed most comes first, as there may not be time for all.
         """

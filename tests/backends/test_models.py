@@ -100,7 +100,7 @@ def build_tiny():
 
 
 def test_epochs_that_are_over_in_a_call_are_timed(launched, play):
-    """A hundred of them and more pass in a second, so that a number of steps in all would end with them."""
+    """More than a hundred of them pass in a second, which a fixed number of steps would not last."""
     launcher = launched(build_model=build_tiny, data=DATA)
     config, seconds = FitConfig(2, steps_per_execution=128), {"measure_seconds": 3.0}
     measured = play(launcher, config, longest_epoch_seconds=60.0, **seconds)

@@ -1,4 +1,4 @@
-"""Several steps in a call on JAX: Keras after 3.15.1 makes them one program, which takes their batches stacked."""
+"""Several steps in a call on JAX, whose batches Keras after 3.15.1 stacks for one program."""
 
 import json
 
@@ -42,7 +42,7 @@ print(json.dumps([Jax().stacks_steps(), *shapes]))
 
 @pytest.fixture(scope="module")
 def seen():
-    """What autofit says of the installed Keras, and the shapes of what calls of four steps took, by batches of (2, 3)."""
+    """What autofit says of the installed Keras, and the shapes that calls of four steps took."""
     needs("jax")
     printed = python("-c", PROGRAM, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu").splitlines()[-1]
     stacks, *shapes = json.loads(printed)

@@ -38,7 +38,7 @@ FILE = """
 build_model: parts.py:build_model
 data: parts.py:{}
 device: cpu
-space: {{batch_size: [16], steps_per_execution: [1]}}
+space: {{batch_size: [16]}}
 max_trials: 2
 storage: trials.db
 """

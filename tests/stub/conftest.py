@@ -1,4 +1,4 @@
-"""The stub of CUDA (cuda.c), built for the tests of this folder, and the environment of what runs on it."""
+"""The stub of CUDA (cuda.c), built for the tests of this folder, and the environment for it."""
 
 import importlib.util
 import os
@@ -13,7 +13,8 @@ from autofit.records import version_of
 from tests.installed import needs
 
 SOURCE = Path(__file__).with_name("cuda.c")
-# that TensorFlow and NVML's module for Python open by name; those of CUDA 12, for which TensorFlow's wheels are built
+# that TensorFlow and NVML's module for Python open by name; those of CUDA 12, for which
+# TensorFlow's wheels are built
 LIBRARIES = (
     "libcuda.so.1",
     "libcudart.so.12",
@@ -44,7 +45,8 @@ PREFIXES = (
     "nvml",
     "nvrtc",
 )
-# XLA tries kernels and measures them, or records them into graphs, unless it is told not to: here none runs
+# XLA tries kernels and measures them, or records them into graphs, unless it is told not to: here
+# none runs
 XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 
 
@@ -95,7 +97,7 @@ def cuda_compiler():
 
 @pytest.fixture(scope="session")
 def on_cards(libraries, cuda_compiler, tmp_path_factory):
-    """Make the environment variables of programs that see so many cards of the stub, which nobody else uses."""
+    """Make the environment of programs that see `count` cards of the stub, which no others use."""
 
     def on_cards(count=1, **card):
         ledger = tmp_path_factory.mktemp("cards") / "ledger"

@@ -14,7 +14,7 @@ EXTRA = 16384  # numbers that the second card holds for each sample in addition
 
 
 def batches(batch_size=32):
-    """Batches of a static shape: a kernel that computes a shape on the card would compute nothing."""
+    """Batches of a static shape, because kernels on the card do not compute any."""
     import tensorflow as tf
 
     ones = (np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32"))
@@ -76,7 +76,7 @@ def holders():
 
 
 def write(path, **fact):
-    """Append a line of JSON: what a trial's process found, with the command of the process that forked it."""
+    """Append a line of JSON: what a trial's process found, with the command of its parent."""
     parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
     with Path(path).open("a") as file:
         file.write(json.dumps({"pid": os.getpid(), "parent": parent.split("\0"), **fact}) + "\n")

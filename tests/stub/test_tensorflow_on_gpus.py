@@ -1,4 +1,4 @@
-"""TensorFlow's own GPU code on a stub of CUDA: memory, limits and errors are real; numbers and times mean nothing."""
+"""TensorFlow's own GPU code on a stub of CUDA, where memory, limits and errors are real."""
 
 import json
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ for trial in trials:
 
 @pytest.fixture(scope="module")
 def tune(on_cards, cuda_compiler, tmp_path_factory):
-    """A tune on the second of two cards, by XLA if it can compile: its result, and what its trials found."""
+    """A tune on the second of two cards, with XLA if that can compile, and what its trials found."""
     folder = tmp_path_factory.mktemp("tune")
     witness = folder / "witness"
     xla = str(cuda_compiler is not None).lower()

@@ -184,7 +184,7 @@ class TensorFlow(Backend):
 
 @functools.cache
 def xla_reports() -> Path:
-    """Return the folder into which XLA writes the memory of each program that it compiles in this process."""
+    """Return the folder for XLA's reports on the memory of each program that it compiles here."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     flags = os.environ.get(_XLA_FLAGS, "")
     os.environ[_XLA_FLAGS] = f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()

@@ -39,15 +39,16 @@ FAILS = (
     "autofit does not try worker processes. Use NumPy in __getitem__, or threads"
 )
 _UNSENT = (
-    "worker processes are not tried: this Python starts them by {}, and the data cannot be sent to one ({}). "
-    "Define its class at the top of a module that your program imports, or use threads"
+    "worker processes are not tried: this Python starts them by {}, and the data cannot be sent to "
+    "one ({}). Define its class at the top of a module that your program imports, or use threads"
 )
 
 
 def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
     """Return why worker processes cannot be used; None if forks make the first batch correctly.
 
-    Workers that are not forks, as Python starts them from 3.14 on, must be able to receive what is `sent`.
+    Workers that are not forks, as Python starts them from 3.14 on, must be able to receive what is
+    `sent`.
     """
     # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The first batch is made
     # twice in this process and, if the two differ, once in each of two forks. If those of the forks are the same, all
@@ -78,7 +79,8 @@ def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
 
 
 def _why_unsent(method: str, sent: Any) -> str | None:
-    # a lock can be pickled while a process starts, and at no other time; unpickling it would load Keras
+    # a lock can be pickled while a process starts, and at no other time; unpickling it would load
+    # Keras
     process = multiprocessing.Process(target=bool, args=(sent,))
     try:
         process.start()

@@ -59,7 +59,8 @@ class DevicePeaks:
     def _record(self) -> None:
         if self.phase is not None and (peak := self.backend.peak_bytes(self.placement)) is not None:
             self.by_phase[self.phase] = max(peak, self.by_phase.get(self.phase, 0))
-            # what a first step tried is given back; later, steps would have to ask for their memory again
+            # what a first step tried is given back; later, steps would have to ask for their memory
+            # again
             self.backend.reset_peak(self.placement, release=self.phase.is_first)
 
 
@@ -126,7 +127,10 @@ def first_line(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format a traceback without the frames of autofit and of the import system; say if it lacks TensorFlow."""
+    """Format a traceback without the frames of autofit and of the import system.
+
+    It ends in what to do if TensorFlow is missing.
+    """
     report = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = report
     while link is not None:

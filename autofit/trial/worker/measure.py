@@ -166,7 +166,8 @@ def _train(
     arguments = data.fit_arguments(MOST_STEPS)
     if at_once:
         arguments |= validation
-        # the first of these runs is interrupted, whatever its epoch has left; thousands of short epochs may pass in it
+        # the first of these runs is interrupted, whatever its epoch has left; thousands of short
+        # epochs may pass in it
         arguments["epochs"] += MOST_STEPS * len(together)
     bench.run(arguments, runs, first=first, ends_by_itself=False)
     return clock, planned

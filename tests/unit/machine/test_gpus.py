@@ -134,7 +134,8 @@ def jax_holding(stats):
         ("torch", Fake(cuda=Fake(is_initialized=lambda: False)), False),
     ],
 )
-# what a driver may report: nobody, no bytes, a context, and in a container the pid that the host gives
+# what a driver may report: nobody, no bytes, a context, and in a container the pid that the host
+# gives
 @pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {os.getpid(): GIB // 2}, {4711: GIB}])
 def test_a_gpu_used_by_a_framework_of_this_process_is_busy(
     driver, monkeypatch, held, module, loaded, is_busy

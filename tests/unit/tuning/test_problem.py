@@ -308,16 +308,17 @@ def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_spe
 
 
 @pytest.mark.parametrize(
-    ("bend", "mib", "risk", "answer"),
+    ("bend", "mib", "risks", "answer"),
     [
-        (1.0, 100, Outcome.OK, 88),
-        (1.0, 300, Outcome.OK, 288),
-        (1.02, 200, Outcome.DEVICE_OOM, 144),
-        (1.3, 300, None, 72),  # one was certain to fit, and did not
+        (1.0, 100, [Outcome.OK], 88),
+        (1.0, 300, [Outcome.OK], 288),
+        (0.9, 300, [Outcome.OK, Outcome.OK], 512),
+        (1.02, 200, [Outcome.DEVICE_OOM], 144),
+        (1.3, 300, [], 72),  # one was certain to fit, and did not
     ],
 )
 def test_the_largest_batch_takes_risks_until_one_runs_out_of_memory(
-    tmp_path, bend, mib, risk, answer
+    tmp_path, bend, mib, risks, answer
 ):
     def changed(spec, measured):
         device = int((10 + spec.config.batch_size**bend) * MIB)
@@ -334,8 +335,8 @@ def test_the_largest_batch_takes_risks_until_one_runs_out_of_memory(
     launcher = FakeLauncher({"describe": described}, changed=changed)
     asked = {"batch_size": "largest", "device_bytes": mib * MIB, "max_trials": 12}
     record = tuned(tmp_path, launcher, **asked)
-    risks = [t.measurement.outcome for t in record.trials if "likely to fit" in t.why]
-    assert risks == ([] if risk is None else [risk])
+    taken = [t.measurement.outcome for t in record.trials if "likely to fit" in t.why]
+    assert taken == risks
     assert record.config.batch_size == answer
 
 
