@@ -65,6 +65,21 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
     assert beyond[1] > 1.12 * beyond[0]
 
 
+def test_the_bound_is_narrower_for_a_step_that_xla_compiled_and_for_no_other():
+    trials = ran_at(lambda b: (20 + b) * MIB, 16, 32, 64)
+    bounds = {
+        (backend, jit): bytes_of(
+            memory_of(replace(ESTIMATED, jit_compile=jit, versions={"backend": backend}), trials),
+            FitConfig(128),
+        )[0][1]
+        for backend, jit in itertools.product(("jax", "torch"), (True, False))
+    }
+    (narrow, *wide) = (round(bound / MIB) for bound in sorted(bounds.values()))
+    assert bounds["jax", True] / MIB == pytest.approx(narrow, abs=1)
+    assert len(set(wide)) == 1
+    assert narrow < 0.96 * wide[0]
+
+
 @pytest.mark.parametrize("description", [DESCRIPTION, ESTIMATED])
 def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description):
     def config(steps):
