@@ -310,9 +310,10 @@ class TrialSpec:
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
     effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients
-    # Only a confirming trial. If it does not, the memory with a full queue is known, and it waits until the queue is full
-    # only if the input is clearly faster than the step.
-    validates: bool = True
+    # Whether it does what only its memory is read for: it waits until the queue is full and, if it
+    # confirms, validates. Otherwise it waits for the queue only if the input is clearly faster than
+    # the step.
+    reads_memory: bool = True
     longest_epoch_seconds: float = (
         0.0  # of steady training for which the gap between epochs is read
     )

@@ -13,6 +13,8 @@
 #
 # The coefficients start from the description and are updated with each peak; all but the constants are at least 0, so that
 # memory never falls with a knob. An OOM that the line does not expect counts as a peak at the limit.
+# A peak that was read without waiting for a full queue is the least that its config takes: it
+# counts only if the line expects less.
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autofit.records.description import XLA, Description, Footprint
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 
@@ -61,6 +63,7 @@ _DEFAULT_PROCESS_BYTES = 2.0**30  # bytes of the process if it was not read (ass
 _BOUND_DEVIATIONS = (
     2.5  # standard deviations up to an upper bound: 99.4% of a normal distribution lie below it
 )
+_AMPLE_SHARE = 0.5  # of the host limit: below it, no peak need be read (assumed)
 
 
 class _GpuDeviations(NamedTuple):
@@ -86,8 +89,9 @@ _COMPILED_ON_GPU = _GpuDeviations(0.015, 0.02, 2.0**28)
 class Line:
     """Bayesian linear regression with relative noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
 
-    Each coefficient has a Gaussian `prior`, a mean and a deviation; the first feature is the constant. A config that failed
-    but is expected to be below the `limit` is added as a value just above it.
+    Each coefficient has a Gaussian `prior`, a mean and a deviation; the first feature is the
+    constant. A config of `more` that is expected to be below its `least` bytes is added as a value
+    just above them.
     """
 
     _noise, _jump = (
@@ -100,18 +104,18 @@ class Line:
         prior: Matrix,
         ran: ConfigArrays,
         peaks: Vector,
-        failed: ConfigArrays,
-        limit: int | None,
+        more: ConfigArrays,
+        least: Vector,
     ) -> None:
         self._sizes, self._steps, self._peaks = ran.batch, ran.steps, peaks
         self._prior, self._precision = prior[:, 0], np.diag(1 / np.square(prior[:, 1]))
-        rows, rows_failed = self._rows(ran), self._rows(failed)
+        rows, rows_more = self._rows(ran), self._rows(more)
         self._fit(rows, peaks)
-        below = rows_failed[rows_failed @ self._mean < (limit or 0)]
-        if len(below):
+        below = rows_more @ self._mean < least
+        if below.any():
             self._fit(
-                np.vstack([rows, below]),
-                np.append(peaks, [(limit or 0) * (1 + self._noise)] * len(below)),
+                np.vstack([rows, rows_more[below]]),
+                np.append(peaks, least[below] * (1 + self._noise)),
             )
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
@@ -166,7 +170,8 @@ class DeviceLine(Line):
         self._noise = on_cpu if context.on_cpu else gpu.noise
         if self._description.stacks_steps:
             prior = np.vstack([prior, _STACKED_ON_DEVICE])
-        super().__init__(prior, ran, peaks, failed, context.limits.device_bytes)
+        limit = float(context.limits.device_bytes or 0)
+        super().__init__(prior, ran, peaks, failed, np.full(len(failed), limit))
 
     def predict(self, configs: ConfigArrays) -> tuple[Vector, Vector]:
         if not self.is_known:
@@ -238,8 +243,15 @@ class HostLine(Line):
         )
         if self._description.stacks_steps:
             prior = np.vstack([prior, _STACKED_ON_HOST])
-        ran, failed = _arrays(done, context), _arrays(trials, context, Outcome.HOST_OOM)
-        super().__init__(prior, ran, peaks, failed, context.limits.host_bytes)
+        is_read = np.array([_read_host_memory(trial) for trial in done], bool)
+        read = [trial for trial, whole in zip(done, is_read, strict=True) if whole]
+        least = [trial for trial, whole in zip(done, is_read, strict=True) if not whole]
+        failed = [trial for trial in trials if trial.measurement.outcome is Outcome.HOST_OOM]
+        more = ConfigArrays([trial.config for trial in (*least, *failed)], context.cores)
+        limits = [float(context.limits.host_bytes)] * len(failed)
+        super().__init__(
+            prior, _arrays(read, context), peaks[is_read], more, np.append(peaks[~is_read], limits)
+        )
 
     def _rows(self, configs: ConfigArrays) -> Matrix:
         description, batch_bytes = self._description, configs.batch * self._sample_bytes
@@ -269,13 +281,18 @@ class Memory:
     """Predicts device and host memory from the context, the trials of this tune, and those of similar tunes."""
 
     def __init__(self, context: SearchContext, trials: Sequence[Trial] = ()) -> None:
-        self._limits = context.limits
+        self._limits, self._cores = context.limits, context.cores
         self._device, self._host = DeviceLine(context, trials), HostLine(context, trials)
 
     def upper_bytes(self, configs: ConfigArrays) -> Matrix:
         """Return upper bounds of device and host memory, which hold with a probability of 99%; 0 if nothing is known."""
         lines = (self._device.predict(configs), self._host.predict(configs))
         return np.stack([mean + _BOUND_DEVIATIONS * deviation for mean, deviation in lines])
+
+    def is_ample(self, config: FitConfig) -> bool:
+        """Return whether host memory cannot matter: it is far below the limit with a full queue."""
+        most = self.upper_bytes(ConfigArrays([config], self._cores))[1, 0]
+        return self._host.is_known and bool(most < _AMPLE_SHARE * self._limits.host_bytes)
 
     def shares(self, configs: ConfigArrays) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
         """Return the expected shares of both limits, and their deviations; 0 without a limit, or if nothing is known."""
@@ -304,6 +321,12 @@ def _arrays(
     return ConfigArrays(
         [t.config for t in trials if t.measurement.outcome is outcome], context.cores
     )
+
+
+def _read_host_memory(trial: Trial) -> bool:
+    """Return whether a trial's queue, if it had one, was full while its host memory was read."""
+    by_phase = trial.measurement.host_peak_bytes_by_phase
+    return not trial.config.has_queue or not by_phase or Phase.QUEUE_FULL in by_phase
 
 
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:

@@ -22,6 +22,7 @@ from autofit.records.result import ROUNDS, FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
 from autofit.records.units import format_rate
+from autofit.search.memory import Memory
 from autofit.search.sampler import BoundedSampler
 from autofit.storage import result_files
 from autofit.storage.study import TuningStudy
@@ -137,7 +138,11 @@ class _Engine:
         seconds = runner.budget.seconds()
         activity = Activity(self._doing(problem, step), config, why=step.why)
         if step.stage is Stage.SEARCH:
-            trial = runner.measure(config, activity, readings, step.most_seconds)
+            # what is delivered runs again, and then with a full queue
+            is_ample = Memory(problem.context, readings).is_ample(config)
+            trial = runner.measure(
+                config, activity, readings, step.most_seconds, reads_memory=not is_ample
+            )
         else:
             trial = runner.confirm(config, activity, readings)
             measured = trial.measurement

@@ -63,10 +63,13 @@ class TrialRunner:
         activity: Activity,
         trials: Sequence[Trial] = (),
         most_seconds: float = math.inf,
+        *,
+        reads_memory: bool = True,
     ) -> Trial:
         """Measure a new config; end early if it cannot beat the best of `trials`, and reuse their reading of the step alone.
 
-        `most_seconds` are those that it may take at most.
+        `most_seconds` are those that it may take at most. Unless it `reads_memory`, it does not
+        wait for a full queue.
         """
         step = config.batch_size, config.steps_per_execution
         same = (
@@ -84,8 +87,14 @@ class TrialRunner:
         )
         best = max((trial.samples_per_second for trial in trials), default=0.0)
         rates = {"rate_to_beat": _PROMISING_RATIO * best, "compute_samples_per_second": read}
-        seconds = min(self.budget.deadline_seconds(), most_seconds)
-        spec = self._spec(Role.MEASURE, config, SEARCH_SECONDS, deadline_seconds=seconds, **rates)
+        spec = self._spec(
+            Role.MEASURE,
+            config,
+            SEARCH_SECONDS,
+            deadline_seconds=min(self.budget.deadline_seconds(), most_seconds),
+            reads_memory=reads_memory,
+            **rates,
+        )
         return Trial(config, self._measured(spec, activity), activity.why)
 
     def confirm(self, config: FitConfig, activity: Activity, trials: Sequence[Trial]) -> Trial:
@@ -107,7 +116,7 @@ class TrialRunner:
             config,
             CONFIRM_SECONDS,
             deadline_seconds=self.budget.deadline_seconds(measured.seconds),
-            validates=not earlier,
+            reads_memory=not earlier,
             **rates,
         )
         gaps = [run for run in earlier if _has_long_epochs(run)]

@@ -30,10 +30,11 @@ def test_a_trial_that_is_surely_too_slow_ends_early_and_takes_over_what_is_known
     assert "compute_alone" not in phases
 
 
-@pytest.mark.parametrize("validates", [True, False])
-def test_a_slow_queue_is_filled_only_for_a_memory_that_is_not_read(slow, trial, validates):
-    phases, _ = trial(slow, FitConfig(16, 3, 4, False), role="confirm", validates=validates)
-    assert (Phase.FILLING_QUEUE in phases) is validates
+@pytest.mark.parametrize("role", ["measure", "confirm"])
+@pytest.mark.parametrize("reads_memory", [True, False])
+def test_a_slow_queue_is_filled_only_for_a_memory_that_is_not_read(slow, trial, role, reads_memory):
+    phases, _ = trial(slow, FitConfig(16, 3, 4, False), role=role, reads_memory=reads_memory)
+    assert (Phase.FILLING_QUEUE in phases) is reads_memory
 
 
 def test_arrays_may_be_fewer_than_a_batch(turn, trial):

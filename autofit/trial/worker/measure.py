@@ -77,7 +77,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
 def confirm(context: TrialContext, loaded: Workload) -> None:
     """Train a short epoch with validation if the spec asks for it, then time a longer run in the following epochs."""
     bench = _opened(context, loaded)
-    validates = context.spec.validates and bench.method.trains
+    validates = context.spec.reads_memory and bench.method.trains
     rates = (
         context.spec.input_samples_per_second or 0.0,
         context.spec.compute_samples_per_second or math.inf,
@@ -213,7 +213,7 @@ def _fit_clock(
         warm_up_seconds=_GPU_WARM_UP_SECONDS if context.placement.gpus else 0.0,
         taken=data.taken,
         stall=None if not queue else fill if fills_first else drain,
-        closing=None if not queue or fills_first or not context.spec.validates else fill,
+        closing=None if not queue or fills_first or not context.spec.reads_memory else fill,
         **ends,
     )
     return clock

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.description import Footprint
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
@@ -149,6 +149,32 @@ def test_after_a_host_oom_batches_are_known_to_be_larger():
     assert bytes_of(before, large, limits)[1][0] < 800 * MIB
     assert bytes_of(after, large, limits)[1][0] > 850 * MIB
     assert bytes_of(after, replace(large, max_queue_size=8), limits)[1][1] > 800 * MIB
+
+
+@pytest.mark.parametrize(("bytes_of_queue", "raises"), [(0, False), (20 * 64 * MIB, True)])
+def test_a_peak_without_a_full_queue_is_the_least_that_its_config_takes(bytes_of_queue, raises):
+    config = FitConfig(256, 2, 10, False)
+    without = ran(config, host=150 * MIB + bytes_of_queue)
+    by_phase = {Phase.TRAINING: without.measurement.host_peak_bytes}
+    without = replace(
+        without, measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase)
+    )
+    by_phase = {**by_phase, Phase.QUEUE_FULL: by_phase[Phase.TRAINING]}
+    full = replace(
+        without, measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase)
+    )
+    expected, at_least, of_full = (
+        bytes_of(memory_of(DESCRIPTION, trials), config)[1][0] for trials in ([], [without], [full])
+    )
+    assert (at_least > expected) is raises
+    assert of_full == pytest.approx(by_phase[Phase.TRAINING], rel=0.25)
+
+
+@pytest.mark.parametrize(("host", "is_ample"), [(16_000, True), (2_000, False)])
+def test_memory_is_ample_if_even_its_bound_with_a_full_queue_is_far_below_the_limit(host, is_ample):
+    memory = memory_of(DESCRIPTION, host=host * MIB)
+    assert memory.is_ample(FitConfig(256, 2, 10, False)) is is_ample
+    assert not memory_of(replace(DESCRIPTION, process_bytes=0)).is_ample(FitConfig(1, 1, 10, False))
 
 
 @given(

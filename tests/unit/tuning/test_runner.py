@@ -102,6 +102,20 @@ def test_the_gap_between_long_epochs_is_read_in_one_run_of_a_config(
         assert second.spread == pytest.approx(0.01 * 10 / 11)
 
 
+@pytest.mark.parametrize("host_mib", [8192, 400])
+def test_the_search_waits_for_a_full_queue_where_host_memory_matters_and_what_is_chosen_does(
+    tmp_path, host_mib
+):
+    launcher = FakeLauncher()
+    record = tuned(tmp_path, launcher, space=FEW, host_bytes=host_mib * MIB)
+    measured = {spec.config: spec.reads_memory for spec in launcher.specs if spec.role == "measure"}
+    assert (True in measured.values()) is (host_mib == 400)
+    first = next(
+        spec for spec in launcher.specs if spec.role == "confirm" and spec.config == record.config
+    )
+    assert first.reads_memory
+
+
 QUIET, BUSY = Conditions(2, 0.0, 0.5), Conditions(2, 1.1, 0.0)
 
 
