@@ -72,8 +72,9 @@ class StepEstimator(Protocol):
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
         """Yield an estimate of the step's device memory for each batch size as soon as it is known, quick ones first.
 
-        A method that compiles the step covers only the first two sizes, or all of them if `compile_all` is true. Any
-        exception means that the memory cannot be estimated for this model.
+        A method that compiles the step covers only the first one or two sizes, or all of them if
+        `compile_all` is true. Any exception means that the memory of this model cannot be
+        estimated.
         """
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:

@@ -10,8 +10,9 @@ from autofit.records.machine import Machine
 from autofit.records.trial import FitConfig, Limits
 from autofit.records.units import Count, Positive, Ratio, counted
 
-# the part of a footprint for the data, the same at any batch size: on a CPU, the data's tensors are device memory
+# the part of a footprint for the data: on a CPU, the data's tensors are device memory
 DATA_PART = "data"
+_FIXED_PARTS = (DATA_PART, "weights", "optimizer")  # the same at any batch size
 
 XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
@@ -42,6 +43,11 @@ class Footprint:
     def step_bytes(self) -> int:
         """The estimated peak without the data."""
         return self.device_bytes - self.device_bytes_by_part.get(DATA_PART, 0)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The part of the peak that is the same at any batch size."""
+        return sum(self.device_bytes_by_part.get(part, 0) for part in _FIXED_PARTS)
 
     @property
     def upper_bytes(self) -> float:

@@ -300,7 +300,7 @@ class TrialSpec:
     measure_seconds: float = (
         0.0  # longest for the end-to-end rate; a describing trial measures none
     )
-    # whose memory a describing trial estimates, or the first two if XLA compiles the step
+    # whose memory a describing trial estimates, or the first ones if XLA compiles the step
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead

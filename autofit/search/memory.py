@@ -36,6 +36,9 @@ _ERROR_PER_OCTAVE = (
     0.02  # relative error of the line for each doubling beyond the largest batch that ran
 )
 _LEAST_ERROR = 0.05  # relative deviation of the estimate's factor c, at least
+# and that of V as well, if one size alone was estimated: it does not show what grows with the batch
+# (assumed)
+_ONE_SIZE_ERROR = 0.3
 _HOST_NOISE = 0.03  # relative noise of a host peak from run to run
 _LOOK_AHEAD_BATCHES = 1  # Keras holds max_queue_size + 1 batches (measured with Keras 3.15)
 _PASSING_BATCHES = (
@@ -158,12 +161,18 @@ class DeviceLine(Line):
         self.is_known, self._has_run = bool(done or self._footprints), bool(len(ran) or len(failed))
         if self._footprints:  # the constant, and the factor of the estimate
             first = self._footprints[0]
+            is_line = len(self._footprints) > 1
             constant = max(
                 1.0,
                 first.error_bytes(first.device_bytes) / 2,
                 0.0 if context.on_cpu else gpu.constant_bytes,
+                0.0 if is_line else _ONE_SIZE_ERROR * first.device_bytes,
             )
-            prior = np.array([(0.0, constant), (1.0, max(_LEAST_ERROR, first.relative_error / 2))])
+            factor = max(
+                _LEAST_ERROR if is_line else _ONE_SIZE_ERROR,
+                first.relative_error / 2,
+            )
+            prior = np.array([(0.0, constant), (1.0, factor)])
         else:  # an allocator may count 0 bytes for small tensors
             prior = np.array([(0.0, max([1.0, *peaks])), (0.0, max([1.0, *(peaks / ran.batch)]))])
         on_cpu = _COMPILED_NOISE if compiled else _OVERLAPPING_NOISE
@@ -330,11 +339,15 @@ def _read_host_memory(trial: Trial) -> bool:
 
 
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
-    """Estimate device memory for each batch size, in bytes: a line through the footprints that never falls."""
+    """Estimate device memory for each batch size, in bytes: a line through the footprints.
+
+    It never falls. Of a single footprint, all but the variables and the data is taken to grow with the batch.
+    """
     sizes = np.array([footprint.batch_size for footprint in footprints])
     values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])
     if len(sizes) == 1:
-        return np.asarray(values[0] * np.maximum(1.0, batch / sizes[0]))
+        fixed = footprints[0].fixed_bytes
+        return np.asarray(fixed + (values[0] - fixed) * batch / sizes[0])
     index = np.searchsorted(sizes[1:-1], batch)
     slopes = np.diff(values) / np.diff(sizes)
     line = values[index] + slopes[index] * (batch - sizes[index])

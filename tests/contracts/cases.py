@@ -68,9 +68,8 @@ class Contract:
         assert measured.samples_per_second <= measured.compute_samples_per_second
 
     def test_a_workload_is_described(self, run):
-        _, described = run(
-            FitConfig(BATCH, *PLAIN), "describe", spec={"batch_sizes": (BATCH, 8 * BATCH)}
-        )
+        spec = {"batch_sizes": (BATCH, 8 * BATCH), "compile_all": True}
+        _, described = run(FitConfig(BATCH, *PLAIN), "describe", spec=spec)
         weights = (rows.WIDTH + 1) * 8 + 9
         assert described.versions["backend"] == self.backend
         assert (described.input_kind, set(described.knobs)) == ("PyDataset", OF_PYDATASET)

@@ -1,5 +1,6 @@
 import json
 
+from autofit.records.trial import FitConfig
 from tests.commands import python
 from tests.contracts.cases import Contract
 from tests.installed import needs
@@ -37,6 +38,10 @@ print(json.dumps([beyond, *estimated, *seen]))
 
 class TestJax(Contract):
     backend = "jax"
+
+    def test_one_size_alone_is_compiled_before_a_tune(self, run):
+        _, described = run(FitConfig(32), "describe", spec={"batch_sizes": (32, 128, 1)})
+        assert [footprint.batch_size for footprint in described.footprints] == [32]
 
 
 def test_a_gpu_holds_the_batch_of_the_next_step_as_well_and_copies_to_it_are_part_of_the_input():

@@ -23,7 +23,9 @@ XLA = "XLA buffer assignment"
 _ERROR = 0.8
 _GPU_ERROR = 0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
 _ABSOLUTE_ERROR_BYTES = 2**20
-_COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
+# of the sizes before a tune: a compilation takes seconds, and the first trial of another size shows
+# the line
+_COMPILED_SIZES = 1
 _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
 

@@ -97,6 +97,25 @@ def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description)
     assert [most[0] / MIB for most in many] == pytest.approx([400 + 31 * 8, 300 + 31 * 8], rel=0.2)
 
 
+@pytest.mark.parametrize("growing", [0.2, 0.5, 1.0])
+def test_after_an_estimate_of_one_size_the_first_trial_of_another_shows_the_line(growing):
+    """Of what is neither weights nor optimizer, a share grows with the batch."""
+    weights, others = 300 * MIB, 700 * MIB
+    one = Footprint(32, {"weights": weights, "temporaries": others}, "XLA", 0.1)
+    description = replace(DESCRIPTION, footprints=(one,), jit_compile=True)
+
+    def peak(batch):
+        return weights + others * (1 - growing + growing * batch / 32)
+
+    def at_512(trials):
+        return bytes_of(memory_of(description, trials), FitConfig(512))[0]
+
+    (_, most), (expected, bound) = (at_512(ran_at(peak, *sizes)) for sizes in ((32,), (32, 128)))
+    assert most > peak(512)
+    assert expected == pytest.approx(peak(512), rel=0.05)
+    assert peak(512) < bound < 1.25 * peak(512)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
     """Affine peaks that scatter by half a percent, as XLA's do; the estimate lacks a constant or is off by up to 30 %."""
