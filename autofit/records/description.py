@@ -155,11 +155,15 @@ class Description:
         return "about " * (not self.counts_last_batch) + counted(self.sample_count or 0, "sample")
 
     @property
+    def backend(self) -> str:
+        return str(self.versions.get("backend", "tensorflow"))
+
+    @property
     def compiler(self) -> str:
         """The compiler of the train step, "XLA" or "torch.compile"; empty if the step is not compiled."""
         if not self.jit_compile:
             return ""
-        return TORCH_COMPILE if self.versions.get("backend") == "torch" else "XLA"
+        return TORCH_COMPILE if self.backend == "torch" else XLA
 
 
 @dataclass(frozen=True)

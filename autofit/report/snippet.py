@@ -198,7 +198,7 @@ def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[st
         environment = ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
     if placement.count == 1 or not record.call_source.distribution:
         return environment, [], [assignment]
-    if record.description.versions.get("backend") == "jax":
+    if record.description.backend == "jax":
         lines = [
             "keras.distribution.set_distribution(keras.distribution.DataParallel())",
             assignment,

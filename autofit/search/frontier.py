@@ -3,11 +3,12 @@
     trials ──> ruled out by a failure, memory, distance ──> Feasible ──┐
            └─> Rates: lead over the best config, and its deviation ────┴──> Decision
 
-There is one rule. A run of each config is worth what it is expected to add to the rate of what is delivered (`value.py`),
-times the probability that it fits, over the expected time of the run, to which an out-of-memory error adds. The config that
-is worth most is run, or the cheapest of those that are worth about as much; the search stops if none is worth a run. With
-`repeats`, configs that have run compete, too. The reason of the proposal follows from the rule: a promise, or a risk if the
-upper bound of the config's device memory exceeds the limit.
+There is one rule. A run of each config is worth what it is expected to add to the rate of what is
+delivered (`value.py`), times the probability that it fits, over the expected time of the run
+(`seconds.py`), to which compiling and an out-of-memory error add. The config that is worth most is
+run, or the cheapest of those that are worth about as much; the search stops if none is worth a run.
+With `repeats`, configs that have run compete, too. The reason of the proposal follows from the
+rule: a promise, or a risk if the upper bound of the config's device memory exceeds the limit.
 
 The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of its memory, or the best
 config according to an earlier tune of the same workload.
@@ -29,6 +30,7 @@ from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchCo
 from autofit.search.failures import eligible, ruled_out
 from autofit.search.memory import Memory, finished
 from autofit.search.rates import Prediction, Rates, ran
+from autofit.search.seconds import relative_seconds
 from autofit.search.space import SearchSpace, cost, distance
 from autofit.search.value import worth
 
@@ -41,9 +43,6 @@ _MOST_OOMS = 2  # after these, nothing larger than the finished trials is tried
 _LEAP_FACTOR = 8  # memory is not trusted beyond this multiple of the largest batch size and the most processes that ran
 _SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
 _RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
-# that an OOM costs beyond a trial: TensorFlow repeats a failing allocation for 10 s, and an OOM alarms (0.07 OOMs a tune
-# on curves of real GPUs if it costs 20 s, none if 60 s, with equal regret)
-_OOM_SECONDS = 60.0
 _LIKELY = 0.5  # chance to fit of a batch that is called possible
 _WORTHWHILE_SHARE = 0.15  # of the tolerance: a smaller expected improvement is not worth a trial
 _OWN_SHARE = 0.5  # what a gain at the own batch size counts, beside the gain of the fastest
@@ -239,11 +238,8 @@ class FrontierSearch:
         if not (new | again).any():
             return Decision(stop_reason=NONE_FASTER)
         value = self._worth(rates, np.array(done), np.flatnonzero(new | again))
-        # trials that a run takes, if it may be an OOM
-        rated = ran(trials)
-        seconds = sum(t.measurement.seconds for t in rated) / len(rated) or _OOM_SECONDS
         chance = np.where(again, 1.0, feasible.chance)
-        value = chance * value / (1 + (1 - chance) * _OOM_SECONDS / seconds)
+        value = chance * value / relative_seconds(self._arrays, 1 - chance, trials, context)
         chosen, stop_reason = _cheapest(value, new | again), None
         if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
             gain = f"no other configuration is expected to gain {context.tolerance:.0%}"

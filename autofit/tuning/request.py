@@ -76,9 +76,7 @@ class TuneRequest:
 
     def warm_start_key(self, description: Description) -> str:
         """Return the key that tunes of the same workload under other limits and versions share."""
-        backend = description.versions.get(
-            "backend", TENSORFLOW
-        )  # rates on one backend say nothing about another
+        backend = description.backend  # rates on one backend say nothing about another
         of_model = f"{description.parameter_count} {description.sample_bytes}"
         return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (
             backend != TENSORFLOW
