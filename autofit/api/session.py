@@ -7,6 +7,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from autofit import backends
@@ -20,7 +21,7 @@ from autofit.records.result import TuneRecord
 from autofit.records.units import format_seconds
 from autofit.report.console.progress import Progress
 from autofit.trial.launcher import Launcher, ProcessLauncher
-from autofit.tuning.request import TuneRequest, reuse
+from autofit.tuning.request import TuneRequest, compiled_folder, reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import collecting, no_such, raise_joined
 from autofit.workload.binding import call_source_of
@@ -174,7 +175,7 @@ def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progre
 
         return engine.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, known=reuse)
+    return run(tune, workload, settings, progress, known=reuse, compiled=compiled_folder)
 
 
 def run(
@@ -185,6 +186,8 @@ def run(
     *,
     # finds a stored result
     known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
+    # names the folder in which what is compiled stays
+    compiled: Callable[[TuneRequest], Path | None] = lambda request: None,
     is_timed: bool = True,  # only one autofit takes timings on a device at a time: it waits for another one to finish
 ) -> Returned:
     """Run a part of the engine, show its events, and return its result; a stored result is returned without waiting."""
@@ -216,7 +219,9 @@ def run(
             return stored
         work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
         with (
-            ProcessLauncher(workload, placement, settings.options.launch) as launcher,
+            ProcessLauncher(
+                workload, placement, settings.options.launch, compiled(request)
+            ) as launcher,
             shown,
         ):
             for text in work:

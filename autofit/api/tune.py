@@ -97,7 +97,7 @@ def tune(
         data_kwargs: arguments of the data factory. A knob given here is fixed instead of tuned.
         validation_kwargs: arguments of the validation factory.
         storage: where trials are stored: an Optuna storage URL, journal:FILE, or the path of an SQLite file; None for a
-            file in your data folder.
+            file in your data folder. What trials compile is kept beside the file for a week.
         progress: whether to show progress, or a `Progress` to show it on.
         options: what few tunes need to change, as in `{"tolerance": 0.05, "fresh": True}`.
 

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,12 +27,17 @@ _PREFIX = "autofit-tune-"
 _MADE_BY_MKDTEMP = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 _MARKER = ".autofit-tune"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STUDIES = "autofit-" + 16 * "[0-9a-f]"  # names of studies
+_KEPT_SECONDS = 7 * 24 * 3600.0  # after its last tune, a study's programs are kept for this long
 
 
 class TuneFolder:
-    """Creates a new folder, and removes the folders that earlier launchers left behind."""
+    """Creates a new folder, and removes the folders that earlier launchers left behind.
 
-    def __init__(self) -> None:
+    Programs that are compiled go to `compiled` where it can be used, and stay there.
+    """
+
+    def __init__(self, compiled: Path | None = None) -> None:
         self.path = host.temporary_folder()
         with explained_errors(self.path):
             _remove_left(self.path)
@@ -41,7 +47,9 @@ class TuneFolder:
         self.server_log = self.path / "server.log"
         # files of the user's code, and those that TensorFlow and XLA leave behind
         self.temporary = self.path / "tmp"
-        self.compiled = self.path / "compiled"  # programs, which all processes of the tune share
+        # programs, which all processes of the tune share
+        self._kept = compiled if compiled is not None and _is_kept(compiled) else None
+        self.compiled = self._kept or self.path / "compiled"
         try:
             with explained_errors(self.path):
                 self._fill()
@@ -56,7 +64,7 @@ class TuneFolder:
         # after the lock: no other launcher removes a folder without a marker
         self._marker.write_text(_kernel())
         self.temporary.mkdir()
-        self.compiled.mkdir()
+        self.compiled.mkdir(exist_ok=True)
 
     def clear(self) -> None:
         """Remove all files of a workload and its trials; keep the server's log and the subfolders."""
@@ -68,6 +76,10 @@ class TuneFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
+        if self._kept is not None:  # without a program in it, as where nothing is compiled
+            with contextlib.suppress(OSError):
+                self._kept.rmdir()
+                self._kept.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -83,6 +95,23 @@ def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError)
             f"the folder for temporary files, {folder}, {problem}. Free some space there, or set TMPDIR to another "
             "folder, and run this again; finished trials are kept"
         ) from None
+
+
+def _is_kept(folder: Path) -> bool:
+    """Make a study's folder of programs; return whether it can be used.
+
+    Others beside it that were not used lately are removed.
+    """
+    now = time.time()
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # with a time, it fails for a folder of another user, whose programs are not run
+        os.utime(folder, (now, now))
+        for other in folder.parent.glob(_STUDIES):
+            if now - other.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+        return True
+    return False
 
 
 def _remove_left(parent: Path) -> None:

@@ -59,7 +59,8 @@ class Launcher(Protocol):
 class ProcessLauncher:
     """Runs each trial in its own process: a "fork" of a warm server, or a "plain" new interpreter.
 
-    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe.
+    "auto" means "fork" on Linux, and "plain" on other systems, where forking is unsafe. What is
+    compiled stays in the folder `compiled`, if one is given.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ProcessLauncher:
         workload: Workload,
         placement: Placement = ON_CPU,
         launch: str = "auto",
+        compiled: Path | None = None,
     ) -> None:
         self._mode = launch
         if launch == "auto":
@@ -74,7 +76,7 @@ class ProcessLauncher:
         self._placement = placement
         self._backend = backends.named(workload.backend)
         self._workload = workload
-        self._folder = TuneFolder()
+        self._folder = TuneFolder(compiled)
         self._driver = contextlib.ExitStack()
         if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -112,6 +113,16 @@ class TuneRequest:
 
 def _hash(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def compiled_folder(request: TuneRequest) -> Path | None:
+    """Return the folder for what trials compile, beside the file of the study; None without one."""
+    from autofit.storage import connection  # imported late: it imports Optuna
+
+    file = connection.file_of(request.settings.storage)
+    if file is None:
+        return None
+    return file.absolute().with_name(f"{file.name}.compiled") / request.fingerprint()
 
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:

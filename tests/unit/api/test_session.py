@@ -1,5 +1,6 @@
 """The device lock, the stored result and the machine of one call; nothing is trained."""
 
+import contextlib
 import tempfile
 
 import numpy as np
@@ -60,6 +61,23 @@ def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_rep
         assert lock.acquire()
         with pytest.raises(raised):
             run(known, wait=False)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_is_compiled_stays_where_a_study_is_stored_and_nowhere_else(
+    tmp_path, monkeypatch, keeps
+):
+    opened = []
+
+    def launcher(*arguments):
+        opened.append(arguments[-1])
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(session, "ProcessLauncher", launcher)
+    monkeypatch.setattr(session.gpus, "require_free", lambda gpu: None)
+    asked = {"compiled": lambda request: tmp_path} if keeps else {}
+    session.run(lambda *_: None, WORKLOAD, TuneSettings(), progress=False, **asked)
+    assert opened == [tmp_path if keeps else None]
 
 
 def test_the_machine_is_detected_again_after_waiting(detections, monkeypatch):

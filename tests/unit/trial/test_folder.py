@@ -8,6 +8,8 @@ import pytest
 from autofit.errors import TrialProcessError
 from autofit.trial.folder import TuneFolder
 
+ONE = f"autofit-{8 * 'f0'}"  # the name of a study
+
 
 def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -28,6 +30,36 @@ def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path
     third.clear()
     names = {path.name for path in third.path.iterdir()}
     assert names == {".autofit-tune", "server.log", "tmp", "compiled"}
+
+
+def test_programs_stay_beside_a_study_for_a_week_after_its_last_tune(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    parent = tmp_path / "trials.db.compiled"
+    first, second, users = (parent / name for name in (f"autofit-{8 * '0a'}", ONE, "autofit-mine"))
+    for kept in (first, second):
+        made = TuneFolder(kept)
+        assert made.compiled == kept
+        assert oct(kept.stat().st_mode & 0o777) == oct(0o700)
+        (kept / "a program").touch()
+        made.clear()
+        made.remove()
+    users.mkdir()
+    for old in (first, second, users):
+        os.utime(old, (0, 0))
+    TuneFolder(second).remove()
+    assert {path.name for path in parent.iterdir()} == {second.name, users.name}
+    assert (second / "a program").exists()
+
+
+def test_no_folder_stays_where_nothing_was_compiled_or_none_can_be_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    for parent in ("trials.db.compiled", "file"):
+        made = TuneFolder(tmp_path / parent / ONE)
+        assert made.compiled.is_dir()
+        assert (made.compiled.parent == made.path) is (parent == "file")
+        made.remove()
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
 @pytest.mark.parametrize(

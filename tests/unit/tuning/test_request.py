@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autofit.records.machine import ON_CPU, Device, Placement
+from autofit.tuning.request import compiled_folder
 from tests.fakes import MACHINE, MIB, make_request
 
 GPU = Device(0, "a GPU", "GPU-0", 8192 * MIB, 8000 * MIB, driver="550.54")
@@ -46,6 +47,25 @@ SAME = [
     {"storage": "elsewhere.db"},
     {"device_bytes": 100 * MIB},
 ]
+
+
+@pytest.mark.parametrize(
+    ("storage", "beside"),
+    [
+        ("{}/trials.db", "trials.db.compiled"),
+        ("journal:{}/trials.log", "trials.log.compiled"),
+        ("postgresql://me@host/trials", None),
+    ],
+)
+def test_what_is_compiled_stays_beside_the_file_of_the_study(tmp_path, storage, beside):
+    few, more = (
+        compiled_folder(
+            make_request(tmp_path, storage=storage.format(tmp_path), max_seconds=seconds)
+        )
+        for seconds in (60.0, 600.0)
+    )
+    name = make_request(tmp_path).fingerprint()
+    assert few == more == (beside and tmp_path / beside / name)
 
 
 @pytest.mark.parametrize(
