@@ -184,6 +184,10 @@ class Backend(ABC):
         If `release`, memory that the backend only keeps for later steps is given back before.
         """
 
+    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
+        """Return what the allocator had to do for steps with this peak, or ""."""
+        return ""
+
     def stacks_steps(self) -> bool:
         """Return whether Keras stacks the batches of a call of several steps."""
         return False

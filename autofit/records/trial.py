@@ -218,6 +218,7 @@ class Measurement:
     driver_peak_bytes: Count | None = (
         None  # the driver's highest report, with the GPU's context and libraries
     )
+    allocator_notice: str = ""  # what the device's allocator had to do, as a sentence
     queued_batches: int | None = None  # that were ready or in progress when the queue was full
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)

@@ -145,12 +145,15 @@ def advice(record: TuneRecord) -> dict[str, str]:
     tried, before = counted(len(record.searched), "configuration"), baseline(record)
     rate = "" if before is None else f": {format_rate(before.samples_per_second)} samples/s"
     left_out = ", ".join(record.description.left_out_callbacks)
+    ran = (trial for trial in (*record.runs, *record.searched) if trial.config == record.config)
+    notices = (trial.measurement.allocator_notice for trial in ran)
     texts = {
         "baseline": f"{record.speedup.baseline}{rate}",
         "bottleneck": bottleneck_sentence(record),
         "devices": share_on_each(record),
         "outputs": _OUTPUTS if record.call_source.call == PREDICT else "",
         "epoch": _epoch(record),
+        "allocator": next(filter(None, notices), ""),
         "not tuned": "; ".join(
             f"{knobs}: {reason}" for knobs, reason in record.description.untuned.items()
         ),

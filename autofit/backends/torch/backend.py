@@ -12,6 +12,7 @@ from autofit.backends import exhaustion
 from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
+from autofit.records.units import counted
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _KERAS_DEVICE = "KERAS_TORCH_DEVICE"
@@ -32,6 +33,8 @@ _DEVICE = re.compile(
 # the first of them that is set counts (CUDAAllocatorConfig.h of torch 2.13)
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _FRACTION = re.compile(r"per_process_memory_fraction:\s*(\d*\.?\d+)")
+_LOOSE_RATIO = 1.2  # of the memory that the allocator reserves to what tensors take: more is said
+_LEAST_SHARE = 0.5  # of the limit: in less memory, the ratio does not matter
 
 
 class Torch(Backend):
@@ -57,6 +60,7 @@ class Torch(Backend):
     # the latter is set by scripts for any machine
     no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})
     alternates_on_cpu = True  # a step occupies the training thread there
+    _allocated_bytes = 0  # the highest peak of tensors so far
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that is forked after that
@@ -100,13 +104,33 @@ class Torch(Backend):
         torch.ones((512, 512)) @ torch.ones((512, 512))
 
     def peak_bytes(self, placement: Placement) -> int | None:
+        if placement.device is None:
+            return None
+        cuda = self._library.cuda
+        self._allocated_bytes = max(self._allocated_bytes, cuda.max_memory_allocated())
         # with the allocator's cache, which the limit holds as well
-        return None if placement.device is None else int(self._library.cuda.max_memory_reserved())
+        return int(cuda.max_memory_reserved())
 
     def reset_peak(self, placement: Placement, *, release: bool) -> None:
+        cuda = self._library.cuda
         if release:
-            self._library.cuda.empty_cache()
-        self._library.cuda.reset_peak_memory_stats()
+            cuda.empty_cache()
+            cuda.reset_accumulated_memory_stats()  # of what the first step tried
+        cuda.reset_peak_memory_stats()
+
+    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
+        if retries := self._library.cuda.memory_stats().get("num_alloc_retries"):
+            return (
+                f"torch gave back and allocated memory again {counted(retries, 'time')} to stay "
+                "below the limit, which slows steps down; a smaller batch may be faster"
+            )
+        ratio = peak_bytes / max(1, self._allocated_bytes)
+        if ratio <= _LOOSE_RATIO or peak_bytes < _LEAST_SHARE * limit_bytes:
+            return ""
+        return (
+            f"torch reserved {ratio:.1f} times what its tensors take; "
+            "PYTORCH_ALLOC_CONF=expandable_segments:True may make room for larger batches"
+        )
 
     def end_of(self, outputs: Any) -> WaitForEnd:
         cuda = self._library.cuda

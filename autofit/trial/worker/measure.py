@@ -355,11 +355,14 @@ def _send(bench: Bench, clock: StepClock, planned: Epochs | str, **alone: Steady
             f"{name}_spread": spread,
             f"{name}_is_read": is_read,
         }
+    peak, limit = context.peaks.highest(), context.spec.limits.device_bytes
+    notice = context.peaks.backend.allocator_notice(peak, limit) if peak and limit else ""
     measured = Measurement(
         Outcome.OK,
         Evidence("finished"),
         **readings,
-        device_peak_bytes=context.peaks.highest(),
+        allocator_notice=notice,
+        device_peak_bytes=peak,
         device_peak_bytes_by_phase=context.peaks.by_phase,
         steady_samples_per_second=rate.samples_per_second,
         step_seconds=rate.step_seconds,

@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from autofit import backends, records
-from autofit.backends import protocol
+from autofit.backends import absent_gpu, protocol
 from autofit.backends.jax.backend import Jax
 from autofit.backends.tensorflow.backend import TensorFlow, cache_variables
 from autofit.backends.torch.backend import Torch
 from autofit.errors import UsageError
+from autofit.records.description import Footprint
 from autofit.records.machine import ON_CPU, Device, Placement
 
 GIB = 2**30
@@ -264,6 +266,7 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
         get_device_properties=lambda number: SimpleNamespace(total_memory=79 * GIB),
         set_per_process_memory_fraction=shares.append,
         max_memory_reserved=lambda: 3,  # what the share limits
+        max_memory_allocated=lambda: 2,
     )
     modules = {"jax": jax, "tensorflow": None, "torch": SimpleNamespace(cuda=cuda)}
     for name, module in modules.items():
@@ -311,6 +314,44 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     assert Jax().peak_bytes(ONE) == (2.5 + 2 * 0.25 + 3) * GIB
     stats["peak_bytes_in_use"] = 5 * GIB
     assert (Jax().peak_bytes(ONE), Jax().peak_bytes(ON_CPU)) == (5 * GIB, None)
+
+
+@pytest.mark.parametrize(
+    ("retries", "allocated", "limit", "said"),
+    [
+        (2, 40, 60, "again 2 times to stay below the limit"),
+        (0, 20, 60, "reserved 2.0 times .* PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        (0, 36, 60, "^$"),
+        (0, 20, 90, "^$"),  # there is room enough
+    ],
+)
+def test_what_the_allocator_of_torch_had_to_do_is_said(
+    monkeypatch, retries, allocated, limit, said
+):
+    stats = {"num_alloc_retries": 9}  # of algorithms that the first step tried
+    peak = [allocated * GIB]
+    cuda = SimpleNamespace(
+        memory_stats=lambda: stats,
+        empty_cache=lambda: None,
+        reset_accumulated_memory_stats=stats.clear,
+        reset_peak_memory_stats=lambda: peak.__setitem__(0, 0),
+        max_memory_reserved=lambda: 40 * GIB,
+        max_memory_allocated=lambda: peak[0],
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    torch = Torch()
+    torch.peak_bytes(ONE)
+    torch.reset_peak(ONE, release=True)
+    stats["num_alloc_retries"] = retries
+    torch.peak_bytes(ONE)  # of a phase in which no step runs
+    notice = torch.allocator_notice(40 * GIB, limit * GIB)
+    assert re.search(said, notice)
+    assert not TensorFlow().allocator_notice(40 * GIB, limit * GIB)
+
+
+def test_a_tiny_net_that_is_counted_for_a_gpu_takes_no_gigabytes_of_it():
+    tiny = Footprint(32, {"weights": 2**16, "optimizer": 2**17, "temporaries": 2**20}, "walk", 0.5)
+    assert absent_gpu.counted(tiny).upper_bytes <= 0.6 * GIB
 
 
 @pytest.mark.parametrize("of_trainer", [{}, {"_build_multi_step_scan": None}])

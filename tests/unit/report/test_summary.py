@@ -43,6 +43,16 @@ def test_an_epoch_is_stated_with_its_validation_and_the_gap_before_it(record):
     assert advice(replace(record, runs=(unread,)))["epoch"].endswith(": made up")
 
 
+def test_what_the_allocator_had_to_do_for_the_fastest_is_said(record):
+    def noted(run):
+        measured = replace(run.measurement, allocator_notice=f"batch {run.config.batch_size}")
+        return replace(run, measurement=measured)
+
+    runs = tuple(map(noted, reversed(record.runs)))
+    assert advice(replace(record, runs=runs))["allocator"] == f"batch {record.config.batch_size}"
+    assert "allocator" not in advice(record)
+
+
 def test_lines_to_paste_are_never_broken(record):
     folder = "/a/folder" * 20
     long = with_fields(

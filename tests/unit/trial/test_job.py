@@ -63,7 +63,9 @@ def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use
     cuda = SimpleNamespace(
         empty_cache=lambda: calls.append("empty"),
         reset_peak_memory_stats=lambda: calls.append("reset"),
+        reset_accumulated_memory_stats=lambda: None,
         max_memory_reserved=lambda: 1,
+        max_memory_allocated=lambda: 1,
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     peaks = DevicePeaks(Torch(), GPU)
