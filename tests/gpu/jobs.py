@@ -1,5 +1,6 @@
 """The models and data of the stages. VISIT_SMALL makes them small enough for two cores."""
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -7,15 +8,25 @@ from pathlib import Path
 import keras
 import numpy as np
 from keras import layers
+from PIL import Image
 
 SMALL = "VISIT_SMALL" in os.environ
 PIXELS, FILTERS, COUNT = (16, (8,), 1024) if SMALL else (64, (32, 64, 128), 65536)
 CLASSES, BORDER = 10, 4
+FILES, FILE_SIDE = (64, 64) if SMALL else (512, 256)
 CALLS_BEFORE_A_HANG = 40  # more than it takes to describe the data
 
 
-def residual():
-    """A residual network whose norms come first (He et al. 2016, arXiv:1603.05027)."""
+def residual(empties=False):
+    """A residual network whose norms come first (He et al. 2016, arXiv:1603.05027).
+
+    A trial of one that `empties` gives torch's cache back whenever it has read a peak.
+    """
+    if empties:
+        from autofit.backends.torch.backend import Torch
+
+        reset = Torch.reset_peak
+        Torch.reset_peak = lambda *placed, release: reset(*placed, release=True)
     inputs = keras.Input((PIXELS, PIXELS, 3))
     x = layers.Conv2D(FILTERS[0], 3, padding="same")(inputs)
     for filters in FILTERS:
@@ -30,6 +41,14 @@ def residual():
         inputs, layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x))
     )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def tiny():
+    """A single layer, for the same images."""
+    inputs = keras.Input((PIXELS, PIXELS, 3))
+    model = keras.Model(inputs, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(inputs)))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
@@ -51,10 +70,48 @@ class Photos(keras.utils.PyDataset):
         ) % CLASSES
 
     def augmented(self, number):
-        crop = self.images[number % 256, number % BORDER :, number // 7 % BORDER :][
-            :PIXELS, :PIXELS
-        ]
+        top, left = number % BORDER, number // 7 % BORDER
+        crop = self.image(number)[top : top + PIXELS, left : left + PIXELS]
         return (crop[:, ::-1] if number % 2 else crop).astype("float32") / 255
+
+    def image(self, number):
+        return self.images[number % len(self.images)]
+
+
+class Files(Photos):
+    """JPEG files, decoded and scaled in Python; then as photos."""
+
+    @functools.cached_property
+    def files(self):
+        return jpeg_files()
+
+    def image(self, number):
+        side = PIXELS + BORDER
+        with Image.open(self.files[number % len(self.files)]) as image:
+            return np.asarray(image.resize((side, side)))
+
+
+def jpeg_files():
+    """Random images of middle frequencies, which are made once."""
+    folder = Path(os.environ["VISIT_FOLDER"], "photos")
+    files = [folder / f"{number}.jpg" for number in range(FILES)]
+    if not files[-1].exists():
+        folder.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(0).integers(0, 256, (FILES, 64, 64, 3), "uint8")
+        for file, each in zip(files, pixels, strict=True):
+            Image.fromarray(each).resize((FILE_SIDE, FILE_SIDE)).save(file)
+    return files
+
+
+class Repeated(Photos):
+    """The first batch again and again, so that the step takes the time."""
+
+    @functools.cached_property
+    def batch(self):
+        return super().__getitem__(0)
+
+    def __getitem__(self, index):
+        return self.batch
 
 
 class Hanging(Photos):
@@ -68,3 +125,7 @@ class Hanging(Photos):
             Path(os.environ["VISIT_FOLDER"], "hanging").touch()
             time.sleep(3600)
         return super().__getitem__(index)
+
+
+# what a tune trains on: torch may decode in processes, which JAX on a GPU may not
+DATA = {"jax": Photos, "torch": Files, "tensorflow": Photos}

@@ -5,6 +5,7 @@ import math
 import os
 import time
 
+import psutil
 import pynvml
 
 BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
@@ -35,8 +36,18 @@ def limit_memory(limit_bytes):
         )
 
 
+def held():
+    """The bytes that are allocated and reserved now; in a rehearsal, the memory of the process stands for both."""
+    if SMALL:
+        return 2 * (psutil.Process().memory_info().rss,)
+    if BACKEND == "jax":
+        memory = library.local_devices()[0].memory_stats()
+        return memory["bytes_in_use"], memory.get("pool_bytes") or memory["bytes_limit"]
+    return library.cuda.memory_allocated(), library.cuda.memory_reserved()
+
+
 def peaks_of(train):
-    """The peaks of allocated and of reserved memory while a function trains, in bytes; None where they are not counted.
+    """The peaks of allocated and of reserved memory while a function trains, in bytes; None where it is not counted.
 
     JAX cannot count anew: its peak is the highest since the process began.
     """
@@ -45,15 +56,30 @@ def peaks_of(train):
         memory.reset_memory_stats(name)
         train()
         return memory.get_memory_info(name)["peak"], None
-    if SMALL or BACKEND == "jax":
+    if SMALL:
         train()
-        return None if SMALL else library.local_devices()[0].memory_stats()[
-            "peak_bytes_in_use"
-        ], None
+        return held()
+    if BACKEND == "jax":
+        train()
+        return library.local_devices()[0].memory_stats()["peak_bytes_in_use"], None
     library.cuda.empty_cache()
     library.cuda.reset_peak_memory_stats()
     train()
     return library.cuda.max_memory_allocated(), library.cuda.max_memory_reserved()
+
+
+def record_history():
+    """Let torch's allocator write down what it does from now on, without stacks, which take most of a file."""
+    if not SMALL:
+        library.cuda.memory._record_memory_history(context=None, clear_history=True)
+
+
+def dump_history(file):
+    """Save what torch's allocator has done, and its segments; in a rehearsal, nothing."""
+    if SMALL:
+        file.write_bytes(b"")
+    else:
+        library.cuda.memory._dump_snapshot(str(file))
 
 
 class Trainer:

@@ -6,7 +6,7 @@ folder=$(realpath -m "$1") there=$(realpath "$2") python=${3:-3.12}
 cd "$(dirname "$0")/../.."
 rm -rf "$folder/wheels"
 mkdir -p "$folder/wheels"
-cp tests/gpu/{visit,stages,plain,jobs}.py "$folder"
+cp tests/gpu/{visit,stages,trials,fits,report,plain,jobs}.py "$folder"
 python3 -m pip wheel -q --no-deps -w "$folder/wheels" .
 
 # What autofit needs and that machine lacks or has too old, in the versions of this environment. TensorFlow is left out for its
@@ -23,6 +23,8 @@ _, there, python = sys.argv
 listed = [line.partition("==") for line in Path(there).read_text().split()]
 present = {canonicalize_name(name): version for name, _, version in listed} | {"tensorflow": ""}
 lacking, pending = {}, ["keras-autofit"]
+if "pillow" not in present:  # for the JPEG files
+    lacking["pillow"] = metadata.version("pillow")
 while pending:
     for requirement in map(Requirement, metadata.requires(pending.pop()) or ()):
         name, marker = canonicalize_name(requirement.name), requirement.marker

@@ -17,12 +17,37 @@ from pathlib import Path
 import psutil
 
 HERE = Path(__file__).resolve().parent
-ROUNDS = (  # by their value: stages, with the seconds that each may take
-    {"fork": 60},
-    {"limit": 75},
-    {"tune": 115, "rates": 65, "peaks": 50},
-    {"kill": 45},
-)
+# by their value: stages with the seconds that each may take, as long as they have time
+ASKED = {
+    "emptied-torch": 60,
+    "tune-jax": 250,
+    "rates-jax": 40,
+    "tune-torch": 105,
+    "rates-torch": 45,
+    "cached-jax": 40,
+    "failed-torch": 25,
+    "beside-torch": 15,
+    "beside-jax": 20,
+    "largest-jax": 90,
+    "snapshots-torch": 20,
+    "short-jax": 60,
+}
+# these can be asked on each backend
+ON_EACH = {"tune": 115, "rates": 65, "peaks": 50, "kill": 45, "limit": 75}
+QUESTIONS = {
+    "emptied": "Does emptying torch's cache slow a trial?",
+    "tune": "Does a tune end by itself? What takes time?",
+    "rates": "Are choice, rate, gain those of plain fits?",
+    "cached": "How long is a first step, new and cached?",
+    "failed": "Does a batch take more after a failed one?",
+    "beside": "What does the driver count beyond the pool?",
+    "largest": "Which batch is the largest? Is it allowed?",
+    "snapshots": "How much more than it uses is reserved?",
+    "short": "Do short runs differ less on fixed cores?",
+    "peaks": "Are peaks and estimates those of plain fits?",
+    "kill": "Is anything left of a tune that is killed?",
+    "limit": "Does a limit hold? Is an excess recognised?",
+}
 # TensorFlow counts the memory of this allocator only; threads of torch that wait for others take their time
 SMALL = {
     "VISIT_SMALL": "1",
@@ -30,7 +55,7 @@ SMALL = {
     "TF_CPU_ALLOCATOR_USE_BFC": "1",
     "OMP_NUM_THREADS": "1",
 }
-LEAST_SHARE = 0.6  # of its seconds, without which a stage does not begin
+LEAST_SHARE = 0.75  # of its seconds, without which a stage does not begin
 FOLDERS = {
     "XDG_DATA_HOME": "data",
     "XDG_CACHE_HOME": "caches",
@@ -41,6 +66,13 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
+
+
+def planned(backends):
+    """The stages of some backends in their order, with the seconds that each may take."""
+    asked = {stage: most for stage, most in ASKED.items() if stage.rpartition("-")[2] in backends}
+    each = {f"{stage}-{backend}": most for stage, most in ON_EACH.items() for backend in backends}
+    return {**asked, **{stage: most for stage, most in each.items() if stage not in asked}}
 
 
 def read(folder):
@@ -78,15 +110,17 @@ def run(folder, stage, seconds, variables):
     reasons = [row["reason"] for row in rows if "reason" in row]
     if status:
         reasons = [str(status), *log.read_text(errors="replace").splitlines()[-3:]]
+    if status:
+        verdict = "error"
+    elif not figures:
+        verdict = "not here"
+    elif not judged:
+        verdict = "read"
+    else:
+        verdict = "right" if all(judged) else "wrong"
     return {
         "stage": stage,
-        "verdict": "error"
-        if status
-        else "not here"
-        if not judged
-        else "right"
-        if all(judged)
-        else "wrong",
+        "verdict": verdict,
         "reason": " / ".join(reasons)[-600:],
         "seconds": round(time.monotonic() - began, 1),
         "figures": figures,
@@ -95,18 +129,19 @@ def run(folder, stage, seconds, variables):
 
 
 def table(lines, stages):
-    """All figures with what is expected of them, in 80 columns."""
-    row = "{:<20.20} {:<29.29} {:>13.13} {:>12.12} {:>2.2}".format
-    yield row("stage", "figure", "value", "expected", "")
+    """All questions, and what was read of them with what is expected, in 80 columns."""
+    row = "  {:<44.44} {:>15.15} {:>14.14} {:>2.2}".format
+    yield row("", "read", "expected", "")
     for stage in stages:
         line = lines.get(
             stage, {"figures": [], "verdict": "no time yet", "seconds": 0, "reason": ""}
         )
+        question = QUESTIONS[stage.rpartition("-")[0]]
+        yield f"{stage}, {line['verdict']}, {line['seconds']:.0f} s: {question}"[:80]
         for name, value, expected, is_right in line["figures"]:
-            yield row(stage, name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
-        yield f"{stage:<20.20} {line['verdict']}, {line['seconds']:.0f} s: {line['reason']}"[
-            :80
-        ].rstrip(" :")
+            yield row(name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
+        if line["reason"]:
+            yield f"  {line['reason']}"[:80]
 
 
 def main():
@@ -123,7 +158,7 @@ def main():
         default=Path(tempfile.gettempdir(), "autofit-visit"),
         help="for the results",
     )
-    parser.add_argument("--backends", default="torch,jax", help="in their order")
+    parser.add_argument("--backends", default="jax,torch", help="whose stages run")
     parser.add_argument("--only", default="", help="stages, such as limit-jax,kill-torch")
     parser.add_argument(
         "--small", action="store_true", help="rehearse on the CPU with small models"
@@ -135,28 +170,21 @@ def main():
     folder, until = given.folder.resolve(), time.monotonic() + 60 * given.minutes
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").touch()
-    planned = {
-        f"{stage}-{backend}": given.slower
-        * (0.75 if backend == "torch" else 1)
-        * most  # on torch, nothing is compiled
-        for stages in ROUNDS
-        for backend in given.backends.split(",")
-        for stage, most in stages.items()
-    }
-    chosen = {*(given.only.split(",") if given.only else planned)}
-    if unknown := chosen - {*planned}:
-        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(planned)}")
-    for stage, most in planned.items():
-        ended, left = read(folder), until - time.monotonic()
-        # plain fits follow their tune, also in a later call
-        is_ready = re.sub("^(rates|peaks)", "tune", stage) in (stage, *ended)
+    stages = planned(given.backends.split(","))
+    chosen = {*(given.only.split(",") if given.only else stages)}
+    if unknown := chosen - {*stages}:
+        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(stages)}")
+    for stage, seconds in stages.items():
+        ended, left, most = read(folder), until - time.monotonic(), given.slower * seconds
+        # these follow their tune, also in a later call
+        is_ready = re.sub("^(rates|peaks|largest)", "tune", stage) in (stage, *ended)
         if stage in chosen - ended.keys() and is_ready and LEAST_SHARE * most <= left:
             line = json.dumps(run(folder, stage, min(most, left), SMALL if given.small else {}))
             print(line, flush=True)
             with (folder / "results.jsonl").open("a") as file:
                 file.write(line + "\n")
     lines = read(folder)
-    print("\n".join(table(lines, [stage for stage in planned if stage in chosen])))
+    print("\n".join(table(lines, [stage for stage in stages if stage in chosen])))
     return int(any(line["verdict"] in ("wrong", "error") for line in lines.values()))
 
 
