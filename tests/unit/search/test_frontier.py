@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.records.states import Outcome
+from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by
@@ -233,6 +233,24 @@ def test_a_warm_start_that_was_right_needs_no_second_trial():
     assert "expected to gain" in asked.propose([trial]).stop_reason
     full = Trial(first.config, Measurement(Outcome.DEVICE_OOM, Evidence("full")))
     assert asked.propose([full]).proposal.config.batch_size < first.config.batch_size
+
+
+def test_fewer_sizes_are_compiled_the_longer_that_takes():
+    description = replace(DESCRIPTION, jit_compile=True, versions={"backend": "jax"})
+    context = SearchContext(description, WIDE, cores=8, on_cpu=False)
+    counts = []
+    for compiling in (0.0, 20.0):
+        asked, trials, compiled = FrontierSearch(SPACE, BASELINE, context), [], set()
+        while len(trials) < 8:
+            config = asked.propose(trials).proposal.config
+            first = 0.0 if config.batch_size in compiled else compiling
+            compiled.add(config.batch_size)
+            trial = run(config, seconds=5.0 + first)
+            phases = {Phase.FIRST_STEP: first}
+            measured = replace(trial.measurement, phase_seconds=phases)
+            trials.append(replace(trial, measurement=measured))
+        counts.append(len(compiled))
+    assert counts[1] <= counts[0] - 2
 
 
 @pytest.mark.parametrize("is_short", [False, True])
