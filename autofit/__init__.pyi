@@ -3,6 +3,7 @@ from .api.measure import estimate as estimate, measure as measure
 from .api.result import Estimate as Estimate, Result as Result, SweepResult as SweepResult
 from .api.sweep import sweep as sweep
 from .api.tune import tune as tune
+from .api.tune_script import tune_script as tune_script
 from .api.watch import Watch as Watch
 from .errors import (
     AutofitError as AutofitError,

@@ -31,11 +31,14 @@ from autofit.workload.inputs import kinds
 from autofit.workload.inputs.knobs import has_base
 from autofit.workload.program import require_distribution
 from autofit.workload.reference import Reference
+from autofit.workload.script import ARGUMENTS as SCRIPT_ARGUMENTS
+from autofit.workload.script import Script, identity, make_script
 from autofit.workload.workload import ARGUMENTS, Workload
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
-NAMES = (*ARGUMENTS, *TuneSettings.model_fields)  # of the arguments of `tune` that files have, too
+# of the arguments of `tune` and `tune_script` that files have, too
+NAMES = (*ARGUMENTS, *SCRIPT_ARGUMENTS, *TuneSettings.model_fields)
 _LOCK_POLL_SECONDS = 0.2
 
 
@@ -76,29 +79,51 @@ def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     """Split the arguments of `tune` into the workload and the settings; raise one UsageError with all that is wrong."""
     errors = [UsageError(no_such(name, NAMES), key=name) for name in arguments if name not in NAMES]
+    of_functions = {name: arguments[name] for name in ARGUMENTS if name in arguments}
     with collecting(errors):
-        workload = Workload(**{name: arguments[name] for name in ARGUMENTS if name in arguments})
-        build_model = workload.build_model
-        if has_base(build_model, ("keras.", "tf_keras."), "Model"):
-            raise UsageError(
-                f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one",
-                key="build_model",
-            )
-        if not callable(build_model) and not isinstance(build_model, Reference):
-            is_text = isinstance(build_model, str)
-            given = repr(build_model) if is_text else type(build_model).__name__
-            raise UsageError(
-                f"{given} is not a function; pass the function that returns a model, itself",
-                key="build_model",
-            )
-        for data in (workload.data, workload.validation):
-            kinds.refuse_unsupported(data)
+        is_script = "script" in arguments
+        workload = _of_script(arguments) if is_script else _of_functions(of_functions)
     with collecting(errors):
         settings = TuneSettings(
             **{name: arguments[name] for name in TuneSettings.model_fields if name in arguments}
         )
     raise_joined(errors)
+    if workload.script is not None and settings.effective_batch_size is not None:
+        raise UsageError(
+            "a script sets its optimizer itself; remove it", key="effective_batch_size"
+        )
     return workload, settings
+
+
+def _of_script(arguments: Mapping[str, Any]) -> Workload:
+    for name in ARGUMENTS:
+        if arguments.get(name) is not None and name != "backend":
+            raise UsageError("is not allowed with a script, which sets it itself", key=name)
+    given = {name: arguments[name] for name in SCRIPT_ARGUMENTS if name in arguments}
+    script = given["script"]
+    script = script if isinstance(script, Script) else make_script(**given)
+    backend: Any = arguments.get("backend") or script.backend()
+    return Workload(None, None, script=script, backend=backend)
+
+
+def _of_functions(arguments: Mapping[str, Any]) -> Workload:
+    workload = Workload(**arguments)
+    build_model = workload.build_model
+    if has_base(build_model, ("keras.", "tf_keras."), "Model"):
+        raise UsageError(
+            f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one",
+            key="build_model",
+        )
+    if not callable(build_model) and not isinstance(build_model, Reference):
+        is_text = isinstance(build_model, str)
+        given = repr(build_model) if is_text else type(build_model).__name__
+        raise UsageError(
+            f"{given} is not a function; pass the function that returns a model, itself",
+            key="build_model",
+        )
+    for data in (workload.data, workload.validation):
+        kinds.refuse_unsupported(data)
+    return workload
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
@@ -149,17 +174,24 @@ def build_request(
             key="device_memory",
         )
     return TuneRequest(
-        workload_fingerprint=identify(**vars(workload)),
+        workload_fingerprint=_fingerprint_of(workload),
         environment=backend.settings(),
         machine=machine,
         placement=placement,
         limits=limited,
         settings=settings,
         call_source=call_source_of(workload),
+        script=workload.script,
         sampler_key=""
         if settings.options.sampler is None
         else identify(sampler=settings.options.sampler),
     )
+
+
+def _fingerprint_of(workload: Workload) -> str:
+    if workload.script is None:
+        return identify(**vars(workload))
+    return identify(script=identity.key_of(workload.script), backend=workload.backend)
 
 
 def progress_of(progress: bool | Progress) -> Progress:
@@ -201,7 +233,7 @@ def run(
 
     source = call_source_of(workload)
     # no arguments, which may be secret
-    purpose = f"{source.model.partition('(')[0]} with {source.data}"
+    purpose = source.script or f"{source.model.partition('(')[0]} with {source.data}"
     with DeviceLock(placement, purpose) as lock:
         if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory

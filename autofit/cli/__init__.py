@@ -10,14 +10,12 @@ import typer
 from autofit.cli.check import check
 from autofit.cli.commands import estimate, kwargs, report, schema, show, sweep, tune
 from autofit.cli.doctor import doctor
-from autofit.cli.init import init
 from autofit.cli.verify import verify
 from autofit.records import __version__
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 # as in --help
 for command in (
-    init,
     tune,
     sweep,
     check,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autofit import backends
 from autofit.api.config import load
 from autofit.api.session import build_request, detect
+from autofit.api.tune_script import describe
 from autofit.backends.protocol import Backend
 from autofit.cli import common
 from autofit.errors import UsageError, UserCodeError
@@ -24,13 +26,27 @@ from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
 
 
-def check(file: common.File) -> None:
-    """Check FILE, the functions it names, the limits and the device, without running anything.
+def check(
+    file: common.ScriptOrFile = None,
+    arguments: common.Arguments = None,
+    module: common.Module = None,
+    places: common.Places = None,
+    fit: common.Fit = 0,
+    writes: common.Writes = False,
+) -> None:
+    """Check a tuning file without running anything; or run a script once, and say what would be tuned.
 
-    Imports your modules, but calls none of their functions. For a sweep, checks every cell.
+    Of a file, checks the functions it names, the limits and the device: imports your modules, but calls none of their
+    functions. For a sweep, checks every cell. A script runs once up to its call of fit, and does not train.
     """
     console = Terminal()
     with common.reporting_errors():
+        asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+        if asked is not None:
+            console.print(labelled(_first_run(asked).items()))
+            return
+        if file is None:
+            raise UsageError("give a script or a tuning file; --help shows both")
         with load.placing_errors(file):
             cells = [
                 (values, _dry_run(load.cell_request(values, given)))
@@ -47,8 +63,23 @@ def check(file: common.File) -> None:
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
+def _first_run(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Run a script once, and return what would be tuned, where it is set, and what stands in the way."""
+    described = describe(arguments)
+    findings = {"script": f"{arguments['script']} calls fit at {described.fit_call}"}
+    for knob, place in described.places.items():
+        where = f"added at {place}" if place.is_added else f"{place.value}, set by {place}"
+        findings[knob] = where
+    findings |= {f"not {knob}": reason for knob, reason in described.untuned.items()}
+    return findings | ({"also": "; ".join(described.notices)} if described.notices else {})
+
+
 def _dry_run(cell: CellRequest) -> dict[str, str]:
     workload = cell.workload
+    if workload.script is not None:
+        return {
+            "script": f"{workload.script.command}; autofit check {workload.script.name} runs it"
+        }
     settings = cell.settings
     backend = backends.named(workload.backend)
     request = build_request(workload, settings, backend, *detect(settings))

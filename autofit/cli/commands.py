@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -15,6 +16,7 @@ from autofit.api.config import load
 from autofit.api.measure import BATCH_SIZES
 from autofit.api.result import Result
 from autofit.api.sweep import sweep_cells
+from autofit.api.tune_script import run
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
@@ -31,6 +33,7 @@ from autofit.report.console.tables import (
 )
 from autofit.report.html import page
 from autofit.storage import result_files
+from autofit.workload.script import is_named
 
 _SIZES = ",".join(map(str, BATCH_SIZES))
 _SWEEP = Path("sweep.json")
@@ -42,7 +45,12 @@ SameBatch = Annotated[
 
 
 def tune(
-    file: common.File,
+    file: common.ScriptOrFile = None,
+    arguments: common.Arguments = None,
+    module: common.Module = None,
+    places: common.Places = None,
+    fit: common.Fit = 0,
+    writes: common.Writes = False,
     output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
     batch_size: common.BatchSize = None,
     storage: common.Storage = None,
@@ -51,7 +59,10 @@ def tune(
     quiet: common.Quiet = False,
     launch: common.Launch = None,
 ) -> None:
-    """Find the fastest configuration for the workload in FILE, and print the lines to paste.
+    """Find the fastest configuration of a training script, or of a tuning file, and print what sets it.
+
+    autofit tune train.py -- --data photos    runs train.py up to its call of fit in each trial, and prints a diff.
+    autofit tune tune.yaml                    tunes the functions, or the script, that the file names.
 
     Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
     """
@@ -63,10 +74,19 @@ def tune(
             given = overrides(
                 batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait
             )
-            with load.placing_errors(file, given):
-                result = autofit.tune(
-                    **load.load(file, given), progress=Progress(console, quiet=quiet)
-                )
+            shown = Progress(console, quiet=quiet)
+            asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+            if asked is not None:
+                result = autofit.tune_script(**asked, **given, progress=shown)
+            elif file is None:
+                raise UsageError("give a script or a tuning file; --help shows both")
+            else:
+                with load.placing_errors(file, given):
+                    loaded = load.load(file, given)
+                    is_script = "script" in loaded
+                    result = (
+                        run(loaded, shown) if is_script else autofit.tune(**loaded, progress=shown)
+                    )
         except TuneError as error:
             if output is not None and error.tune is not None:
                 said = f"the failed tune is written to {output}; to view it, run autofit report {output}"
@@ -79,7 +99,19 @@ def tune(
         summarise(result, console)
         if output is not None:
             result.save(output)
-            console.print(f"\nwritten to {output}", markup=False, soft_wrap=True)
+            written = [str(output), *_patches(result, output)]
+            console.print(f"\nwritten to {', '.join(written)}", markup=False, soft_wrap=True)
+            if len(written) > 1:
+                console.print(f"to apply a patch: patch -p0 < {written[-1]}", markup=False)
+
+
+def _patches(result: Result, output: Path) -> Iterator[str]:
+    """Write the diffs of a script's answers beside the result; yield their files."""
+    for name, answer in (("same_batch", result.same_batch), ("fastest", result.fastest)):
+        if result.call_source.script and answer is not None and answer.code.startswith("---"):
+            path = output.with_suffix(f".{name}.patch")
+            result_files.write(answer.code, path)
+            yield str(path)
 
 
 def sweep(
@@ -142,6 +174,7 @@ def sweep(
 
 def estimate(
     file: common.File,
+    arguments: common.Arguments = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
@@ -161,6 +194,7 @@ def estimate(
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
+    FILE is a tuning file, or a training script, which runs up to its call of fit.
     Prints the memory by part, and compares it with the limits. The other knobs have the values of the baseline in FILE,
     or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you do not have.
     """
@@ -172,13 +206,16 @@ def estimate(
                 f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128",
                 key="--batch-size",
             ) from None
-        with load.placing_errors(file, () if sizes is None else ("batch_size",)):
-            given = {
-                "batch_size": sizes,
-                "gpu": gpu or (),
-                "progress": Progress(Terminal(stderr=True), quiet=as_json),
-            }
-            result = autofit.estimate(**load.load(file) | given)
+        given: dict[str, Any] = {
+            "batch_size": sizes,
+            "gpu": gpu or (),
+            "progress": Progress(Terminal(stderr=True), quiet=as_json),
+        }
+        if is_named(str(file)):
+            result = autofit.estimate(script=str(file), arguments=arguments or (), **given)
+        else:
+            with load.placing_errors(file, () if sizes is None else ("batch_size",)):
+                result = autofit.estimate(**load.load(file) | given)
         if as_json:
             typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
         else:
@@ -217,7 +254,7 @@ def report(
 def kwargs(
     result: common.Result,
     output_format: Annotated[
-        Literal["python", "json", "yaml"], typer.Option("--format", help="Output format.")
+        Literal["python", "json", "yaml", "patch"], typer.Option("--format", help="Output format.")
     ] = "python",
     same_batch: SameBatch = False,
 ) -> None:
@@ -227,7 +264,9 @@ def kwargs(
         record = (result_files.at_same_batch(answered) if same_batch else answered).fastest
         values = snippet.kwargs_of(record)
         # each only if asked for: YAML takes seconds for long texts
-        if output_format == "python":
+        if output_format == "patch":
+            text = record.code.rstrip()
+        elif output_format == "python":
             text = snippet.kwargs_as_python(record)
         elif output_format == "json":
             text = json.dumps(values, indent=2)

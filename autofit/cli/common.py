@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,38 @@ import typer
 from autofit.api.config import load
 from autofit.errors import AutofitError, UsageError
 from autofit.records.units import printable
+from autofit.workload.script import is_named
 
 _TEXTS = load.texts()
 
 File = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits."),
+]
+ScriptOrFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="SCRIPT|FILE", help="Training script, or YAML file."),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.", show_default=False),
+]
+Module = Annotated[
+    str | None, typer.Option("-m", metavar="MODULE", help="Tune a module, as python -m runs it.")
+]
+Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KNOB=PLACE",
+        help="Where the script sets a knob: batch_size=train.py:12 or batch_size=--bs.",
+    ),
+]
+Fit = Annotated[
+    int, typer.Option(metavar="N", help="Tune the N-th call of fit.", show_default=False)
+]
+Writes = Annotated[
+    bool, typer.Option("--writes", help="Let the script write files before it calls fit.")
 ]
 Result = Annotated[
     Path,
@@ -50,6 +76,31 @@ def overrides(
     size = int(batch_size) if batch_size and batch_size.isdecimal() else batch_size
     options = _given({"launch": launch, "fresh": fresh or None, "wait": None if wait else False})
     return _given({"batch_size": size, "storage": storage, "options": options or None})
+
+
+def script_of(
+    file: Path | None,
+    arguments: Sequence[str] | None,
+    module: str | None,
+    places: Sequence[str] | None,
+    *,
+    fit: int,
+    writes: bool,
+) -> dict[str, Any] | None:
+    """Return the arguments of `tune_script`; None if the command line names a tuning file."""
+    given = list(arguments or ())
+    if module is not None:  # then what stands first is an argument
+        given = [*([] if file is None else [str(file)]), *given]
+        script = f"-m {module}"
+    elif file is not None and is_named(str(file)):
+        script = str(file)
+    else:
+        return None
+    pairs = [part.partition("=") for part in places or ()]
+    if wrong := [knob for knob, _, place in pairs if not place]:
+        raise UsageError(f"{wrong[0]!r} names no place; write batch_size=FILE:LINE", key="--set")
+    named = {knob: place for knob, _, place in pairs}
+    return {"script": script, "arguments": given, "places": named, "fit": fit, "writes": writes}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autofit.records.machine import Machine
+from autofit.records.places import Place
 from autofit.records.trial import FitConfig, Limits
 from autofit.records.units import Count, Positive, Ratio, counted
 
@@ -149,6 +150,12 @@ class Description:
     takes_turns: bool = False  # whether, without a queue, a batch is made only while no step runs
     steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)
+    # of a script: where it sets each knob, where else it uses the batch size, the arguments of
+    # `fit` that count batches and are numbers in it, and its call of `fit`
+    places: Mapping[str, Place] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
+    literal_counts: Mapping[str, int] = field(default_factory=dict)
+    fit_call: str = ""
 
     @property
     def samples_in_words(self) -> str:  # in an epoch

@@ -135,6 +135,8 @@ class CallSource:
     settings: tuple[
         str, ...
     ] = ()  # lines that set Keras and its backend as the calling program has
+    script: str = ""  # the command line of a script that is tuned in place of functions
+    digest: str = ""  # of that script, as it is
     elided: tuple[
         str, ...
     ] = ()  # of model, data, validation and fit: what only the user's program can write, as arrays
@@ -192,6 +194,8 @@ class TuneRecord(TuneLog):
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
     batch_is_default: bool = False  # whether the baseline's batch size is Keras's, not the user's
+    # of a script: digests of it as it was, and after the edits of each answer
+    digests: tuple[str, ...] = ()
 
     config = property(attrgetter("fastest.config"))
     data_kwargs = property(attrgetter("fastest.data_kwargs"))

@@ -40,6 +40,12 @@ def adjustments_of(record: TuneRecord, answer: Answer) -> tuple[str, ...]:
         for name in (STEPS_PER_EPOCH, VALIDATION_STEPS)
         if name in given and (value := answer.fit_kwargs.get(name)) not in (None, given[name])
     ]
+    sentences += [
+        f"{name}={count} is a number in {record.call_source.model}, and counts batches: "
+        f"write {math.ceil(count * sizes[1] / sizes[0])} instead"
+        for name, count in description.literal_counts.items()
+    ]
+    sentences += [f"the batch size is also used in {use}" for use in description.uses]
     if names := ", ".join(description.batch_callbacks):
         sentences.append(f"after each batch runs {names}: {_epoch(record, *sizes)}")
     return tuple(sentences)

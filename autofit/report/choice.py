@@ -84,6 +84,9 @@ def _headline(record: TuneRecord, answer: Answer, which: str) -> Headline:
     note = "; ".join(filter(None, (_consequences(record, answer), longer, reason)))
     verb = "train" if record.call_source.call == "fit" else record.call_source.call
     use = f"To {verb} with {which}"
+    if record.call_source.script:
+        name = which.partition(" (")[0]
+        use = f"To train with {name}" + ", nothing changes" * (not answer.code)
     return Headline(answer, label, gain, note, use, adjustments_of(record, answer))
 
 

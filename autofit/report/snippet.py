@@ -24,7 +24,12 @@ _LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented
 
 
 def render(record: TuneRecord, answer: Answer | None = None) -> str:
-    """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program."""
+    """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program.
+
+    Of a script, that is a diff or a command line, which the tune has stored.
+    """
+    if record.call_source.script:
+        return (record.fastest if answer is None else answer).code
     watched = (
         "" if answer is None or answer.config == record.fastest.config else ", same_batch=True"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import platform
 import re
@@ -11,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from autofit.errors import AutofitError, TrialProcessError
@@ -26,9 +28,29 @@ from autofit.machine import host
 _PREFIX = "autofit-tune-"
 _MADE_BY_MKDTEMP = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 _MARKER = ".autofit-tune"
+_PRELOAD = "preload.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STUDIES = "autofit-" + 16 * "[0-9a-f]"  # names of studies
 _KEPT_SECONDS = 7 * 24 * 3600.0  # after its last tune, a study's programs are kept for this long
+
+
+@dataclass(frozen=True)
+class Preload:
+    """What forks of a server need, before they run a script: its environment, and the packages that it imports."""
+
+    environment: dict[str, str]
+    packages: list[str]
+    # whether the process that imported them has no threads of Python, which forks lack
+    is_safe: bool
+
+    def save(self, folder: Path) -> None:
+        (folder / _PRELOAD).write_text(json.dumps(vars(self)))
+
+    @classmethod
+    def load(cls, folder: Path) -> Preload | None:
+        """Return what a script's first run noted; None before it, or without a script."""
+        file = folder / _PRELOAD
+        return cls(**json.loads(file.read_text())) if file.exists() else None
 
 
 class TuneFolder:

@@ -23,7 +23,7 @@ from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Measurement, TrialSpec
 from autofit.records.units import format_bytes
-from autofit.trial.folder import TuneFolder
+from autofit.trial.folder import Preload, TuneFolder
 from autofit.trial.outcome import TrialEnd, cap_log, classify, read_log
 from autofit.trial.server import ServerConnection, ServerLostError
 from autofit.trial.watcher import Watcher, hang_seconds
@@ -70,9 +70,7 @@ class ProcessLauncher:
         launch: str = "auto",
         compiled: Path | None = None,
     ) -> None:
-        self._mode = launch
-        if launch == "auto":
-            self._mode = "fork" if sys.platform == "linux" else "plain"
+        self._launch = launch
         self._placement = placement
         self._backend = backends.named(workload.backend)
         self._workload = workload
@@ -81,6 +79,7 @@ class ProcessLauncher:
         if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.opened())
         self._server: ServerConnection | None = None
+        self._preload: Preload | None = None  # that of the server
         self._trial_count = 0
         # of trials that finished: the longest in seconds, and the batch size
         self._pauses: list[tuple[float, int]] = []
@@ -127,10 +126,25 @@ class ProcessLauncher:
 
     def _new_server(self) -> ServerConnection:
         settings = self._backend.environment(self._placement, self._folder.compiled)
-        environment = {**os.environ, **settings, "TMPDIR": str(self._folder.temporary)}
-        return ServerConnection(self._mode, self._folder, environment)
+        noted = Preload.load(self._folder.path)
+        switches = {} if noted is None else noted.environment
+        own = {**settings, "TMPDIR": str(self._folder.temporary)}
+        self._preload = noted
+        return ServerConnection(self._mode(), self._folder, {**os.environ, **switches, **own})
+
+    def _mode(self) -> str:
+        """Return how trials start: as forks where that is safe, and those of a script once its first run has ended."""
+        noted = Preload.load(self._folder.path)
+        is_script = self._workload.script is not None
+        if is_script and (noted is None or not noted.is_safe):
+            return "plain"
+        if self._launch != "auto":
+            return self._launch
+        return "fork" if sys.platform == "linux" else "plain"
 
     def run(self, spec: TrialSpec) -> Running:
+        if Preload.load(self._folder.path) != self._preload:  # of a script that has run since
+            self._stop_server()
         if self._server is None or not self._server.is_ready:
             yield Phase.STARTING_SERVER
         self.warm()

@@ -24,7 +24,7 @@ import psutil
 
 from autofit.errors import AutofitError, TrialProcessError
 from autofit.records.units import how_it_ended
-from autofit.trial.folder import TuneFolder, explained_errors
+from autofit.trial.folder import Preload, TuneFolder, explained_errors
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_below
 from autofit.trial.wire import TASKS, Task, TrialPipe
@@ -174,7 +174,8 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
     name = ""
     try:
         if mode == "fork":
-            main.preload()
+            noted = Preload.load(Path(folder))
+            main.preload([] if noted is None else noted.packages)
     except Exception as error:
         is_ours = isinstance(error, AutofitError)
         driver.send({"failed": str(error) if is_ours else user_traceback(error)})

@@ -289,6 +289,8 @@ def _tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path
 
 
 def _check_files(workload: Workload) -> None:
+    if workload.script is not None:
+        workload.script.validate()
     for part in (
         workload.build_model,
         workload.data,

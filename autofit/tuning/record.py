@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
@@ -18,6 +20,9 @@ from autofit.tuning.problem import Problem
 from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.kinds import render_kwargs
+from autofit.workload.script import Script
+from autofit.workload.script.given import edits_for
+from autofit.workload.script.identity import digest_of
 
 _WAITING_SHARE = 0.05  # a step that waits for a larger share of its time is input-bound (as in TensorFlow's profiler)
 _CEILING_NOISE = 0.05  # relative: ceilings are timed for half a second to a second, so they may be too low by this much
@@ -37,6 +42,15 @@ def record_of(
         trial.measurement for trial in (*log.trials, *log.runs) if trial.config == fastest.config
     ]
     bottleneck, compute, inputs, run_rate = ceilings_of(fastest, measured)
+    digests: tuple[str, ...] = ()
+    if (script := request.script) is not None:
+        fastest = replace(fastest, code=_changes(script, description, fastest))
+        both = [fastest]
+        if same_batch is not None:
+            same_batch = replace(same_batch, code=_changes(script, description, same_batch))
+            both.append(same_batch)
+        edits = [edits_for(description.places, answer.config) for answer in both]
+        digests = tuple(digest_of(script, each) for each in (None, *edits))
     return TuneRecord(
         **{**vars(log), "description": description},
         fastest=fastest,
@@ -49,6 +63,7 @@ def record_of(
         effective_batch_size=request.settings.effective_batch_size,
         batch_is_default="batch_size"
         not in {**description.defaults, **request.settings.baseline.values()},
+        digests=digests,
     )
 
 
@@ -64,6 +79,13 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
     return replace(
         answer, data_kwargs=data_kwargs, fit_kwargs=fit_kwargs, optimizer_kwargs=optimizer_kwargs
     )
+
+
+def _changes(script: Script, description: Description, answer: Answer) -> str:
+    """Return what sets an answer in a script: a diff, or the command line with its options."""
+    edits = edits_for(description.places, answer.config)
+    command = shlex.join([*shlex.split(script.command), *edits.options]) if edits.options else ""
+    return edits.diff(Path.cwd()) + command
 
 
 def ceilings_of(

@@ -22,6 +22,7 @@ from autofit.storage import result_files
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 from autofit.workload.inputs.knobs import with_defaults
+from autofit.workload.script import Script
 
 # settings and options that change the result, but not the trials
 _BUDGET = ("batch_size", "max_trials", "max_seconds")
@@ -41,6 +42,7 @@ class TuneRequest:
     environment: Mapping[str, str] = field(
         default_factory=dict
     )  # versions and switches outside the user's code
+    script: Script | None = None  # that is tuned in place of functions
     sampler_key: str = ""  # identifies the sampler in the settings, before it draws
     # of `limits`, those that a result lowered which failed in the user's training
     lowered: Mapping[str, int] = field(default_factory=dict)
@@ -138,6 +140,9 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     except ValidationError:
         return None
     if not isinstance(stored, TuneRecord) or not result_files.holds(stored, limits):
+        return None
+    # the key of a script is the same whatever values its knobs have
+    if stored.digests and request.call_source.digest not in stored.digests:
         return None
     when, where = datetime.fromtimestamp(stored.started_at), stored.machine.host or "this host"
     again = "to tune again, use --fresh (in Python, options={'fresh': True})"

@@ -16,6 +16,7 @@ from autofit.workload.fit_options import CALLBACKS, FOLDER, is_made, takes_folde
 from autofit.workload.inputs.knobs import is_pydataset, knobs_of
 from autofit.workload.own_modules import is_own
 from autofit.workload.reference import Reference
+from autofit.workload.script.identity import digest_of
 from autofit.workload.workload import Workload
 
 _CODE_CHARACTERS = 200  # longest value to write in code
@@ -69,6 +70,14 @@ def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -
 
 def call_source_of(workload: Workload) -> CallSource:
     """Return the calls of a workload's functions, written as in the user's own code."""
+    if workload.script is not None:
+        return CallSource(
+            model=workload.script.name,
+            data=workload.script.name,
+            backend=workload.backend,
+            script=workload.script.command,
+            digest=digest_of(workload.script),
+        )
     same = ("dtype_policy", "jit_compile", "backend", "call", "distribution")
     fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
     names = [line.partition(".")[0] for line in workload.program.lines]

@@ -36,7 +36,9 @@ def identify(**parts: Any) -> str:
             for name, part in parts.items()
             if name.endswith("_kwargs")
         }
-        hasher.dump({**parts, **kwargs})
+        # the script of functions is None, and was no part when there were no scripts
+        given = {name: part for name, part in parts.items() if name != "script" or part is not None}
+        hasher.dump({**given, **kwargs})
     files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
     text = "\n".join([hasher.digest.hexdigest(), *files])
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

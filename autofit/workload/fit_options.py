@@ -67,15 +67,19 @@ class TrialCallbacks:
     # names of those, run or left out, that the user's own `fit` calls for each batch
     of_batches: tuple[str, ...] = ()
 
-    def notice(self) -> str | None:
+    def notice(self, *, of_script: bool) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all run."""
         if not self.left_out:
             return None
-        return (
+        text = (
             f"trials leave out {', '.join(self.left_out)}, because callbacks may write files, send data or end the "
-            "training; their time and memory are not in the figures. To include them, give a function: "
-            f"def callbacks({FOLDER}), which each trial calls with an empty folder"
+            "training; their time and memory are not in the figures"
         )
+        remedy = (
+            f". To include them, give a function: def callbacks({FOLDER}), which each trial calls "
+            "with an empty folder"
+        )
+        return text if of_script else text + remedy
 
 
 def takes_folder(function: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any, Literal
 
 import cloudpickle
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -30,9 +30,12 @@ from autofit.workload.inputs.pydataset import register_iterators
 from autofit.workload.program import Program, read_program
 from autofit.workload.reference import Reference, expanded, importing
 from autofit.workload.saveable import is_saveable, reduced
+from autofit.workload.script import Script
 from autofit.workload.unpicklable import Part
 
 _PICKLE_FILE = "workload.pickle"
+_SCRIPT_FILE = "script.json"
+_SCRIPTS = TypeAdapter(Script)
 # a smaller array is pickled: a file of its own would cost more time than it saves
 _SMALL_ARRAY_BYTES = 64 * 1024
 
@@ -54,7 +57,9 @@ class Workload:
     backend: Literal["tensorflow", "jax", "torch"] | None = None
     distribution: Literal["data_parallel"] | None = None
 
-    # no argument: what the calling process has set
+    # no arguments: the script that is tuned in place of these functions, and what the calling
+    # process has set
+    script: Script | None = None
     program: Program = Field(default_factory=read_program)
 
     _explained = EXPLAINED
@@ -72,7 +77,12 @@ class Workload:
             raise UsageError(f"{self.call} does not take it; remove it", key=min(given))
 
     def save(self, folder: Path) -> None:
-        """Write the workload to a folder: one pickle, and one file for each large array."""
+        """Write the workload to a folder: one pickle, and one file for each large array; or the script."""
+        if self.script is not None:
+            # the first run may have chosen one of several calls of `fit`
+            if script_in(folder) is None:
+                save_script(self.script, folder)
+            return
         # a script that reads its arguments when imported must not read those of `autofit`
         build = self.build_model
         argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
@@ -90,7 +100,18 @@ class Workload:
 
 _FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
 # the arguments of a tune that are part of the workload, each with its type and default
-ARGUMENTS = {name: field for name, field in _FIELDS.items() if name != "program"}
+ARGUMENTS = {name: field for name, field in _FIELDS.items() if name not in ("program", "script")}
+
+
+def save_script(script: Script, folder: Path) -> None:
+    """Write a script to a folder, for the processes of trials."""
+    (folder / _SCRIPT_FILE).write_bytes(_SCRIPTS.dump_json(script))
+
+
+def script_in(folder: Path) -> Script | None:
+    """Read the script that a workload in a folder is; None if it has functions."""
+    file = folder / _SCRIPT_FILE
+    return _SCRIPTS.validate_json(file.read_bytes()) if file.exists() else None
 
 
 def load(folder: Path) -> Workload:

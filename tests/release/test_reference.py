@@ -41,6 +41,7 @@ def names(folder, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.syspath_prepend(folder)
     Path("model.py").write_text(f"{MODEL}\n\ndef make_arrays():\n    return arrays\n")
+    Path("train.py").write_text(f"{MODEL}\n\nmodel = build_model()\nmodel.fit(*arrays, epochs=2)\n")
     Path("tune.yaml").write_text(TUNE)
     Path("sweep.yaml").write_text(SWEEP)
     monkeypatch.delitem(sys.modules, "model", raising=False)

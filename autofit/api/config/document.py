@@ -180,7 +180,7 @@ def read(path: str | os.PathLike[str]) -> Document:
             document.root = root
             document.value = document.construct_document(root)
             return document
-        problem = "is empty; it needs at least the keys build_model and data"
+        problem = "is empty; it needs at least the keys build_model and data, or script"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:

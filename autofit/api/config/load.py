@@ -23,21 +23,31 @@ from pydantic import Field, create_model
 from autofit.api.config.document import read
 from autofit.api.session import NAMES, parse
 from autofit.api.tune import tune
+from autofit.api.tune_script import tune_script
 from autofit.errors import ConfigError, UsageError
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import FUNCTION, collecting, raise_joined
 from autofit.workload.fit_options import CALLBACKS
 from autofit.workload.reference import Reference, expanded
+from autofit.workload.script import ARGUMENTS as SCRIPT
+from autofit.workload.script import make_script
 from autofit.workload.workload import ARGUMENTS
 
 MATRIX = "matrix"
 HOST_LABELS = "host_labels"
 USER_KEY_PREFIX = "x-"
 _FUNCTIONS: dict[str, Any] = {
-    "build_model": (str, ...),
-    "data": (str, ...),
+    "build_model": (str | None, None),
+    "data": (str | None, None),
     "validation": (str | None, None),
+}
+_OF_SCRIPT: dict[str, Any] = {
+    "script": (str | None, None),
+    "arguments": (list[str | int | float], Field(default=[])),
+    "places": (dict[str, str], Field(default={})),
+    "fit": (int, 0),
+    "writes": (bool, False),
 }
 # shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
@@ -74,7 +84,7 @@ def load_cells(
     with document.placing():
         if not isinstance(document.value, dict):
             raise UsageError(
-                "must be a mapping of keys to values, starting with build_model: and data:"
+                "must be a mapping of keys to values: build_model: and data:, or script:"
             )
         raw = {
             str(key): value
@@ -115,6 +125,10 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Replace the names of functions by references; raise one UsageError with all that is wrong."""
     arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
     errors = list[UsageError]()
+    if "script" in arguments:
+        of_script = {name: arguments.pop(name) for name in SCRIPT if name in arguments}
+        with collecting(errors, "script"):
+            arguments["script"] = make_script(**of_script, folder=folder)
     options = arguments.get("fit_kwargs")
     named = [
         (key, arguments, key)
@@ -220,7 +234,7 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 
 def texts() -> dict[str, str]:
     """Return the text of each argument of `tune`, and of each option, from its docstring; {} under `python -OO`."""
-    docstring = inspect.getdoc(tune) or ""
+    docstring = "\n".join(inspect.getdoc(function) or "" for function in (tune_script, tune))
     sections = re.findall(
         r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
     )
@@ -233,6 +247,7 @@ def schema() -> dict[str, Any]:
     fields: dict[str, Any] = {
         name: (field.annotation, field) for name, field in ARGUMENTS.items()
     } | _FUNCTIONS
+    fields |= _OF_SCRIPT
     fields[HOST_LABELS] = (
         dict[str, str],
         Field({}, description="Labels that a host must have in a sweep on a Ray cluster."),
@@ -251,5 +266,6 @@ def schema() -> dict[str, Any]:
     own = {
         f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
     }
+    written["anyOf"] = [{"required": ["build_model", "data"]}, {"required": ["script"]}]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {**head, **written, "patternProperties": own, "title": "autofit tuning file"}

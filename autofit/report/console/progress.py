@@ -92,6 +92,12 @@ class Progress:
         if event.max_seconds is not None:
             self._deadline = time.monotonic() + event.max_seconds - log.seconds
         self._trials = list(log.trials)
+        places = event.description.places
+        if places:
+            self._print(f"{log.call_source.model} calls fit at {event.description.fit_call}")
+            for knob, place in places.items():
+                added = f"is added at {place}" if place.is_added else f"is {place.value}: {place}"
+                self._print(f"    {knob} {added}")
         self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
         self._print(
             f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits_in_words(log.limits)}"

@@ -102,7 +102,7 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     return {
         **content,
         "texts": columns.TEXTS,
-        "title": f"{source.model.partition('(')[0]} on {source.data}",
+        "title": source.script or f"{source.model.partition('(')[0]} on {source.data}",
         "workload": _workload(record),
         "heading": f"{counted(len(record.searched), 'configuration')} tried{runs}",
         "rows": [
@@ -157,6 +157,8 @@ def _workload(record: TuneLog) -> dict[str, str]:
         "limits": choice.limits_in_words(record.limits),
         "machine": f"{m.processor}, {counted(m.cores, 'core')}, {format_bytes(m.memory_bytes)}, {m.system}",
     }
+    if source.script:
+        facts = {"script": source.script, **facts, "data": "its data"}
     if d is None:
         return facts
     compiled = f", compiled by {d.compiler}" if d.compiler else ""

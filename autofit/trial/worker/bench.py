@@ -37,6 +37,7 @@ from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import is_pydataset
 from autofit.workload.inputs.tfdata import reserved
+from autofit.workload.script.given import GivenData
 from autofit.workload.workload import Workload
 
 NOTICE_SECONDS = 0.1  # enough for the driver to read the memory of all processes
@@ -373,6 +374,8 @@ def open_data(
         config, batch_size=loaded.fit_kwargs.get(VALIDATION_BATCH_SIZE) or config.batch_size
     )
     opened = open_input(data, loaded.data_kwargs, config, report)
+    if isinstance(data, GivenData):
+        data.require_asked(config.batch_size, opened)
     held_out: FitInput | None = None
     if loaded.call == fit_options.PREDICT and isinstance(opened, Arrays):
         opened = opened.without_targets()

@@ -64,9 +64,15 @@ _BY_STEP = (
 
 
 def describe(
-    context: TrialContext, loaded: Workload, named: Mapping[str, Mapping[str, str]]
+    context: TrialContext,
+    loaded: Workload,
+    named: Mapping[str, Mapping[str, str]],
+    of_script: Mapping[str, Any] = {},
 ) -> None:
-    """Send the description of a workload, then the estimates of memory; `named` are the knobs of its data."""
+    """Send the description of a workload, then the estimates of memory.
+
+    `named` are the knobs of its data, and `of_script` fields that are known of a script.
+    """
     factory, build = (
         resolve_reference("data", loaded.data),
         resolve_reference("build_model", loaded.build_model),
@@ -97,7 +103,8 @@ def describe(
     if step is not None and not step.uses_model_optimizer and place != accumulation.BUILD_MODEL:
         place = ""
     takes_batch, one_size, reason = takes_batch_size(build, loaded.model_kwargs), None, ""
-    if "batch_size" in knobs:
+    # a script makes its data once, and each trial checks the size of its batches
+    if "batch_size" in knobs and not of_script:
         one_size, reason = _size_of_data(bench, loaded)
         if one_size is None and not takes_batch and _takes_one_size(bench, loaded, traced.one_size):
             one_size, reason = traced.one_size, _BY_STEP
@@ -108,11 +115,13 @@ def describe(
     alternates = processes_alternate or (backend.alternates_on_cpu and not context.placement.gpus)
     optimizer = getattr(model, "optimizer", None)
     validation_knobs = named.get("validation", {})
+    of_script = {**of_script}
     notices = (
+        *of_script.pop("notices", ()),
         fork_problem,
         *_notices(bench, sum(arrays.tensors)),
         notice_of_model,
-        bench.callbacks.notice(),
+        bench.callbacks.notice(of_script=loaded.script is not None),
     )
     description = Description(
         input_kind=data.kind,
@@ -140,7 +149,7 @@ def describe(
         optimizer_bytes=bytes_of_optimizers(model) if step is None else step.optimizer_bytes,
         accumulates_by=place,
         jit_compile=bool(model.jit_compile),
-        fingerprint=_model_fingerprint(model, batch),
+        fingerprint=_model_fingerprint(model, batch) + of_script.pop("fingerprint", ""),
         batch_callbacks=bench.callbacks.of_batches,
         batch_dependences=tuple(dict.fromkeys(dependences_of(model, batch))),
         accumulation_steps=accumulation.steps_in(model),
@@ -154,6 +163,16 @@ def describe(
         notices=tuple(filter(None, notices)),
         versions={"backend": backend.name, **backend.versions()},
     )
+    if of_script:
+        # a knob that the data or the backend does not have has a place for nothing
+        own = {*knobs, *description.defaults}
+        places = {knob: place for knob, place in of_script.pop("places").items() if knob in own}
+        values = {knob: places[knob].value for knob in knobs if knob in places}
+        defaults = {**description.defaults, **values}
+        if STEPS_PER_EXECUTION not in places:
+            defaults.pop(STEPS_PER_EXECUTION, None)
+        set_now = {knob: value for knob, value in defaults.items() if value is not None}
+        description = replace(description, **of_script, places=places, defaults=set_now)
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
     sizes = (

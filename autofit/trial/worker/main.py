@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from autofit import backends
 from autofit.backends.protocol import Backend
@@ -29,14 +32,19 @@ from autofit.trial.worker.job import (
 from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.fit_input import BatchError
+from autofit.workload.script import Script
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
 
 
-def preload() -> None:
-    """Load Keras, its backend and the modules of the trials."""
+def preload(packages: Sequence[str] = ()) -> None:
+    """Load Keras, its backend, the modules of the trials, and packages that a script imports."""
     backends.current().preload()
+    # a package that the script's first run imported may be imported otherwise, or not at all, here
+    for package in packages:
+        with contextlib.suppress(Exception):
+            import_module(package)
     from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
 
     gc.collect()
@@ -52,24 +60,57 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks
     )
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
-    try:
-        if task.spec.role is Role.DESCRIBE:
-            backend.prepare_estimates()
-        backend.set_limit(task.placement, task.spec.limits.device_bytes)
-        backend.keep_to_one_host()
+    script = workload.script_in(folder)
+
+    def of_functions() -> None:
+        limit(context, backend)
         context.enter(Phase.LOADING)
-        data_workers.end_with_worker(context)
         with backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
-        # these load Keras, so the limit must be set before
-        from autofit.trial.worker.describe import describe
-        from autofit.trial.worker.measure import confirm, measure
+        work(context, loaded, named)
 
-        if task.spec.role is Role.DESCRIBE:
-            describe(context, loaded, named)
-        else:
-            (confirm if task.spec.role is Role.CONFIRM else measure)(context, loaded)
+    def of_script(given: Script) -> None:
+        from autofit.trial.worker.script import run_script
+
+        run_script(given, context, backend, finish)
+
+    def finish(do: Callable[[], None]) -> int:
+        return _finished(context, backend, do)
+
+    return finish(of_functions if script is None else functools.partial(of_script, script))
+
+
+def limit(context: TrialContext, backend: Backend) -> None:
+    """Prepare the backend, once it is loaded, before its first operation."""
+    if context.spec.role is Role.DESCRIBE:
+        backend.prepare_estimates()
+    backend.set_limit(context.placement, context.spec.limits.device_bytes)
+    backend.keep_to_one_host()
+
+
+def work(
+    context: TrialContext,
+    loaded: workload.Workload,
+    named: Mapping[str, Mapping[str, str]],
+    of_script: Mapping[str, Any] = {},
+) -> None:
+    """Describe or measure a workload, whose data has the knobs `named`."""
+    # these load Keras, so the limit must be set before
+    from autofit.trial.worker.describe import describe
+    from autofit.trial.worker.measure import confirm, measure
+
+    data_workers.end_with_worker(context)
+    if context.spec.role is Role.DESCRIBE:
+        describe(context, loaded, named, of_script)
+    else:
+        (confirm if context.spec.role is Role.CONFIRM else measure)(context, loaded)
+
+
+def _finished(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
+    """Do what a task asks for, send the error that it ends with, if any, and return the exit status."""
+    try:
+        do()
     except BaseException as error:
         # torch's handler of this signal raises for each worker that ends
         with contextlib.suppress(RuntimeError):

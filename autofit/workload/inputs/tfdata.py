@@ -104,7 +104,7 @@ class TfData(FitInput):
 # the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
 # whether the data is being opened: what `build_model` reads must have an end
-_opening = SimpleNamespace(data=False)
+_opening = SimpleNamespace(data=False, ends=False)
 
 
 def with_controlled_caches(make: Callable[[], Any]) -> Any:
@@ -117,6 +117,13 @@ def with_controlled_caches(make: Callable[[], Any]) -> Any:
         return make() if _control() else made
     finally:
         _opening.data = False
+
+
+def control_caches() -> None:
+    """Put the caches of all datasets that this process makes under control, once TensorFlow is loaded."""
+    _opening.data = True
+    _opening.ends = True
+    _control()
 
 
 def cache_notices() -> Iterator[str]:
@@ -179,8 +186,11 @@ def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
         for p in first
     )
     cached_count = max(1, min(_CACHED_ELEMENTS, _CACHED_BYTES // max(1, size)))
-    if 0 <= count <= cached_count or count == tf.data.INFINITE_CARDINALITY:
-        return cached(elements)  # the user's own epoch never ends with an endless cache
+    is_short = 0 <= count <= cached_count or count == tf.data.INFINITE_CARDINALITY
+    # the user's own epoch never ends with an endless cache; and a script may read all of it
+    if is_short or (count < 0 and _opening.ends):
+        reserved.unknown = reserved.unknown or not is_short
+        return cached(elements)
     part = cached(elements.take(cached_count))
     for _ in part:
         pass

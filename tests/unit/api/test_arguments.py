@@ -35,10 +35,9 @@ def default_of(field):
 
 
 def test_a_file_takes_the_arguments_of_the_call():
-    assert set(load.schema()["properties"]) == set(SIGNATURE) - NOT_IN_FILES | {
-        "host_labels",
-        "matrix",
-    }
+    of_script = set(inspect.signature(autofit.tune_script).parameters) - {"settings"}
+    of_calls = {*SIGNATURE, *of_script} - NOT_IN_FILES
+    assert set(load.schema()["properties"]) == of_calls | {"host_labels", "matrix"}
 
 
 def test_a_function_has_the_defaults_of_the_settings():

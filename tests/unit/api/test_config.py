@@ -164,6 +164,22 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
     assert expanded(arguments["data_kwargs"]) == values | {"again": "$FOLDER"}
 
 
+def test_a_file_may_name_a_script_relative_to_it_and_a_matrix_vary_its_arguments(write):
+    path = write("script: train.py\nmatrix:\n  arguments: [[--width, 8], [--width, 16]]\n")
+    (path.parent / "train.py").write_text("model.fit(x)\n")
+    cells = [load.cell_request(values, given) for values, given in load.load_cells(path)]
+    scripts = [cell.workload.script for cell in cells]
+    assert [script.arguments for script in scripts] == [("--width", "8"), ("--width", "16")]
+    assert {script.file for script in scripts} == {str(path.parent / "train.py")}
+
+
+def test_what_a_script_sets_itself_is_not_allowed_beside_it(write):
+    path = write("script: train.py\ndata_kwargs: {folder: photos}\n")
+    (path.parent / "train.py").write_text("model.fit(x)\n")
+    with pytest.raises(ConfigError, match="data_kwargs: is not allowed with a script"):
+        load.load(path)
+
+
 def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("MEMORY", "2GiB")

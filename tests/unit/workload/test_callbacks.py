@@ -65,7 +65,7 @@ def test_callbacks_in_a_list_do_not_run_and_need_not_be_pickled(callbacks, left_
         "callbacks"
     ]
     assert divided == TrialCallbacks((), left_out, of_batches)
-    assert (divided.notice() is None) == (not left_out)
+    assert (divided.notice(of_script=False) is None) == (not left_out)
 
 
 def test_a_function_is_called_if_it_takes_a_folder():
@@ -73,7 +73,7 @@ def test_a_function_is_called_if_it_takes_a_folder():
     assert ([callback.folder for callback in made.run], made.left_out) == (["scratch"], ())
     not_called = fit_options.resolved({"callbacks": make_nowhere}, Path("scratch"))["callbacks"]
     assert not_called.run == ()
-    assert not_called.notice()
+    assert not_called.notice(of_script=False)
     assert not_called.of_batches  # unknown, so that calls of several steps are not tried
 
 

@@ -1,0 +1,109 @@
+"""Places of the user's files where knobs are set, and the edits that set other values there, as a unified diff."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_NO_NEWLINE = "\\ No newline at end of file\n"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a script sets a knob: an expression of a file, or an option of the command line.
+
+    `span` is the line, the column in bytes, the last line and the column after the last byte, as
+    those of Python's syntax trees. What the script lacks is added at an empty span. `template` is
+    what is written there; its {} is the value.
+    """
+
+    value: Any  # that the script sets now
+    file: str = ""
+    span: tuple[int, int, int, int] = (0, 0, 0, 0)
+    template: str = "{}"
+    name: str = ""  # of the variable, keyword or option
+    option: str = ""  # such as "--batch-size", or "batch_size=" if the value follows at once
+
+    @property
+    def is_added(self) -> bool:
+        return not self.option and self.span[:2] == self.span[2:]
+
+    @property
+    def line(self) -> int:
+        return self.span[0]
+
+    def __str__(self) -> str:
+        """Return the place as people write it, such as "train.py:12" or "--batch-size"."""
+        return self.option.rstrip("=") or f"{Path(self.file).name}:{self.line}"
+
+    def option_with(self, value: Any) -> list[str]:
+        """Return the arguments of the command line that set the option."""
+        if self.option.endswith("="):
+            return [f"{self.option}{value}"]
+        return [self.option, str(value)]
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Values to set at places, by knob; a value that a place has already changes nothing."""
+
+    places: Mapping[str, Place]
+    values: Mapping[str, Any]
+
+    def _changed(self) -> Iterator[tuple[Place, Any]]:
+        for knob, place in self.places.items():
+            if knob in self.values and self.values[knob] != place.value:
+                yield place, self.values[knob]
+
+    @property
+    def files(self) -> list[str]:
+        """The files that change, by their absolute paths."""
+        return sorted({place.file for place, _ in self._changed() if place.file})
+
+    @property
+    def options(self) -> list[str]:
+        """The arguments to add to the command line."""
+        return [
+            part
+            for place, value in self._changed()
+            if place.option
+            for part in place.option_with(value)
+        ]
+
+    def apply(self, file: str, text: str) -> str:
+        """Return the text of a file with the edits."""
+        lines = text.encode().splitlines(keepends=True) or [b""]
+        own = [(place, value) for place, value in self._changed() if place.file == file]
+        # from the end, so that the spans before stay right
+        for place, value in sorted(own, key=lambda edit: edit[0].span, reverse=True):
+            line, start, end_line, end = place.span
+            new = place.template.format(value).encode()
+            changed = lines[line - 1][:start] + new + lines[end_line - 1][end:]
+            lines[line - 1 : end_line] = changed.splitlines(keepends=True)
+        return b"".join(lines).decode()
+
+    def diff(self, folder: Path) -> str:
+        """Return a unified diff, which `patch -p0` and `git apply` take in the folder."""
+        lines = list[str]()
+        for file in self.files:
+            old = read_text(file)
+            name = os.path.relpath(file, folder)
+            name = file if name.startswith("..") else name
+            new = self.apply(file, old)
+            lines += difflib.unified_diff(
+                old.splitlines(keepends=True), new.splitlines(keepends=True), name, name, n=1
+            )
+        return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
+
+
+def read_text(file: str) -> str:
+    """Return the text of a Python file, with its own ends of lines."""
+    with open(file, "rb") as source:
+        encoding = tokenize.detect_encoding(source.readline)[0]
+    with open(file, encoding=encoding, newline="") as source:
+        return source.read()

@@ -1,0 +1,120 @@
+"""The user's training script as it is: run up to its call of `fit` with one edit, and ended there.
+
+The first run:    the text with marks ────> runs as __main__ ──> fit is called ──> places, a description
+The later ones:   the text with edits ────> runs as __main__ ──> fit is called ──> a trial
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autofit.errors import UsageError
+from autofit.records.knobs import KNOBS
+
+_BACKEND = re.compile(r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE)
+_OTHER_LAUNCHERS = {
+    "torchrun": "torchrun starts a process for each GPU",
+    "horovodrun": "horovodrun starts a process for each GPU",
+    "accelerate": "accelerate starts a process for each GPU",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script with its arguments, as `python FILE ARGUMENTS` or `python -m MODULE ARGUMENTS` run it."""
+
+    file: str  # absolute; empty for a module
+    module: str = ""
+    arguments: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)  # where knobs are set, by knob
+    fit: int = 0  # the call of `fit` that is tuned, from 1; 0 for the only one
+    writes: bool = False  # whether it may write files before it calls `fit`
+
+    @property
+    def name(self) -> str:
+        return self.module or Path(self.file).name
+
+    @property
+    def path(self) -> Path | None:
+        """The file that runs; None for a module that is not below the working folder."""
+        if not self.module:
+            return Path(self.file)
+        folder = Path.cwd().joinpath(*self.module.split("."))
+        files = (folder.with_suffix(".py"), folder / "__main__.py")
+        return next((file for file in files if file.is_file()), None)
+
+    @property
+    def command(self) -> str:
+        """The command line that runs the script."""
+        started = ["-m", self.module] if self.module else [os.path.relpath(self.file)]
+        return shlex.join(["python", *started, *self.arguments])
+
+    def backend(self) -> str | None:
+        """Return the backend that the script's text sets before it imports Keras; None if it sets none."""
+        text = self.path.read_text(errors="replace") if self.path else ""
+        found = _BACKEND.search(text)
+        return found[1] if found else None
+
+    def validate(self) -> None:
+        """Raise UsageError if this cannot be a script, without running anything."""
+        if Path(self.name).name in _OTHER_LAUNCHERS:
+            raise UsageError(
+                f"{_OTHER_LAUNCHERS[Path(self.name).name]}; autofit starts the processes itself: "
+                "give the script, and device: 2x gpu for several GPUs",
+                key="script",
+            )
+        if self.module:
+            if not all(part.isidentifier() for part in self.module.split(".")):
+                raise UsageError(f"{self.module!r} does not name a module", key="script")
+            return
+        path = Path(self.file)
+        if path.suffix == ".ipynb":
+            raise UsageError(
+                f"{path.name} is a notebook; tune in one of its cells, with the functions that it "
+                "defines:\n\n    import autofit\n    result = autofit.tune(build_model, (x, y))\n",
+                key="script",
+            )
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}", key="script")
+        try:
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise UsageError(f"{path}:{error.lineno}: {error.msg}", key="script") from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", key="script") from None
+        if unknown := [knob for knob in self.settings if knob not in KNOBS]:
+            raise UsageError(f"{unknown[0]} is no knob; there are {', '.join(KNOBS)}", key="script")
+
+
+# the arguments of `tune_script` and of tuning files that describe a script
+ARGUMENTS = ("script", "arguments", "places", "fit", "writes")
+
+
+def make_script(
+    script: str,
+    arguments: Sequence[Any] = (),
+    places: Mapping[str, str] | None = None,
+    fit: int = 0,
+    writes: bool = False,
+    folder: str = ".",
+) -> Script:
+    """Return the script of a path relative to a folder, or of "-m MODULE"; raise UsageError if there is none."""
+    text = str(script)
+    is_module = text.startswith("-m ")
+    file = "" if is_module else str((Path(folder) / text).absolute())
+    module = text[3:].strip() if is_module else ""
+    given = tuple(map(str, arguments or ()))
+    made = Script(file, module, given, dict(places or {}), fit, writes)
+    made.validate()
+    return made
+
+
+def is_named(text: str) -> bool:
+    """Return whether an argument of the command line names a script and not a tuning file."""
+    return text.endswith((".py", ".ipynb")) or Path(text).name in _OTHER_LAUNCHERS

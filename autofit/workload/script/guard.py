@@ -1,0 +1,176 @@
+"""Keep a script from doing in each trial what it should do once: writing, deleting, starting programs, connecting."""
+# It is no fence: what libraries in C++ and other programs do is not seen. The script's folder and the
+# working folder are therefore compared before and after the first run.
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from autofit.workload.script.run import texts
+
+# environment variables that turn off trackers of experiments, and windows, which would wait for
+# somebody to close them
+_TURNED_OFF = {
+    "MPLBACKEND": "Agg",
+    "WANDB_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "COMET_MODE": "disabled",
+    "MLFLOW_TRACKING_URI": "file:{folder}/mlruns",
+    "DISABLE_MLFLOW_INTEGRATION": "1",
+}
+# audit events by what they do; the number is the argument that names the path
+_DELETES = {"os.remove": 0, "os.rmdir": 0, "os.rename": 0, "shutil.rmtree": 0, "shutil.move": 0}
+_WRITES = {
+    "os.mkdir": 0,
+    "os.link": 1,
+    "os.symlink": 1,
+    "os.truncate": 0,
+    "os.chmod": 0,
+    "shutil.copyfile": 1,
+    "shutil.copytree": 1,
+    "shutil.make_archive": 0,
+    "shutil.unpack_archive": 1,
+    "sqlite3.connect": 0,
+}
+_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn")
+_CONNECTS = "socket.connect"
+_WATCHED = {"open", *_DELETES, *_WRITES, *_STARTS, _CONNECTS}
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_PACKAGE = str(Path(__file__).parents[2])
+_IMPORTS = "<frozen importlib"
+# folders of caches that packages share, below the home folder
+_CACHES = (
+    ".cache",
+    ".config/matplotlib",
+    ".keras",
+    ".local/share",
+    ".nv",
+    ".triton",
+    "nltk_data",
+    "scikit_learn_data",
+    "tensorflow_datasets",
+)
+_NOT_COMPARED = ("__pycache__", "node_modules", "site-packages")
+_IN_MEMORY = ":memory:"  # of SQLite
+_MOST_FILES = 20_000  # of a folder that are compared
+
+
+class Guard:
+    """Watches the Python code of this process from now on; `report` gets what it must not do, and must not return."""
+
+    def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
+        self._report = report
+        home = Path.home()
+        self._allowed = tuple(
+            os.path.realpath(folder)
+            for folder in (
+                folder,  # of the tune
+                tempfile.gettempdir(),
+                "/dev",
+                "/proc",
+                *(home / cache for cache in _CACHES),
+                os.environ.get("KERAS_HOME", home / ".keras"),
+                os.environ.get("XDG_CACHE_HOME", home / ".cache"),
+            )
+        )
+        self._is_busy = False
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        # most events are of other kinds
+        if event not in _WATCHED or self._is_busy or not (does := _does(event, arguments)):
+            return
+        self._is_busy = True  # what follows opens nothing, but other threads may
+        try:
+            doing, path = does
+            if path is not None and self._is_allowed(path):
+                return
+            where = _users_line(sys._getframe(1), doing)
+            if where:
+                self._report(f"{where} {doing}")
+        finally:
+            self._is_busy = False
+
+    def _is_allowed(self, path: Any) -> bool:
+        if isinstance(path, int) or path == _IN_MEMORY:  # an open file
+            return True
+        full = os.path.realpath(os.fsdecode(path))
+        return "__pycache__" in Path(full).parts or any(
+            full == folder or full.startswith(folder + os.sep) for folder in self._allowed
+        )
+
+
+def _does(event: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
+    """Return what an event does, with the path, None if there is none; None for one that changes nothing."""
+    if event == "open":
+        path, mode, flags = arguments
+        writes = bool(flags & _WRITING_FLAGS) if mode is None else bool(set(mode) & set("wax+"))
+        return (f"writes {path}", path) if writes and path is not None else None
+    if event in _DELETES:
+        return f"deletes or moves {arguments[0]}", arguments[_DELETES[event]]
+    if event in _WRITES:
+        path = arguments[_WRITES[event]]
+        # `makedirs` of what exists
+        exists = event == "os.mkdir" and Path(path).is_dir()
+        return None if exists else (f"writes {path}", path)
+    if event in _STARTS:
+        command = arguments[1] if event == "subprocess.Popen" else arguments[0]
+        words = command if isinstance(command, list | tuple) else [os.fsdecode(command)]
+        return f"runs the program {' '.join(map(str, words))[:60]!r}", None
+    if event == _CONNECTS and isinstance(arguments[1], tuple):
+        return f"connects to {arguments[1][0]}", None
+    return None
+
+
+def _users_line(frame: FrameType | None, doing: str) -> str:
+    """Return the line of the user's code that an event comes from; empty for what packages do on their own."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file in texts:
+            return f"{Path(file).name}:{frame.f_lineno}"
+        if file.startswith(_PACKAGE):
+            return ""  # a trial calls the user's code from here
+        # packages start programs when they are imported, to look at the machine, and Keras
+        # downloads data sets into its cache
+        is_package = file.startswith(_IMPORTS) or "keras/src/utils/file_utils" in file
+        if is_package and not doing.startswith(("writes", "deletes")):
+            return ""
+        frame = frame.f_back
+    return ""
+
+
+def turn_off_others(folder: Path) -> None:
+    """Turn off what would record a trial as a training, or wait for the user."""
+    for name, value in _TURNED_OFF.items():
+        os.environ[name] = value.format(folder=folder)
+
+
+def state_of(folders: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    """Return size and time of each file in some folders, without caches of Python."""
+    found = dict[str, tuple[int, int]]()
+    for folder in {*folders}:
+        for above, names, files in os.walk(folder):
+            names[:] = [n for n in names if n not in _NOT_COMPARED and not n.startswith(".")]
+            for name in files:
+                path = Path(above, name)
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.lstat()
+                    found[str(path)] = (status.st_size, status.st_mtime_ns)
+                if len(found) >= _MOST_FILES:
+                    return found
+    return found
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the files that differ between two states."""
+    return sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
