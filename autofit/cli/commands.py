@@ -61,8 +61,8 @@ def tune(
 ) -> None:
     """Find the fastest configuration of a training script, or of a tuning file, and print what sets it.
 
-    autofit tune train.py -- --data photos    runs train.py up to its call of fit in each trial, and prints a diff.
-    autofit tune tune.yaml                    tunes the functions, or the script, that the file names.
+    "autofit tune train.py -- --data photos" runs train.py up to its call of fit in each trial, and prints a diff.
+    "autofit tune tune.yaml" tunes the functions, or the script, that the file names.
 
     Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
     """
