@@ -102,6 +102,19 @@ def test_a_tune_changes_nothing_of_the_users(what, tmp_path):
     assert state_of(tmp_path) == before
 
 
+def test_a_script_on_jax_may_compile_before_fit(tmp_path):
+    pytest.importorskip("jax")
+    compiles = "keras.ops.matmul(keras.ops.ones((300, 300)), keras.ops.ones((300, 300)))\n"
+    (tmp_path / "train.py").write_text(HEAD + compiles + FIT)
+    (tmp_path / "short.yaml").write_text(
+        "script: train.py\nspace: {batch_size: [32, 128]}\nmax_trials: 2\nmax_seconds: 60\n"
+    )
+    folders = {"XDG_DATA_HOME": str(tmp_path / "share"), "KERAS_BACKEND": "jax"}
+    done = run(AUTOFIT, "tune", "short.yaml", folder=tmp_path, **folders)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("share/**/*-cache"))  # what JAX compiled stays beside the study
+
+
 def test_an_error_of_the_script_is_shown_with_its_line(tmp_path):
     (tmp_path / "train.py").write_text("import keras\n\nraise ValueError('no photos')\n")
     done = run(AUTOFIT, "tune", "train.py", folder=tmp_path, XDG_DATA_HOME=str(tmp_path))

@@ -278,7 +278,8 @@ class _FirstRun:
         self._environment = dict(os.environ)
         self._switches = dict[str, str]()
         self._folders = _folders(script)
-        self._before = guard.state_of(self._folders)
+        self._allowed = guard.caches(folder)
+        self._before = guard.state_of(self._folders, self._allowed)
 
     def watch(self, imports: AfterImport) -> None:
         for name in ("tensorflow", "jax", "torch", "keras"):
@@ -295,7 +296,7 @@ class _FirstRun:
 
     def require_unchanged(self) -> None:
         outputs = {*_outputs()}
-        changed = guard.changed(self._before, guard.state_of(self._folders))
+        changed = guard.changed(self._before, guard.state_of(self._folders, self._allowed))
         if mine := [path for path in changed if path not in outputs]:
             raise UsageError(
                 f"before fit, {', '.join(mine[:3])} changed: each trial would change it, too. Allow "

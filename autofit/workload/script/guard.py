@@ -68,19 +68,7 @@ class Guard:
 
     def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
         self._report = report
-        home = Path.home()
-        self._allowed = tuple(
-            os.path.realpath(folder)
-            for folder in (
-                folder,  # of the tune
-                tempfile.gettempdir(),
-                "/dev",
-                "/proc",
-                *(home / cache for cache in _CACHES),
-                os.environ.get("KERAS_HOME", home / ".keras"),
-                os.environ.get("XDG_CACHE_HOME", home / ".cache"),
-            )
-        )
+        self._allowed = caches(folder)
         self._is_busy = False
         sys.addaudithook(self._hook)
 
@@ -103,9 +91,33 @@ class Guard:
         if isinstance(path, int) or path == _IN_MEMORY:  # an open file
             return True
         full = os.path.realpath(os.fsdecode(path))
-        return "__pycache__" in Path(full).parts or any(
-            full == folder or full.startswith(folder + os.sep) for folder in self._allowed
-        )
+        return "__pycache__" in Path(full).parts or _is_below(full, self._allowed)
+
+
+def caches(folder: Path) -> tuple[str, ...]:
+    """Return the folders into which any program may write: the tune's own `folder`, and the caches of packages."""
+    home = Path.home()
+    # such as those of what JAX and torch compile
+    named = [
+        value
+        for name, value in os.environ.items()
+        if value and name.endswith(("CACHE", "CACHE_DIR", "CACHE_PATH"))
+    ]
+    folders = (
+        folder,
+        *named,
+        tempfile.gettempdir(),
+        "/dev",
+        "/proc",
+        *(home / cache for cache in _CACHES),
+        os.environ.get("KERAS_HOME", home / ".keras"),
+        os.environ.get("XDG_CACHE_HOME", home / ".cache"),
+    )
+    return tuple(map(os.path.realpath, folders))
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
 
 
 def _does(event: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
@@ -153,11 +165,14 @@ def turn_off_others(folder: Path) -> None:
         os.environ[name] = value.format(folder=folder)
 
 
-def state_of(folders: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Return size and time of each file in some folders, without caches of Python."""
+def state_of(folders: Iterable[Path], allowed: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return size and time of each file in some folders, without those that are `allowed` to change."""
     found = dict[str, tuple[int, int]]()
     for folder in {*folders}:
         for above, names, files in os.walk(folder):
+            if _is_below(os.path.realpath(above), allowed):
+                names.clear()
+                continue
             names[:] = [n for n in names if n not in _NOT_COMPARED and not n.startswith(".")]
             for name in files:
                 path = Path(above, name)
