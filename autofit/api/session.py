@@ -233,7 +233,8 @@ def run(
 
     source = call_source_of(workload)
     # no arguments, which may be secret
-    purpose = source.script or f"{source.model.partition('(')[0]} with {source.data}"
+    purpose = f"{source.model.partition('(')[0]} with {source.data}"
+    purpose = source.model if source.script else purpose
     with DeviceLock(placement, purpose) as lock:
         if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory

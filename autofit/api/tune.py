@@ -137,7 +137,13 @@ def tune(
         True
     """
     arguments = dict(locals())
-    shown = progress_of(arguments.pop("progress"))
+    del arguments["progress"]
+    return tune_arguments(arguments, progress)
+
+
+def tune_arguments(arguments: Mapping[str, Any], progress: bool | Progress) -> Result:
+    """Tune what the arguments of `tune` or `tune_script` describe."""
+    shown = progress_of(progress)
     result = Result.of(run_tune(*parse(arguments), shown))
     # a notebook shows the result itself
     if shown is not progress and not Terminal().is_in_notebook:

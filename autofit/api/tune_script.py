@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autofit.api.result import Result
-from autofit.api.session import explained, parse, progress_of, run_tune
-from autofit.api.session import run as run_engine
+from autofit.api.session import explained, parse, run
+from autofit.api.tune import tune_arguments
 from autofit.records.description import Description
 from autofit.records.events import Emit
 from autofit.records.trial import Measurement
 from autofit.report.console.progress import Progress
-from autofit.report.console.tables import Terminal
 from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 
@@ -65,7 +64,7 @@ def tune_script(
         "writes": writes,
         **({} if backend is None else {"backend": backend}),
     }
-    return run({**settings, **of_script}, progress)
+    return tune_arguments({**settings, **of_script}, progress)
 
 
 def describe(arguments: Mapping[str, Any], progress: bool | Progress = False) -> Description:
@@ -80,14 +79,4 @@ def describe(arguments: Mapping[str, Any], progress: bool | Progress = False) ->
             raise not_described(described, runner.budget)
         return described
 
-    return run_engine(first_trial, *parse(arguments), progress, is_timed=False)
-
-
-def run(arguments: Mapping[str, Any], progress: bool | Progress) -> Result:
-    """Tune what arguments of `tune` or `tune_script` describe."""
-    shown = progress_of(progress)
-    result = Result.of(run_tune(*parse(arguments), shown))
-    # a notebook shows the result itself
-    if shown is not progress and not Terminal().is_in_notebook:
-        shown.summarise(result)
-    return result
+    return run(first_trial, *parse(arguments), progress, is_timed=False)

@@ -45,8 +45,7 @@ def check(
         if asked is not None:
             console.print(labelled(_first_run(asked).items()))
             return
-        if file is None:
-            raise UsageError("give a script or a tuning file; --help shows both")
+        assert file is not None
         with load.placing_errors(file):
             cells = [
                 (values, _dry_run(load.cell_request(values, given)))

@@ -16,7 +16,7 @@ from autofit.api.config import load
 from autofit.api.measure import BATCH_SIZES
 from autofit.api.result import Result
 from autofit.api.sweep import sweep_cells
-from autofit.api.tune_script import run
+from autofit.api.tune import tune_arguments
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
@@ -33,7 +33,6 @@ from autofit.report.console.tables import (
 )
 from autofit.report.html import page
 from autofit.storage import result_files
-from autofit.workload.script import is_named
 
 _SIZES = ",".join(map(str, BATCH_SIZES))
 _SWEEP = Path("sweep.json")
@@ -78,15 +77,11 @@ def tune(
             asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
             if asked is not None:
                 result = autofit.tune_script(**asked, **given, progress=shown)
-            elif file is None:
-                raise UsageError("give a script or a tuning file; --help shows both")
             else:
+                assert file is not None
                 with load.placing_errors(file, given):
                     loaded = load.load(file, given)
-                    is_script = "script" in loaded
-                    result = (
-                        run(loaded, shown) if is_script else autofit.tune(**loaded, progress=shown)
-                    )
+                    result = tune_arguments(loaded, shown)
         except TuneError as error:
             if output is not None and error.tune is not None:
                 said = f"the failed tune is written to {output}; to view it, run autofit report {output}"
@@ -173,8 +168,12 @@ def sweep(
 
 
 def estimate(
-    file: common.File,
+    file: common.ScriptOrFile = None,
     arguments: common.Arguments = None,
+    module: common.Module = None,
+    places: common.Places = None,
+    fit: common.Fit = 0,
+    writes: common.Writes = False,
     batch_size: Annotated[
         str | None,
         typer.Option(
@@ -211,9 +210,11 @@ def estimate(
             "gpu": gpu or (),
             "progress": Progress(Terminal(stderr=True), quiet=as_json),
         }
-        if is_named(str(file)):
-            result = autofit.estimate(script=str(file), arguments=arguments or (), **given)
+        asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+        if asked is not None:
+            result = autofit.estimate(**asked, **given)
         else:
+            assert file is not None
             with load.placing_errors(file, () if sizes is None else ("batch_size",)):
                 result = autofit.estimate(**load.load(file) | given)
         if as_json:

@@ -87,13 +87,18 @@ def script_of(
     fit: int,
     writes: bool,
 ) -> dict[str, Any] | None:
-    """Return the arguments of `tune_script`; None if the command line names a tuning file."""
+    """Return the arguments of `tune_script`; None if the command line names a tuning file.
+
+    Raise UsageError if it names neither.
+    """
     given = list(arguments or ())
     if module is not None:  # then what stands first is an argument
         given = [*([] if file is None else [str(file)]), *given]
         script = f"-m {module}"
     elif file is not None and is_named(str(file)):
         script = str(file)
+    elif file is None:
+        raise UsageError("give a script or a tuning file; --help shows both")
     else:
         return None
     pairs = [part.partition("=") for part in places or ()]

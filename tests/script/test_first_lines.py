@@ -7,6 +7,8 @@ import pytest
 
 import autofit
 from autofit.api.tune_script import describe
+from autofit.records.trial import FitConfig
+from autofit.workload.script.given import edits_for
 from tests.commands import AUTOFIT, run
 from tests.script.scripts import HEAD, PLACES
 
@@ -94,3 +96,34 @@ def test_options_are_the_answer_of_a_script_that_has_them(tmp_path, monkeypatch)
     (tmp_path / "train.py").write_text(PLACES["argparse"][0])
     described = describe({"script": "train.py", "arguments": ["-b", "64"]})
     assert described.places["batch_size"].value == 64
+    edits = edits_for(described.places, FitConfig(batch_size=128))
+    assert (edits.files, edits.options) == ([], ["--batch-size", "128"])
+
+
+def test_first_lines_act_as_well_where_one_of_several_calls_is_tuned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    seen = tmp_path / "seen"
+    (tmp_path / "train.py").write_text(
+        'import os\nos.environ["OMP_NUM_THREADS"] = "1"\n'
+        + HEAD
+        # a fork has imported keras before this line, and notes what was set by then
+        + f"with open({str(seen)!r}, 'a') as f:\n"
+        + "    environment = open('/proc/self/environ').read()\n"
+        + "    f.write(f\"{'OMP_NUM_THREADS=1' in environment}\\n\")\n"
+        + "model.fit(x, y, batch_size=32)\nmodel.fit(x, y, batch_size=32, epochs=50)\n"
+    )
+    result = autofit.tune_script(
+        "train.py",
+        writes=True,
+        space={"batch_size": [32, 128]},
+        max_trials=2,
+        max_seconds=60,
+        storage=str(tmp_path / "trials.db"),
+        progress=False,
+    )
+    assert result.description.fit_call.startswith("train.py:14 ")
+    looks = seen.read_text().split()
+    # the first run and its second start do not have it at their start; forks of the server do
+    assert looks[:2] == ["False", "False"]
+    assert {*looks[2:]} == {"True"}

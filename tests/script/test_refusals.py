@@ -15,11 +15,18 @@ REFUSED = {
     "writes": (HEAD + SAVE + FIT, "train.py:8 writes model.keras"),
     "deletes": (
         HEAD + 'import os\nos.remove("data.csv")\n' + FIT,
-        "train.py:9 deletes or moves data.csv",
+        "train.py:9 deletes data.csv",
+    ),
+    "replaces from a temporary file": (
+        HEAD
+        + "import os, tempfile\nfile = tempfile.NamedTemporaryFile(delete=False)\n"
+        + 'os.replace(file.name, "data.csv")\n'
+        + FIT,
+        "to data.csv",
     ),
     "removes a folder": (
         HEAD + 'import shutil\nshutil.rmtree("photos")\n' + FIT,
-        "train.py:9 deletes or moves photos",
+        "train.py:9 deletes photos",
     ),
     "runs a program": (
         HEAD + 'import os\nos.system("rm -r photos")\n' + FIT,

@@ -50,7 +50,7 @@ _OF_SCRIPT: dict[str, Any] = {
     "writes": (bool, False),
 }
 # shown in results, so their variables stay as written; a trial's process gets the values
-_PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs")
+_PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs", "arguments")
 # the values of each by axis, and its arguments of `tune`
 Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 

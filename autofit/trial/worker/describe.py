@@ -164,15 +164,7 @@ def describe(
         versions={"backend": backend.name, **backend.versions()},
     )
     if of_script:
-        # a knob that the data or the backend does not have has a place for nothing
-        own = {*knobs, *description.defaults}
-        places = {knob: place for knob, place in of_script.pop("places").items() if knob in own}
-        values = {knob: places[knob].value for knob in knobs if knob in places}
-        defaults = {**description.defaults, **values}
-        if STEPS_PER_EXECUTION not in places:
-            defaults.pop(STEPS_PER_EXECUTION, None)
-        set_now = {knob: value for knob, value in defaults.items() if value is not None}
-        description = replace(description, **of_script, places=places, defaults=set_now)
+        description = _of_places(description, of_script)
     context.send(Message(description=description))
     is_estimated_for_all = "batch_size" in knobs and one_size is None and traced.one_size is None
     sizes = (
@@ -182,6 +174,20 @@ def describe(
     )
     context.enter(Phase.ESTIMATING)
     traced.send_estimates(context, sizes, description.sample_count)
+
+
+def _of_places(description: Description, of_script: Mapping[str, Any]) -> Description:
+    """Return a description with what is known of a script, whose knobs have the values that it sets."""
+    # a knob that the data or the backend does not have has a place for nothing
+    own = {*description.knobs, *description.defaults}
+    places = {knob: place for knob, place in of_script["places"].items() if knob in own}
+    defaults = dict(description.defaults)
+    if STEPS_PER_EXECUTION not in places:
+        defaults.pop(STEPS_PER_EXECUTION, None)
+    for knob in description.knobs:
+        if knob in places and places[knob].value is not None:
+            defaults[knob] = places[knob].value
+    return replace(description, **{**of_script, "places": places, "defaults": defaults})
 
 
 def _size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:

@@ -49,6 +49,7 @@ def run_script(script: Script, context: TrialContext, backend: Backend, finish: 
     """Run a script with the edits of a config; its call of `fit` does what the task asks for, and ends the process."""
     from autofit.trial.worker import main
 
+    environment = dict(os.environ)
     places = places_in(context.folder)
     edits = edits_for(places, context.spec.config)
     first = _FirstRun(script, context.folder) if not places else None
@@ -56,8 +57,8 @@ def run_script(script: Script, context: TrialContext, backend: Backend, finish: 
 
     def stop(problem: str) -> None:
         if hook.calls_seen:
-            _run_again(script, context, finish, hook)
-        error = UsageError(f"{problem}: each trial would, too. Allow it with --writes", key=None)
+            _run_again(script, context, finish, hook, environment)
+        error = UsageError(f"{problem}: each trial would, too. Allow it with --writes")
         main.leave(finish(lambda: _raise(error)))
 
     def reached(found: Reached) -> None:
@@ -84,7 +85,7 @@ def run_script(script: Script, context: TrialContext, backend: Backend, finish: 
         run_as_main(script, code, [*edits.options, *_of_hydra(script)])
     except BaseException as error:
         if hook.calls_seen:  # what follows a call that did not train may fail
-            _run_again(script, context, finish, hook)
+            _run_again(script, context, finish, hook, environment)
         if isinstance(error, EOFError):
             raise UsageError(
                 f"{script.name} asks for input, which trials do not have; give it as an argument"
@@ -93,11 +94,17 @@ def run_script(script: Script, context: TrialContext, backend: Backend, finish: 
             raise
         status = error.code
     if hook.calls_seen:
-        _run_again(script, context, finish, hook)
+        _run_again(script, context, finish, hook, environment)
     raise UsageError(_ended(script, hook, status))
 
 
-def _run_again(script: Script, context: TrialContext, finish: Finish, hook: _FitHook) -> NoReturn:
+def _run_again(
+    script: Script,
+    context: TrialContext,
+    finish: Finish,
+    hook: _FitHook,
+    environment: Mapping[str, str],
+) -> NoReturn:
     """Start the process anew for the call of `fit` that is tuned; all calls of the script are known by now."""
     from autofit.trial.worker import main
 
@@ -106,7 +113,8 @@ def _run_again(script: Script, context: TrialContext, finish: Finish, hook: _Fit
         save_script(replace(script, fit=call), context.folder)
         # the first run is a plain process, whose last argument is the number of its pipe
         os.set_inheritable(int(sys.orig_argv[-1]), True)
-        os.execv(sys.executable, sys.orig_argv)
+        # and finds the environment as it was before the script set anything
+        os.execve(sys.executable, sys.orig_argv, environment)
 
     main.leave(finish(begin))
 
@@ -276,7 +284,7 @@ class _FirstRun:
     def __init__(self, script: Script, folder: Path) -> None:
         self._folder = folder
         self._environment = dict(os.environ)
-        self._switches = dict[str, str]()
+        self._switches: dict[str, str] | None = None
         self._folders = _folders(script)
         self._allowed = guard.caches(folder)
         self._before = guard.state_of(self._folders, self._allowed)
@@ -287,7 +295,7 @@ class _FirstRun:
 
     def _note(self) -> None:
         """Note what the script has set in the environment before its first import of Keras or a backend."""
-        if not self._switches:
+        if self._switches is None:
             self._switches = {
                 name: value
                 for name, value in os.environ.items()
@@ -310,7 +318,9 @@ class _FirstRun:
             for name in list(sys.modules)
             if "." not in name and name != "__main__" and not is_own_module(name)
         ]
-        Preload(self._switches, packages, is_safe=threading.active_count() == 1).save(self._folder)
+        Preload(self._switches or {}, packages, is_safe=threading.active_count() == 1).save(
+            self._folder
+        )
 
 
 def _folders(script: Script) -> list[Path]:

@@ -16,13 +16,10 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
+from autofit.workload.reference import expanded
 
 _BACKEND = re.compile(r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE)
-_OTHER_LAUNCHERS = {
-    "torchrun": "torchrun starts a process for each GPU",
-    "horovodrun": "horovodrun starts a process for each GPU",
-    "accelerate": "accelerate starts a process for each GPU",
-}
+_OTHER_LAUNCHERS = ("torchrun", "horovodrun", "accelerate")  # which start a process for each GPU
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,8 @@ class Script:
     file: str  # absolute; empty for a module
     module: str = ""
     arguments: tuple[str, ...] = ()
+    # the same, with variables of the environment as a tuning file has them, for people to read
+    written: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)  # where knobs are set, by knob
     fit: int = 0  # the call of `fit` that is tuned, from 1; 0 for the only one
     writes: bool = False  # whether it may write files before it calls `fit`
@@ -53,7 +52,7 @@ class Script:
     def command(self) -> str:
         """The command line that runs the script."""
         started = ["-m", self.module] if self.module else [os.path.relpath(self.file)]
-        return shlex.join(["python", *started, *self.arguments])
+        return shlex.join(["python", *started, *self.written])
 
     def backend(self) -> str | None:
         """Return the backend that the script's text sets before it imports Keras; None if it sets none."""
@@ -65,8 +64,8 @@ class Script:
         """Raise UsageError if this cannot be a script, without running anything."""
         if Path(self.name).name in _OTHER_LAUNCHERS:
             raise UsageError(
-                f"{_OTHER_LAUNCHERS[Path(self.name).name]}; autofit starts the processes itself: "
-                "give the script, and device: 2x gpu for several GPUs",
+                f"{Path(self.name).name} starts a process for each GPU; autofit starts the "
+                "processes itself: give the script, and device: 2x gpu for several GPUs",
                 key="script",
             )
         if self.module:
@@ -89,7 +88,9 @@ class Script:
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}", key="script") from None
         if unknown := [knob for knob in self.settings if knob not in KNOBS]:
-            raise UsageError(f"{unknown[0]} is no knob; there are {', '.join(KNOBS)}", key="script")
+            raise UsageError(
+                f"{unknown[0]} is not a knob; there are {', '.join(KNOBS)}", key="script"
+            )
 
 
 # the arguments of `tune_script` and of tuning files that describe a script
@@ -109,8 +110,9 @@ def make_script(
     is_module = text.startswith("-m ")
     file = "" if is_module else str((Path(folder) / text).absolute())
     module = text[3:].strip() if is_module else ""
-    given = tuple(map(str, arguments or ()))
-    made = Script(file, module, given, dict(places or {}), fit, writes)
+    given = tuple(str(expanded(part)) for part in arguments or ())
+    written = tuple(map(str, arguments or ()))
+    made = Script(file, module, given, written, dict(places or {}), fit, writes)
     made.validate()
     return made
 

@@ -1,5 +1,6 @@
 """Keep a script from doing in each trial what it should do once: writing, deleting, starting programs, connecting."""
-# It is no fence: what libraries in C++ and other programs do is not seen. The script's folder and the
+# It cannot see everything: what libraries in C++ and other programs do is hidden. The script's
+# folder and the
 # working folder are therefore compared before and after the first run.
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TURNED_OFF = {
     "DISABLE_MLFLOW_INTEGRATION": "1",
 }
 # audit events by what they do; the number is the argument that names the path
-_DELETES = {"os.remove": 0, "os.rmdir": 0, "os.rename": 0, "shutil.rmtree": 0, "shutil.move": 0}
+_DELETES = {"os.remove": 0, "os.rmdir": 0, "shutil.rmtree": 0}
+_MOVES = ("os.rename", "shutil.move")  # from the first argument to the second
 _WRITES = {
     "os.mkdir": 0,
     "os.link": 1,
@@ -42,9 +44,9 @@ _WRITES = {
 }
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn")
 _CONNECTS = "socket.connect"
-_WATCHED = {"open", *_DELETES, *_WRITES, *_STARTS, _CONNECTS}
+_WATCHED = {"open", *_DELETES, *_MOVES, *_WRITES, *_STARTS, _CONNECTS}
 _WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 _IMPORTS = "<frozen importlib"
 # folders of caches that packages share, below the home folder
 _CACHES = (
@@ -78,8 +80,8 @@ class Guard:
             return
         self._is_busy = True  # what follows opens nothing, but other threads may
         try:
-            doing, path = does
-            if path is not None and self._is_allowed(path):
+            doing, *paths = does
+            if paths and all(map(self._is_allowed, paths)):
                 return
             where = _users_line(sys._getframe(1), doing)
             if where:
@@ -120,14 +122,16 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
 
 
-def _does(event: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
-    """Return what an event does, with the path, None if there is none; None for one that changes nothing."""
+def _does(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return what an event does, with the paths that it changes; None for one that changes nothing."""
     if event == "open":
         path, mode, flags = arguments
         writes = bool(flags & _WRITING_FLAGS) if mode is None else bool(set(mode) & set("wax+"))
         return (f"writes {path}", path) if writes and path is not None else None
     if event in _DELETES:
-        return f"deletes or moves {arguments[0]}", arguments[_DELETES[event]]
+        return f"deletes {arguments[0]}", arguments[_DELETES[event]]
+    if event in _MOVES:
+        return f"moves {arguments[0]} to {arguments[1]}", *arguments[:2]
     if event in _WRITES:
         path = arguments[_WRITES[event]]
         # `makedirs` of what exists
@@ -136,10 +140,9 @@ def _does(event: str, arguments: tuple[Any, ...]) -> tuple[str, Any] | None:
     if event in _STARTS:
         command = arguments[1] if event == "subprocess.Popen" else arguments[0]
         words = command if isinstance(command, list | tuple) else [os.fsdecode(command)]
-        return f"runs the program {' '.join(map(str, words))[:60]!r}", None
-    if event == _CONNECTS and isinstance(arguments[1], tuple):
-        return f"connects to {arguments[1][0]}", None
-    return None
+        return (f"runs the program {' '.join(map(str, words))[:60]!r}",)
+    address = arguments[1]  # a path of a socket on this machine, or a host and a port
+    return (f"connects to {address[0]}",) if isinstance(address, tuple) else None
 
 
 def _users_line(frame: FrameType | None, doing: str) -> str:
@@ -153,7 +156,7 @@ def _users_line(frame: FrameType | None, doing: str) -> str:
         # packages start programs when they are imported, to look at the machine, and Keras
         # downloads data sets into its cache
         is_package = file.startswith(_IMPORTS) or "keras/src/utils/file_utils" in file
-        if is_package and not doing.startswith(("writes", "deletes")):
+        if is_package and not doing.startswith(("writes", "deletes", "moves")):
             return ""
         frame = frame.f_back
     return ""

@@ -111,7 +111,7 @@ def _marking(original: Any) -> Any:
 
 
 def _file_of(stream: Any) -> str:
-    """Return the file of a stream; of a text, that which the process has read last is not known."""
+    """Return the file of a stream; empty for a text, whose file is not known."""
     name = getattr(stream, "name", "")
     return str(Path(name).absolute()) if isinstance(name, str) and name else ""
 
@@ -122,19 +122,18 @@ def _mark_tree(tree: Any, file: str) -> None:
 
     if not file or not isinstance(tree, dict):
         return
-    with open(file, encoding="utf-8") as source:
-        root = yaml.compose(source.read())
-    _mark_node(tree, root, file)
+    text = Path(file).read_text(encoding="utf-8")
+    _mark_node(tree, yaml.compose(text), file, text.splitlines())
 
 
-def _mark_node(tree: dict[Any, Any], node: Any, file: str) -> None:
+def _mark_node(tree: dict[Any, Any], node: Any, file: str, lines: Sequence[str]) -> None:
     for key, value in getattr(node, "value", ()):
         name = key.value
         inner = tree.get(name)
         if isinstance(inner, dict):
-            _mark_node(inner, value, file)
+            _mark_node(inner, value, file, lines)
         elif is_knob_name(name):
-            # columns of text; those of a configuration's keys and numbers are bytes, too
             start, end = value.start_mark, value.end_mark
-            span = (start.line + 1, start.column, end.line + 1, end.column)
+            before = len(lines[start.line][: start.column].encode())
+            span = (start.line + 1, before, start.line + 1, before + end.column - start.column)
             tree[name] = marked(inner, Place(None, file, span, name=name))

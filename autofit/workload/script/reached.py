@@ -44,10 +44,6 @@ class Call:
     statement: ast.stmt
 
     @property
-    def line(self) -> int:
-        return self.node.lineno
-
-    @property
     def name(self) -> str:
         return str(getattr(self.node.func, "attr", getattr(self.node.func, "id", "")))
 
@@ -81,7 +77,7 @@ class Call:
         )
 
     def prefetching(self, argument: ast.expr, value: Any) -> Place | None:
-        """Return the place behind an argument where its dataset can prefetch; None if it is no plain expression."""
+        """Return the place behind an argument where its dataset can prefetch; None where a method cannot follow."""
         if not isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return None
         end = (argument.end_lineno or 0, argument.end_col_offset or 0)
@@ -108,7 +104,6 @@ class Reached:
     arguments: Mapping[str, Any]  # of `fit`, by name
     where: str  # such as "train.py:91"
     places: Mapping[str, Place] = field(default_factory=dict)  # by knob
-    untuned: Mapping[str, str] = field(default_factory=dict)  # why knobs have no place
 
     @property
     def data(self) -> Any:
@@ -280,7 +275,7 @@ def _in_tfdata(dataset: Any, call: Call | None, *, is_set: bool) -> Iterator[tup
     if "max_queue_size" not in found and call is not None:
         argument = _argument(call, "x", 0)
         if argument is not None:
-            # Keras keeps one batch ready
+            # without it, a config has the lowest value
             found["max_queue_size"] = call.prefetching(argument, 1)
     yield from found.items()
 

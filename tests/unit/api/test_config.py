@@ -173,6 +173,16 @@ def test_a_file_may_name_a_script_relative_to_it_and_a_matrix_vary_its_arguments
     assert {script.file for script in scripts} == {str(path.parent / "train.py")}
 
 
+def test_a_variable_in_the_arguments_of_a_script_is_shown_as_written(write, monkeypatch):
+    monkeypatch.setenv("KEY", "a-secret-key")
+    path = write("script: train.py\narguments: [--key, '${KEY}']\n")
+    (path.parent / "train.py").write_text("model.fit(x)\n")
+    script = load.load(path)["script"]
+    assert script.arguments == ("--key", "a-secret-key")
+    assert "a-secret-key" not in script.command
+    assert "${KEY}" in script.command
+
+
 def test_what_a_script_sets_itself_is_not_allowed_beside_it(write):
     path = write("script: train.py\ndata_kwargs: {folder: photos}\n")
     (path.parent / "train.py").write_text("model.fit(x)\n")

@@ -11,9 +11,8 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-import autofit
 from autofit.api.result import Result
-from autofit.cli import app
+from autofit.cli import app, commands
 from autofit.cli.common import reporting_errors
 from tests.commands import PACKAGE
 
@@ -151,9 +150,12 @@ def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(
 ):
     (folder / "tune.yaml").write_text(GOOD + "batch_size: largest\n")
     asked = []
-    monkeypatch.setattr(
-        autofit, "tune", lambda **arguments: asked.append(arguments["batch_size"]) or sys.exit(0)
-    )
+
+    def tune(arguments, progress):
+        asked.append(arguments["batch_size"])
+        sys.exit(0)
+
+    monkeypatch.setattr(commands, "tune_arguments", tune)
     RUN.invoke(app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])])
     assert asked == [batch_size]
 

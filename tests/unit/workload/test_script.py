@@ -84,7 +84,9 @@ def test_trials_count_for_a_script_whose_tuned_places_have_other_values(script):
 
 
 def test_options_that_set_knobs_are_no_part_of_the_key_but_others_are(script):
-    of = lambda *arguments: make_script(script.file, arguments)  # noqa: E731  # three words
+    def of(*arguments):
+        return make_script(script.file, arguments)
+
     assert key_of(of("--batch-size", "64", "--data", "a")) == key_of(of("--data", "a"))
     assert key_of(of("--data", "a")) != key_of(of("--data", "b"))
     option = {"batch_size": Place(32, option="--batch-size")}
@@ -112,7 +114,8 @@ def test_of_several_calls_the_one_with_most_steps_is_tuned_or_the_user_chooses()
         ("open", ("a.csv", "w", 0), "writes a.csv"),
         ("open", ("a.csv", "r", 0), None),
         ("open", ("a.csv", None, 0), None),
-        ("os.remove", ("a.csv", -1), "deletes or moves a.csv"),
+        ("os.remove", ("a.csv", -1), "deletes a.csv"),
+        ("os.rename", ("a.tmp", "a.csv", -1, -1), "moves a.tmp to a.csv"),
         ("os.mkdir", ("/", 0o777, -1), None),  # `makedirs` of what exists
         ("subprocess.Popen", ("rm", ["rm", "-r", "photos"], None, None), "runs the program"),
         ("os.system", (b"rm -r photos",), "runs the program 'rm -r photos'"),
