@@ -88,9 +88,10 @@ def estimate(
             needed to find the largest batch that fits if `gpu` is given.
         gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of several that share a batch,
             each takes the memory of its share.
-        arguments: further arguments of `tune`, or those of `tune_script`; those of the search have no effect. Host memory
-            depends on the `workers`, `max_queue_size` and `use_multiprocessing` of `baseline`, or else on the defaults of
-            the data factory or Keras.
+        arguments: further arguments of `tune`, or those of `tune_script`; those of the search have
+            no effect. Host memory depends on the `workers`, `max_queue_size` and
+            `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or
+            Keras.
 
     Returns:
         The estimate: for each batch size the bytes of device and host memory by part, and the largest batch size that is

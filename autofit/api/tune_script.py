@@ -31,24 +31,30 @@ def tune_script(
 ) -> Result:
     """Find the fastest configuration of a training script, and the edit that sets it.
 
-    Each trial runs the script, with one edit, up to its call of `fit`, trains there for a few seconds, and ends its process.
+    Each trial runs the script, with one edit, up to its call of `fit`, trains there for a few
+    seconds, and ends its process.
 
     Args:
         script: path of the script, or "-m package.module".
         arguments: arguments of its command line.
-        places: where a knob is set, if autofit does not find it: a line, as in `{"batch_size": "train.py:12"}`, or an
-            option, as in `{"batch_size": "--bs"}`.
-        fit: which call of `fit` is tuned, from 1, of a script with several; those before it do not train.
+        places: where a knob is set, if autofit does not find it: a line, as in
+            `{"batch_size": "train.py:12"}`, or an option, as in `{"batch_size": "--bs"}`.
+        fit: which call of `fit` is tuned, from 1, of a script with several; those before it do not
+            train.
         writes: whether the script may write files before it calls `fit`, as each trial then does.
-        backend: backend of Keras; None for the one that the script, `KERAS_BACKEND` or keras.json names.
+        backend: backend of Keras; None for the one that the script, `KERAS_BACKEND` or keras.json
+            names.
         progress: whether to show progress, or a `Progress` to show it on.
-        settings: arguments of `tune` that say what is searched, where, within which limits, and how long.
+        settings: arguments of `tune` that say what is searched, where, within which limits, and how
+            long.
 
     Returns:
-        The result. `result.snippet()` is a diff, which `patch -p0` applies, or the command line with its options.
+        The result. `result.snippet()` is a diff, which `patch -p0` applies, or the command line
+        with its options.
 
     Raises:
-        UsageError: an argument is wrong, or the script cannot be tuned; the message says why, and what to do.
+        UsageError: an argument is wrong, or the script cannot be tuned; the message says why, and
+            what to do.
         Others: as for `tune`.
 
     Example:
@@ -68,7 +74,9 @@ def tune_script(
 
 
 def describe(arguments: Mapping[str, Any], progress: bool | Progress = False) -> Description:
-    """Run a script once up to its call of `fit`, and return what is known before anything is trained."""
+    """Run a script once up to its call of `fit`, and return what is known before anything is
+    trained.
+    """
 
     def first_trial(request: TuneRequest, launcher: Launcher, emit: Emit) -> Description:
         from autofit.tuning.runner import TrialRunner, not_described  # loads SciPy

@@ -36,8 +36,9 @@ def check(
 ) -> None:
     """Check a tuning file without running anything; or run a script once, and say what would be tuned.
 
-    Of a file, checks the functions it names, the limits and the device: imports your modules, but calls none of their
-    functions. For a sweep, checks every cell. A script runs once up to its call of fit, and does not train.
+    Of a file, checks the functions it names, the limits and the device: imports your modules, but
+    calls none of their functions. For a sweep, checks every cell. A script runs once up to its call
+    of fit, and does not train.
     """
     console = Terminal()
     with common.reporting_errors():
@@ -63,7 +64,9 @@ def check(
 
 
 def _first_run(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Run a script once, and return what would be tuned, where it is set, and what stands in the way."""
+    """Run a script once, and return what would be tuned, where it is set, and what stands in the
+    way.
+    """
     described = describe(arguments)
     findings = {"script": f"{arguments['script']} calls fit at {described.fit_call}"}
     for knob, place in described.places.items():

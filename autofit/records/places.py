@@ -1,4 +1,6 @@
-"""Places of the user's files where knobs are set, and the edits that set other values there, as a unified diff."""
+"""Places of the user's files where knobs are set, and the edits that set other values there, as a
+unified diff.
+"""
 
 from __future__ import annotations
 

@@ -342,7 +342,8 @@ def _read_host_memory(trial: Trial) -> bool:
 def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
     """Estimate device memory for each batch size, in bytes: a line through the footprints.
 
-    It never falls. Of a single footprint, all but the variables and the data is taken to grow with the batch.
+    It never falls. Of a single footprint, all but the variables and the data is taken to grow with
+    the batch.
     """
     sizes = np.array([footprint.batch_size for footprint in footprints])
     values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])

@@ -38,9 +38,9 @@ _RUN_FACTORS, _RUN_DEVIATION = (0.3, 1.0, 3.0), 0.5
 # errs by 6% in the median and by 16% at 90% on real GPUs (tests/benchmarks/curves.py)
 _STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES = (0.02, 0.05), (0.08, 1.0)
 _FIT_AMPLITUDE = 0.04
-# errors of the law of the input, of which the likelier is taken: its rate may fall with the batch size,
-# for example where batches outgrow a cache. Without one, the noise that all rates of a run share
-# explains such a fall, and moves the rate of fit.
+# errors of the law of the input, of which the likelier is taken: its rate may fall with the batch
+# size, for example where batches outgrow a cache. Without one, the noise that all rates of a run
+# share explains such a fall, and moves the rate of fit.
 _INPUT_ERRORS = (0.0, 0.3)
 _FIT_LENGTHS = np.array(
     (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
@@ -360,7 +360,8 @@ class Rates:
         )
         # a first fit shows which trials the step alone bounds: the residual of fit is small there
         first = _Fit(self)
-        # all errors at once: where the residuals may not grow, a decline at large batches reads as noise
+        # all errors at once: where the residuals may not grow, a decline at large batches reads as
+        # noise
         fits = (
             _Fit(self, *errors, first)
             for errors in itertools.product(_SCALES, _RUN_FACTORS, _INPUT_ERRORS)

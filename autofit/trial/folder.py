@@ -36,7 +36,9 @@ _KEPT_SECONDS = 7 * 24 * 3600.0  # after its last tune, a study's programs are k
 
 @dataclass(frozen=True)
 class Preload:
-    """What forks of a server need, before they run a script: its environment, and the packages that it imports."""
+    """What forks of a server need, before they run a script: its environment, and the packages that
+    it imports.
+    """
 
     environment: dict[str, str]
     packages: list[str]

@@ -133,7 +133,9 @@ class ProcessLauncher:
         return ServerConnection(self._mode(), self._folder, {**os.environ, **switches, **own})
 
     def _mode(self) -> str:
-        """Return how trials start: as forks where that is safe, and those of a script once its first run has ended."""
+        """Return how trials start: as forks where that is safe, and those of a script once its
+        first run has ended.
+        """
         noted = Preload.load(self._folder.path)
         is_script = self._workload.script is not None
         if is_script and (noted is None or not noted.is_safe):

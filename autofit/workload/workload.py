@@ -77,7 +77,9 @@ class Workload:
             raise UsageError(f"{self.call} does not take it; remove it", key=min(given))
 
     def save(self, folder: Path) -> None:
-        """Write the workload to a folder: one pickle, and one file for each large array; or the script."""
+        """Write the workload to a folder: one pickle, and one file for each large array; or the
+        script.
+        """
         if self.script is not None:
             # the first run may have chosen one of several calls of `fit`
             if script_in(folder) is None:

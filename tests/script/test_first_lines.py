@@ -1,4 +1,6 @@
-"""What a script sets above `import keras` acts in trials as with `python train.py`, and the stored answer is found again."""
+"""What a script sets above `import keras` acts in trials as with `python train.py`, and the stored
+answer is found again.
+"""
 
 import json
 import sys

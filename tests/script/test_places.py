@@ -1,4 +1,6 @@
-"""Each way in which scripts set the batch size: the place is found, and the patch, applied by `patch`, changes the batch."""
+"""Each way in which scripts set the batch size: the place is found, and the patch, applied by
+`patch`, changes the batch.
+"""
 
 import re
 import shutil

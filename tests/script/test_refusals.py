@@ -1,4 +1,6 @@
-"""Scripts that cannot be tuned, or would do harm in each trial: one sentence each, and nothing of the user's changes."""
+"""Scripts that cannot be tuned, or would do harm in each trial: one sentence each, and nothing of
+the user's changes.
+"""
 
 import hashlib
 import sys

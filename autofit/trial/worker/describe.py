@@ -177,7 +177,9 @@ def describe(
 
 
 def _of_places(description: Description, of_script: Mapping[str, Any]) -> Description:
-    """Return a description with what is known of a script, whose knobs have the values that it sets."""
+    """Return a description with what is known of a script, whose knobs have the values that it
+    sets.
+    """
     # a knob that the data or the backend does not have has a place for nothing
     own = {*description.knobs, *description.defaults}
     places = {knob: place for knob, place in of_script["places"].items() if knob in own}

@@ -108,7 +108,9 @@ def work(
 
 
 def _finished(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
-    """Do what a task asks for, send the error that it ends with, if any, and return the exit status."""
+    """Do what a task asks for, send the error that it ends with, if any, and return the exit
+    status.
+    """
     try:
         do()
     except BaseException as error:

@@ -1,4 +1,6 @@
-"""Run a script up to its call of `fit`, and do there what the task asks for; the script goes no further."""
+"""Run a script up to its call of `fit`, and do there what the task asks for; the script goes no
+further.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ Finish = Callable[[Callable[[], None]], int]
 
 
 def run_script(script: Script, context: TrialContext, backend: Backend, finish: Finish) -> None:
-    """Run a script with the edits of a config; its call of `fit` does what the task asks for, and ends the process."""
+    """Run a script with the edits of a config; its call of `fit` does what the task asks for, and
+    ends the process.
+    """
     from autofit.trial.worker import main
 
     environment = dict(os.environ)
@@ -105,7 +109,9 @@ def _run_again(
     hook: _FitHook,
     environment: Mapping[str, str],
 ) -> NoReturn:
-    """Start the process anew for the call of `fit` that is tuned; all calls of the script are known by now."""
+    """Start the process anew for the call of `fit` that is tuned; all calls of the script are known
+    by now.
+    """
     from autofit.trial.worker import main
 
     def begin() -> None:
@@ -155,7 +161,9 @@ def _at_fit(
 
 
 def _of_script(script: Script, found: Reached, loaded: Workload, seconds: float) -> dict[str, Any]:
-    """Return the fields of a description that only a script has, which took `seconds` to call `fit`."""
+    """Return the fields of a description that only a script has, which took `seconds` to call
+    `fit`.
+    """
     slow = f"the script takes {format_seconds(seconds)} to call fit, in each trial"
     size = found.places["batch_size"]
     counts = (fit_options.STEPS_PER_EPOCH, fit_options.VALIDATION_STEPS)
@@ -294,7 +302,9 @@ class _FirstRun:
             imports.add(name, lambda _: None, self._note)
 
     def _note(self) -> None:
-        """Note what the script has set in the environment before its first import of Keras or a backend."""
+        """Note what the script has set in the environment before its first import of Keras or a
+        backend.
+        """
         if self._switches is None:
             self._switches = {
                 name: value

@@ -120,7 +120,9 @@ def with_controlled_caches(make: Callable[[], Any]) -> Any:
 
 
 def control_caches() -> None:
-    """Put the caches of all datasets that this process makes under control, once TensorFlow is loaded."""
+    """Put the caches of all datasets that this process makes under control, once TensorFlow is
+    loaded.
+    """
     _opening.data = True
     _opening.ends = True
     _control()

@@ -24,7 +24,9 @@ _OTHER_LAUNCHERS = ("torchrun", "horovodrun", "accelerate")  # which start a pro
 
 @dataclass(frozen=True)
 class Script:
-    """A script with its arguments, as `python FILE ARGUMENTS` or `python -m MODULE ARGUMENTS` run it."""
+    """A script with its arguments, as `python FILE ARGUMENTS` or `python -m MODULE ARGUMENTS` run
+    it.
+    """
 
     file: str  # absolute; empty for a module
     module: str = ""
@@ -55,7 +57,9 @@ class Script:
         return shlex.join(["python", *started, *self.written])
 
     def backend(self) -> str | None:
-        """Return the backend that the script's text sets before it imports Keras; None if it sets none."""
+        """Return the backend that the script's text sets before it imports Keras; None if it sets
+        none.
+        """
         text = self.path.read_text(errors="replace") if self.path else ""
         found = _BACKEND.search(text)
         return found[1] if found else None
@@ -105,7 +109,9 @@ def make_script(
     writes: bool = False,
     folder: str = ".",
 ) -> Script:
-    """Return the script of a path relative to a folder, or of "-m MODULE"; raise UsageError if there is none."""
+    """Return the script of a path relative to a folder, or of "-m MODULE"; raise UsageError if
+    there is none.
+    """
     text = str(script)
     is_module = text.startswith("-m ")
     file = "" if is_module else str((Path(folder) / text).absolute())

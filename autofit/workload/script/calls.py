@@ -19,7 +19,9 @@ _KERAS_BATCH = 32
 
 @dataclass(frozen=True)
 class FitCall:
-    """A call of `fit`, with the number of its epochs and of the steps in each; 0 if that is not known."""
+    """A call of `fit`, with the number of its epochs and of the steps in each; 0 if that is not
+    known.
+    """
 
     where: str
     epochs: int
@@ -58,7 +60,9 @@ def _steps_of(arguments: Mapping[str, Any]) -> int:
 
 
 def chosen(script: str, calls: Sequence[FitCall]) -> int:
-    """Return the number of the call that is tuned, from 1; raise UsageError if the user must choose."""
+    """Return the number of the call that is tuned, from 1; raise UsageError if the user must
+    choose.
+    """
     steps = [call.epochs * call.steps for call in calls]
     lines = {call.where for call in calls}
     most = max(range(len(calls)), key=lambda index: steps[index])

@@ -1,4 +1,6 @@
-"""The workload of a script's call of `fit`: a function that returns its model, and a factory of its data."""
+"""The workload of a script's call of `fit`: a function that returns its model, and a factory of its
+data.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _NAMES = {
 
 
 class GivenData:
-    """The data that a script gave to `fit`, as a factory whose parameters are the knobs that the script sets."""
+    """The data that a script gave to `fit`, as a factory whose parameters are the knobs that the
+    script sets.
+    """
 
     def __init__(self, data: Any, values: Mapping[str, Any], call: Reached | None = None) -> None:
         self._data = data
@@ -50,7 +54,9 @@ class GivenData:
         return self._data
 
     def require_asked(self, asked: int | None, made: FitInput) -> None:
-        """Raise UsageError if the batches that arrive at `fit` do not follow the edit that asked for a size."""
+        """Raise UsageError if the batches that arrive at `fit` do not follow the edit that asked
+        for a size.
+        """
         if self._call is None or asked is None:
             return
         place = self._call.places["batch_size"]
@@ -65,7 +71,9 @@ class GivenData:
 
 
 def workload_of(script: Script, reached: Reached) -> Workload:
-    """Return the workload of a call of `fit`; raise UsageError for arguments that trials cannot take."""
+    """Return the workload of a call of `fit`; raise UsageError for arguments that trials cannot
+    take.
+    """
     arguments = reached.arguments
     names = names_of(reached)
     values = {names[knob]: reached.places[knob].value for knob in names}

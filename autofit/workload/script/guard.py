@@ -1,4 +1,6 @@
-"""Keep a script from doing in each trial what it should do once: writing, deleting, starting programs, connecting."""
+"""Keep a script from doing in each trial what it should do once: writing, deleting, starting
+programs, connecting.
+"""
 # It cannot see everything: what libraries in C++ and other programs do is hidden. The script's
 # folder and the
 # working folder are therefore compared before and after the first run.
@@ -66,7 +68,9 @@ _MOST_FILES = 20_000  # of a folder that are compared
 
 
 class Guard:
-    """Watches the Python code of this process from now on; `report` gets what it must not do, and must not return."""
+    """Watches the Python code of this process from now on; `report` gets what it must not do, and
+    must not return.
+    """
 
     def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
         self._report = report
@@ -97,7 +101,9 @@ class Guard:
 
 
 def caches(folder: Path) -> tuple[str, ...]:
-    """Return the folders into which any program may write: the tune's own `folder`, and the caches of packages."""
+    """Return the folders into which any program may write: the tune's own `folder`, and the caches
+    of packages.
+    """
     home = Path.home()
     # such as those of what JAX and torch compile
     named = [
@@ -146,7 +152,9 @@ def _does(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _users_line(frame: FrameType | None, doing: str) -> str:
-    """Return the line of the user's code that an event comes from; empty for what packages do on their own."""
+    """Return the line of the user's code that an event comes from; empty for what packages do on
+    their own.
+    """
     while frame is not None:
         file = frame.f_code.co_filename
         if file in texts:
@@ -169,7 +177,9 @@ def turn_off_others(folder: Path) -> None:
 
 
 def state_of(folders: Iterable[Path], allowed: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Return size and time of each file in some folders, without those that are `allowed` to change."""
+    """Return size and time of each file in some folders, without those that are `allowed` to
+    change.
+    """
     found = dict[str, tuple[int, int]]()
     for folder in {*folders}:
         for above, names, files in os.walk(folder):

@@ -1,4 +1,6 @@
-"""The identity of a script: its files without what a tune changes in them, so that an answer is found again."""
+"""The identity of a script: its files without what a tune changes in them, so that an answer is
+found again.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def key_of(script: Script) -> str:
 
 
 def digest_of(script: Script, edits: Edits | None = None) -> str:
-    """Return a digest of a script with its arguments, after edits; comments and layout do not count."""
+    """Return a digest of a script with its arguments, after edits; comments and layout do not
+    count.
+    """
     edits = Edits({}, {}) if edits is None else edits
     trees = (ast.dump(ast.parse(edits.apply(file, text))) for file, text in _files(script))
     return _hash([*trees, *_settled([*script.arguments, *edits.options])])

@@ -78,7 +78,9 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "true
 
 
 def marked(value: Any, place: Place) -> Any:
-    """Return an int with its place; a marked one keeps the first, and anything else is returned as it is."""
+    """Return an int with its place; a marked one keeps the first, and anything else is returned as
+    it is.
+    """
     if type(value) is not int:
         return value
     made = Marked(value)

@@ -14,7 +14,9 @@ from autofit.workload.script.run import AfterImport, texts
 
 
 def mark_options(imports: AfterImport) -> None:
-    """Have the parsers that people use mark the values of options, and those of YAML and JSON files."""
+    """Have the parsers that people use mark the values of options, and those of YAML and JSON
+    files.
+    """
     imports.add("argparse", _argparse)
     imports.add("click.core", _click)
     imports.add("absl.flags._flagvalues", _absl)

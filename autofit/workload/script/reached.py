@@ -77,14 +77,18 @@ class Call:
         )
 
     def prefetching(self, argument: ast.expr, value: Any) -> Place | None:
-        """Return the place behind an argument where its dataset can prefetch; None where a method cannot follow."""
+        """Return the place behind an argument where its dataset can prefetch; None where a method
+        cannot follow.
+        """
         if not isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
             return None
         end = (argument.end_lineno or 0, argument.end_col_offset or 0)
         return Place(value, self.file, (*end, *end), ".prefetch({})", "prefetch")
 
     def with_attribute(self, target: ast.expr, name: str, value: Any) -> Place | None:
-        """Return the place of a line before the statement that sets an attribute; None if it can have none."""
+        """Return the place of a line before the statement that sets an attribute; None if it can
+        have none.
+        """
         lines = texts[self.file].splitlines()
         begin = lines[self.statement.lineno - 1].encode()[: self.statement.col_offset].decode()
         owner = ast.unparse(target)
@@ -211,7 +215,9 @@ def _watch_loader(module: Any) -> None:
 def look(
     script: Script, model: Any, arguments: Mapping[str, Any], frame: FrameType | None
 ) -> Reached:
-    """Find where the script sets the knobs of a call of `fit`; raise UsageError if the batch size has no place."""
+    """Find where the script sets the knobs of a call of `fit`; raise UsageError if the batch size
+    has no place.
+    """
     call, where = call_at(frame)
     is_direct = frame is not None and frame.f_code.co_filename in texts
     call = call if is_direct and call is not None and call.name == "fit" else None
@@ -235,7 +241,9 @@ def look(
 def _found_in(
     arguments: Mapping[str, Any], call: Call | None, *, is_set: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield knobs of the data with marked ints, other ints, or places; `is_set` if the user names the batch size's."""
+    """Yield knobs of the data with marked ints, other ints, or places; `is_set` if the user names
+    the batch size's.
+    """
     x: Any = arguments.get("x")
     if hasattr(x, "element_spec"):
         yield from _in_tfdata(x, call, is_set=is_set)
@@ -387,7 +395,9 @@ def _by_name(size: Any, where: str) -> Place:
 
 
 def uses_of(place: Place) -> list[str]:
-    """Return where else the user's files compute with a place's value, as "train.py:40: steps = n // batch"."""
+    """Return where else the user's files compute with a place's value, as "train.py:40: steps = n
+    // batch".
+    """
     lines = []
     for used, _, file, line in uses:
         if used.span == place.span and used.file == place.file and file in texts:

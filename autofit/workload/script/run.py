@@ -1,4 +1,6 @@
-"""Run a script as `__main__`, its files marked or edited, and act on libraries once it imports them."""
+"""Run a script as `__main__`, its files marked or edited, and act on libraries once it imports
+them.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def _read(opener: Any, file: str) -> str:
 
 
 class AfterImport:
-    """Calls functions when a module is about to be imported, and when it has been; or at once, if it was."""
+    """Calls functions when a module is about to be imported, and when it has been; or at once, if
+    it was.
+    """
 
     def __init__(self) -> None:
         self._before = dict[str, list[Callable[[], None]]]()

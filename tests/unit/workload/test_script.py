@@ -1,4 +1,6 @@
-"""What a script sets, cut out of its identity; the edits of its places; and what its guard lets pass."""
+"""What a script sets, cut out of its identity; the edits of its places; and what its guard lets
+pass.
+"""
 
 from pathlib import Path
 
