@@ -9,6 +9,7 @@ from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search import rates
 from autofit.search.context import ConfigArrays
+from autofit.trial.launcher import ignore
 from autofit.tuning import engine
 from autofit.tuning.request import TuneRequest, reuse
 from autofit.tuning.settings import Options, TuneSettings
@@ -50,9 +51,9 @@ class FakeLauncher:
         """The configs that ran in this role."""
         return [spec.config for spec in self.specs if spec.role == role]
 
-    def run(self, spec):
+    def run(self, spec, on_phase=ignore):
         self.specs.append(spec)
-        yield Phase.TRAINING
+        on_phase(Phase.TRAINING)
         if spec.role == "describe":
             return self.special.get("describe", DESCRIPTION)
         forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
@@ -146,14 +147,11 @@ def use_quick_models(monkeypatch):
     monkeypatch.setattr(rates, "_SCALES", (1.0,))
 
 
-def drain(running):
-    """The values that a generator yields, and the one that it returns."""
-    yielded = []
-    try:
-        while True:
-            yielded.append(next(running))
-    except StopIteration as end:
-        return yielded, end.value
+def played(launcher, spec):
+    """The phases of a trial, and its measurement or description."""
+    phases = []
+    result = launcher.run(spec, phases.append)
+    return phases, result
 
 
 def collect(engine, *args):

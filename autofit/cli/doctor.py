@@ -30,7 +30,7 @@ from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.console.tables import Terminal, labelled
-from autofit.trial.launcher import ProcessLauncher, run_to_end
+from autofit.trial.launcher import ProcessLauncher
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
 # of host memory, of a GPU's and of temporary files: what a small tune takes of each
@@ -248,7 +248,7 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         with ProcessLauncher(known(model={"filters": 2}), placement) as launcher:
             launcher.warm()
             ready = time.monotonic()
-            measured = run_to_end(launcher.run(spec))
+            measured = launcher.run(spec)
     except UsageError as error:
         return problem("trial", str(error), _AGAIN)
     except (AutofitError, OSError) as error:

@@ -20,7 +20,7 @@ from autofit.records.machine import Device
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes, format_seconds
-from autofit.trial.launcher import ProcessLauncher, run_to_end
+from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
 
@@ -70,7 +70,7 @@ class Bench:
             "measure_seconds": 1.5,
             **spec,
         }
-        measured = run_to_end(self.launcher.run(TrialSpec(Role.MEASURE, config, **spec)))
+        measured = self.launcher.run(TrialSpec(Role.MEASURE, config, **spec))
         assert isinstance(measured, Measurement), "only a describing trial returns a description"
         if measured.outcome is not expected:
             raise _WrongError(

@@ -8,11 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from autofit import backends
 from autofit.backends.protocol import require_code
@@ -41,18 +41,23 @@ _GPU_SECONDS = 60.0
 _GPU_POLL_SECONDS = 0.1
 
 
-# a trial that runs: its phases, then its result
-Running = Generator[Phase, None, Measurement | Description]
+# is called with each phase of a trial when it begins
+OnPhase = Callable[[Phase], None]
+
+
+def ignore(phase: Phase) -> None:
+    """Do nothing with a phase."""
 
 
 class Launcher(Protocol):
     """Runs trials; tests use an implementation that computes measurements from formulas."""
 
-    def run(self, spec: TrialSpec) -> Running:
-        """Run one trial and yield its phases.
+    def run(self, spec: TrialSpec, on_phase: OnPhase = ignore) -> Measurement | Description:
+        """Run one trial to its end.
 
-        Return a description if the trial's role is to describe and it succeeds, otherwise a measurement. Raise `UsageError`
-        if the user's functions return something that autofit does not support.
+        Return a description if the trial's role is to describe and it succeeds, otherwise a
+        measurement. Raise `UsageError` if the user's functions return something that autofit does
+        not support.
         """
 
 
@@ -144,103 +149,146 @@ class ProcessLauncher:
             return self._launch
         return "fork" if sys.platform == "linux" else "plain"
 
-    def run(self, spec: TrialSpec) -> Running:
-        if Preload.load(self._folder.path) != self._preload:  # of a script that has run since
+    def run(self, spec: TrialSpec, on_phase: OnPhase = ignore) -> Measurement | Description:
+        self._begin(on_phase)
+        for gpu in self._placement.gpus:
+            wait_for_room(gpu, spec.limits.device_bytes or 0, on_phase)
+        end = self._run_process(spec, on_phase)
+        failure = end.messages.failure
+        if failure is not None and failure.kind is FailureKind.USAGE:
+            raise UsageError(failure.reason, key=failure.key)
+        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
+        self._require_code(measurement, end.log)
+        description = end.messages.described(measurement.evidence.reason)
+        if description is None:
+            return measurement
+        return replace(description, process_bytes=end.readings.peak_bytes)
+
+    def _begin(self, on_phase: OnPhase) -> None:
+        """Let a server be ready; a new one, if a script has noted since what its forks need."""
+        if Preload.load(self._folder.path) != self._preload:
             self._stop_server()
         if self._server is None or not self._server.is_ready:
-            yield Phase.STARTING_SERVER
+            on_phase(Phase.STARTING_SERVER)
         self.warm()
-        for gpu in self._placement.gpus:
-            yield from wait_for_room(gpu, spec.limits.device_bytes or 0)
+
+    def _run_process(self, spec: TrialSpec, on_phase: OnPhase) -> TrialEnd:
+        """Run the process of a trial, and return all that shows how it ended."""
         started = time.monotonic()
         started_at = time.time()
         kills_before = host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        task = Task(spec, self._placement)
-        batch_size = spec.config.batch_size or 1
-        try:
-            pipe = self.warm().start(task, log_path)
-        except ServerLostError:  # it was killed after the last trial
-            self._stop_server()
-            pipe = self.warm().start(task, log_path)
+        pipe = self._start(Task(spec, self._placement), log_path)
         server = self.warm()
-        exit_code = None
-        limits = spec.limits.host_bytes, spec.deadline_seconds
+        batch_size = spec.config.batch_size or 1
         watcher = Watcher(
-            server.pid, *limits, self._placement.gpus, hang_seconds(self._pauses, batch_size)
+            server.pid,
+            spec.limits.host_bytes,
+            spec.deadline_seconds,
+            self._placement.gpus,
+            hang_seconds(self._pauses, batch_size),
         )
+        running = _RunningTrial(server, pipe, watcher, log_path, on_phase)
+        exit_code = None
         try:
-            exit_code = yield from self._watch(
-                server, pipe, watcher, log_path, estimates_all=spec.compile_all
-            )
+            exit_code = running.wait_for_exit(estimates_all=spec.compile_all)
             watcher.read_shared_memory()
         except ServerLostError:
             self._stop_server()
         finally:
             watcher.end(pipe.pid)
-        yield from pipe.read()
+        for phase in pipe.read():
+            on_phase(phase)
         messages = pipe.messages
         if messages.description is not None or messages.measurement is not None:
             self._pauses.append((watcher.pauses.longest, batch_size))
-        if messages.failure is None and watcher.stopped:
+        if messages.failure is None and watcher.breach:
             # the user's code may have failed before the trial hung
             messages = replace(messages, failure=saved_user_error(self._folder.path))
-        if messages.failure is not None and messages.failure.kind is FailureKind.USAGE:
-            raise UsageError(messages.failure.reason, key=messages.failure.key)
-        seconds = time.monotonic() - started
-        kills = max(0, host.oom_kills() - kills_before)
-        end = TrialEnd(exit_code, messages, watcher, started_at, seconds, kills, read_log(log_path))
-        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
-        # a trial that has finished shows that the backend was built for the GPU
-        failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
-        if failed and self._placement.device is not None and not self._pauses:
-            texts = end.log, measurement.traceback or measurement.evidence.reason
-            require_code(self._backend, self._placement.device, *texts)
-        description = messages.described(measurement.evidence.reason)
-        return (
-            measurement
-            if description is None
-            else replace(description, process_bytes=watcher.peak_bytes)
+        return TrialEnd(
+            exit_code=exit_code,
+            messages=messages,
+            readings=watcher.readings(),
+            started_at=started_at,
+            seconds=time.monotonic() - started,
+            kernel_oom_kills=max(0, host.oom_kills() - kills_before),
+            log=read_log(log_path),
         )
 
-    def _watch(
-        self,
-        server: ServerConnection,
-        pipe: TrialPipe,
-        watcher: Watcher,
-        log_path: Path,
-        *,
-        estimates_all: bool,
-    ) -> Generator[Phase, None, int]:
-        while True:
-            wait(
-                [server.connection, *([pipe.receiving] if pipe.is_open else [])],
-                watcher.rest_seconds,
-            )
-            phases = pipe.read()
-            watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
-            # only the memory estimate is still missing then, unless it is the purpose of the trial
-            if pipe.messages.description is not None and not estimates_all:
-                watcher.shorten(_ESTIMATE_SECONDS)
-            if (exit_code := server.exit_code(pipe.pid)) is not None:
-                yield from phases  # on a busy machine a trial may have ended before the driver reads what it did
-                return exit_code
-            cap_log(log_path)
-            if watcher.poll() is not None:
-                watcher.end(pipe.pid)
-                if (exit_code := server.exit_code(pipe.pid, _SERVER_SECONDS)) is not None:
-                    return exit_code
-                raise ServerLostError(server.pid)
-            for phase in phases:  # several if the driver was slower than the trial
-                watcher.enter(phase)
-                yield phase
+    def _start(self, task: Task, log_path: Path) -> TrialPipe:
+        try:
+            return self.warm().start(task, log_path)
+        except ServerLostError:  # it was killed after the last trial
+            self._stop_server()
+            return self.warm().start(task, log_path)
+
+    def _require_code(self, measurement: Measurement, log: str) -> None:
+        """Raise `UsageError` if a trial failed because the backend was not built for the GPU."""
+        # a trial that has finished shows that it was
+        has_failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
+        if has_failed and self._placement.device is not None and not self._pauses:
+            reason = measurement.traceback or measurement.evidence.reason
+            require_code(self._backend, self._placement.device, log, reason)
 
     def _stop_server(self) -> None:
         if self._server is not None:
             self._server.end()
             self._server.dismiss_guard()
             self._server = None
+
+
+@dataclass(frozen=True)
+class _RunningTrial:
+    """A trial that runs: its server, its pipe and its log, and who hears of its phases."""
+
+    server: ServerConnection
+    pipe: TrialPipe
+    watcher: Watcher
+    log_path: Path
+    on_phase: OnPhase
+
+    def wait_for_exit(self, *, estimates_all: bool) -> int:
+        """Return the exit status; end the trial first if it breaks a bound.
+
+        Raise `ServerLostError` if the server has ended, or does not answer.
+        """
+        pipe = self.pipe
+        watcher = self.watcher
+        while True:
+            self._rest()
+            phases = pipe.read()
+            watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
+            # only the memory estimate is still missing then, unless it is the purpose of the trial
+            if pipe.messages.description is not None and not estimates_all:
+                watcher.shorten(_ESTIMATE_SECONDS)
+            exit_code = self.server.exit_code(pipe.pid)
+            if exit_code is not None:
+                # on a busy machine a trial may have ended before the driver reads what it did
+                for phase in phases:
+                    self.on_phase(phase)
+                return exit_code
+            cap_log(self.log_path)
+            if watcher.poll() is not None:
+                return self._end()
+            # several if the driver was slower than the trial
+            for phase in phases:
+                watcher.enter(phase)
+                self.on_phase(phase)
+
+    def _rest(self) -> None:
+        """Wait for a message of the server or the trial, or until the next reading is due."""
+        sources = [self.server.connection]
+        if self.pipe.is_open:
+            sources.append(self.pipe.receiving)
+        wait(sources, self.watcher.rest_seconds)
+
+    def _end(self) -> int:
+        self.watcher.end(self.pipe.pid)
+        exit_code = self.server.exit_code(self.pipe.pid, _SERVER_SECONDS)
+        if exit_code is None:
+            raise ServerLostError(self.server.pid)
+        return exit_code
 
 
 @contextlib.contextmanager
@@ -261,37 +309,28 @@ def deferred_interrupts() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def wait_for_room(device: Device, limit_bytes: int) -> Iterator[Phase]:
-    """Wait while other processes hold GPU memory that was free when the limit was set, as in `device`."""
+def wait_for_room(device: Device, limit_bytes: int, on_phase: OnPhase = ignore) -> None:
+    """Wait while other processes hold memory that was free when the limit was set.
+
+    `device` is the GPU as it was then.
+    """
     # an OOM that other processes cause would say nothing about a config
     wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
     waited_seconds = 0.0
-    while (
-        used_bytes := gpus.used_bytes(device, ())[0]
-    ) is not None and device.total_bytes - used_bytes < wanted_bytes:
+    while True:
+        used_bytes = gpus.used_bytes(device, ())[0]
+        if used_bytes is None or device.total_bytes - used_bytes >= wanted_bytes:
+            return
         if not waited_seconds:
-            yield Phase.WAITING_FOR_GPU
+            on_phase(Phase.WAITING_FOR_GPU)
         if waited_seconds > _GPU_SECONDS:
             free = format_bytes(device.total_bytes - used_bytes)
             wanted = format_bytes(wanted_bytes)
+            holders = gpus.holders(device) or "the driver does not name them"
             raise TrialProcessError(
-                f"other processes took memory of {device.name} during the tune: {free} is free, {wanted} is needed "
-                f"({gpus.holders(device) or 'the driver does not name them'}). "
+                f"other processes took memory of {device.name} during the tune: {free} is free, "
+                f"{wanted} is needed ({holders}). "
                 "End those processes and run this again; finished trials are kept"
             )
         time.sleep(_GPU_POLL_SECONDS)
         waited_seconds += _GPU_POLL_SECONDS
-
-
-def run_to_end(
-    running: Running,
-    entered: Callable[[Phase], Any] = lambda phase: None,
-) -> Measurement | Description:
-    """Run a trial, call a function with each of its phases, and return its result."""
-    with contextlib.closing(running):
-        try:
-            while True:
-                entered(next(running))
-        except StopIteration as stop:
-            result: Measurement | Description = stop.value
-            return result

@@ -1,7 +1,8 @@
 """Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
 
-Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once, without those of files that
-the kernel can read again. A trial hangs if its processes use no CPU time and read no bytes for longer than expected.
+Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once,
+without those of files that the kernel can read again. A trial hangs if its processes use no CPU
+time and read no bytes for longer than expected.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import psutil
 
@@ -23,38 +25,68 @@ from autofit.records.trial import Conditions
 
 # between two listings of the tree; for each, psutil reads every process of the host
 _TREE_SECONDS = 0.25
-_PSS_SECONDS = 0.25  # shortest time between two readings of PSS far from the limit
-_PSS_DUTY = 0.01  # largest share of the time spent on reading PSS, which blocks allocation in the process that is read
-_GROWTH_SHARE = 0.05  # of the last reading: if memory grows by more, the next reading comes sooner
+# shortest time between two readings of PSS far from the limit
+_PSS_SECONDS = 0.25
+# largest share of the time spent on reading PSS, which blocks allocation in the process that is read
+_PSS_DUTY = 0.01
+# of the last reading: if memory grows by more, the next reading comes sooner
+_GROWTH_SHARE = 0.05
 # between two polls: near the limit, and far from it; each poll disturbs the steps a little
 _REST_SECONDS = (0.02, 0.25)
 # no process tree grows faster (assumed: pages are cleared at 2 GB/s by a core)
 _GROWTH_BYTES_PER_SECOND = 8e9
-_RETRY_SECONDS = 10.0  # an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
-_DEVICE_SECONDS = 1.0  # between two queries of the GPU's driver
+# an allocator retries for this long before it fails (TensorFlow's AllocatorRetry): not a hang
+_RETRY_SECONDS = 10.0
+# between two queries of the GPU's driver
+_DEVICE_SECONDS = 1.0
 # CPU time allowed in a pause: threads that wait with a timeout wake up now and then
 _IDLE_CPU_SECONDS = 0.1
-_LEAST_HANG_SECONDS = 6.0  # shortest pause that counts as a hang
-_HANG_RATIO = 5.0  # a pause this many times the longest of a trial that finished counts as a hang
-_GAP_SECONDS = 2.0  # longer between two readings: the machine or this process was suspended
-_TRACKER_SECONDS = 1.0  # longest wait for resource trackers, which remove what their processes left
-_END_SECONDS = 2.0  # longest wait for killed processes, whose memory the next trial needs
+# shortest pause that counts as a hang
+_LEAST_HANG_SECONDS = 6.0
+# a pause this many times the longest of a trial that finished counts as a hang
+_HANG_RATIO = 5.0
+# longer between two readings: the machine or this process was suspended
+_GAP_SECONDS = 2.0
+# longest wait for resource trackers, which remove what their processes left
+_TRACKER_SECONDS = 1.0
+# longest wait for killed processes, whose memory the next trial needs
+_END_SECONDS = 2.0
 
 
-class StopReason(Text):
-    """Why the watcher stops a trial."""
+class Breach(Text):
+    """The bound that a trial broke, so that the watcher ends it."""
 
     HOST_LIMIT = "host limit"
     DEADLINE = "deadline"
     HANG = "hang"
 
 
+@dataclass(frozen=True)
+class Readings:
+    """What the watcher of a trial has read when the trial has ended.
+
+    Memory is the ΣPSS of the tree; `peak_bytes` is its highest in the phases that count.
+    `driver_peak_bytes` is of any one GPU, None if its driver reports none.
+    """
+
+    breach: Breach | None
+    last_bytes: int
+    peak_bytes: int
+    peak_by_phase: Mapping[Phase, int]
+    seconds_by_phase: Mapping[Phase, float]
+    driver_peak_bytes: int | None
+    least_shared_memory_bytes: float
+    pause_seconds: float
+    conditions: Conditions | None
+
+
 class Watcher:
     """Watches the process tree of the trial server while one trial runs.
 
-    `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than `most_idle_seconds`, the trial
-    counts as hung. A trial that reaches the deadline counts as hung after a pause of half of that. Where an allocator may
-    retry, both pauses may take ten seconds more.
+    `host_limit_bytes` limits the ΣPSS of the tree. If all processes pause for longer than
+    `most_idle_seconds`, the trial counts as hung. A trial that reaches the deadline counts as hung
+    after a pause of half of that. Where an allocator may retry, both pauses may take ten seconds
+    more.
     """
 
     def __init__(
@@ -72,16 +104,21 @@ class Watcher:
         self.pauses = Pauses()
         self._most_idle_seconds = most_idle_seconds
         self.pause_seconds = 0.0
-        self._memory: dict[int, ProcessMemory] = {}  # the last reading of each process
+        # the last reading of each process
+        self._memory: dict[int, ProcessMemory] = {}
         # the server's earlier peak does not count for the trial
         with contextlib.suppress(psutil.Error):
             self._memory[server_pid] = ProcessMemory.of(self._root)
-        self._tree_due = self._pss_due = self._pss_read = self._device_due = 0.0
-        self.stopped: StopReason | None = None
+        self._tree_due = 0.0
+        self._device_due = 0.0
+        self._pss_due = 0.0
+        self._pss_read = 0.0
+        self.breach: Breach | None = None
         self.last_bytes = 0
         # memory that counts as used in each reading, in addition to that of the tree
         self.reserved_bytes = 0
-        self.rest_seconds = _REST_SECONDS[0]  # seconds until the next poll
+        # until the next poll
+        self.rest_seconds = _REST_SECONDS[0]
         self.phase = Phase.STARTING
         self._phase_began = time.monotonic()
         self.peak_by_phase: dict[Phase, int] = {}
@@ -100,32 +137,47 @@ class Watcher:
         """The highest ΣPSS of the phases that count, in bytes; 0 before the first reading."""
         return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
 
-    @property
-    def seconds_by_phase(self) -> dict[Phase, float]:
-        spent = self._seconds_by_phase.get(self.phase, 0.0) + time.monotonic() - self._phase_began
-        return {**self._seconds_by_phase, self.phase: spent}
+    def readings(self) -> Readings:
+        """Return what was read so far."""
+        self._count_seconds()
+        return Readings(
+            breach=self.breach,
+            last_bytes=self.last_bytes,
+            peak_bytes=self.peak_bytes,
+            peak_by_phase=dict(self.peak_by_phase),
+            seconds_by_phase=dict(self._seconds_by_phase),
+            driver_peak_bytes=self.driver_peak_bytes,
+            least_shared_memory_bytes=self.least_shared_memory_bytes,
+            pause_seconds=self.pause_seconds,
+            conditions=self._conditions(),
+        )
 
     def enter(self, phase: Phase) -> None:
-        """Begin a phase. Present memory use counts for it; a peak since the last reading counts for the previous phase."""
-        self._seconds_by_phase = self.seconds_by_phase
+        """Begin a phase.
+
+        Present memory use counts for it; a peak since the last reading counts for the previous
+        phase.
+        """
+        self._count_seconds()
         self._read_cores()
         ended = self.phase
         self.phase = phase
-        self._phase_began = time.monotonic()
         self._read(ended)
+
+    def _count_seconds(self) -> None:
+        now = time.monotonic()
+        spent = self._seconds_by_phase.get(self.phase, 0.0)
+        self._seconds_by_phase[self.phase] = spent + now - self._phase_began
+        self._phase_began = now
 
     def shorten(self, seconds: float) -> None:
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
-    def poll(self) -> StopReason | None:
-        """Take the readings that are due; return why the trial must end, or None if it may continue."""
+    def poll(self) -> Breach | None:
+        """Take the readings that are due; return the bound that is broken, or None."""
         now = time.monotonic()
         if now >= self._tree_due:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                tree = [self._root, *self._root.children(recursive=True)]
-                # the descendants of an ended process are not listed
-                if self._root.status() != psutil.STATUS_ZOMBIE:
-                    self._tree = tree
+            self._list_tree()
             self._tree_due = now + _TREE_SECONDS
             # the server only waits meanwhile
             self.pause_seconds = self.pauses.read(self._tree[1:], now)
@@ -135,58 +187,76 @@ class Watcher:
                 self._read_device(gpu, used_before)
             self._device_due = now + _DEVICE_SECONDS
         self.read_shared_memory()
-        # Reading PSS takes milliseconds per process, reading the resident set size (RSS) microseconds. The last PSS plus
-        # the growth of RSS since then is an upper bound of the present PSS. PSS is read at once when that bound exceeds the
-        # limit, and periodically otherwise.
         # otherwise the phase that has just ended exceeded the limit
         if self.last_bytes <= self._limit:
-            growth_bytes = self._growth_bytes()
-            has_grown = (
-                growth_bytes > _GROWTH_SHARE * self.last_bytes
-                and now >= self._pss_read + _PSS_SECONDS
-            )
-            if has_grown or now >= self._pss_due or self.last_bytes + growth_bytes > self._limit:
-                self._read(self.phase)
-                self._pss_read = now
-                growth_bytes = 0
-                self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
-            shortest, longest = _REST_SECONDS
-            growing_seconds = (
-                self._limit - self.last_bytes - growth_bytes
-            ) / _GROWTH_BYTES_PER_SECOND
-            self.rest_seconds = min(longest, max(shortest, growing_seconds))
-        hanging_seconds = self.pause_seconds - (
-            0.0 if self.phase is Phase.INPUT_ALONE else _RETRY_SECONDS
-        )
-        is_late = now >= self._deadline
+            self._read_if_due(now)
+        self.breach = self._breach_at(now)
+        return self.breach
+
+    def _list_tree(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree = [self._root, *self._root.children(recursive=True)]
+            # the descendants of an ended process are not listed
+            if self._root.status() != psutil.STATUS_ZOMBIE:
+                self._tree = tree
+
+    def _read_if_due(self, now: float) -> None:
+        # Reading PSS takes milliseconds per process, reading the resident set size (RSS)
+        # microseconds. The last PSS plus the growth of RSS since then is an upper bound of the
+        # present PSS. PSS is read at once when that bound exceeds the limit, and periodically
+        # otherwise.
+        growth_bytes = self._growth_bytes()
+        may_exceed = self.last_bytes + growth_bytes > self._limit
+        has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes
+        may_read = now >= self._pss_read + _PSS_SECONDS
+        if may_exceed or now >= self._pss_due or (has_grown and may_read):
+            self._read(self.phase)
+            self._pss_read = now
+            growth_bytes = 0
+            self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
+        shortest, longest = _REST_SECONDS
+        room_bytes = self._limit - self.last_bytes - growth_bytes
+        growing_seconds = room_bytes / _GROWTH_BYTES_PER_SECOND
+        self.rest_seconds = min(longest, max(shortest, growing_seconds))
+
+    def _breach_at(self, now: float) -> Breach | None:
         if self.last_bytes > self._limit:
-            self.stopped = StopReason.HOST_LIMIT
-        elif hanging_seconds > self._most_idle_seconds / (2 if is_late else 1):
-            self.stopped = StopReason.HANG
-        elif is_late:
-            self.stopped = StopReason.DEADLINE
-        return self.stopped
+            return Breach.HOST_LIMIT
+        is_late = now >= self._deadline
+        most_seconds = self._most_idle_seconds / 2 if is_late else self._most_idle_seconds
+        # the input pipeline alone has no allocator that retries
+        if self.phase is not Phase.INPUT_ALONE:
+            most_seconds += _RETRY_SECONDS
+        if self.pause_seconds > most_seconds:
+            return Breach.HANG
+        return Breach.DEADLINE if is_late else None
 
     def _read(self, since: Phase) -> None:
-        # The trial server belongs to the tree because it shares the pages of the imported backend. Pages that only the
-        # server has written do not count: the user's own process has no second copy of them.
+        # The trial server belongs to the tree because it shares the pages of the imported backend.
+        # Pages that only the server has written do not count: the user's own process has no second
+        # copy of them.
         #
-        # Peaks between two readings are not lost: if the highest RSS of a process has risen since the last reading, its
-        # memory is assumed to have been higher by the difference between its highest and its present RSS. They count for
-        # `since`, the phase at the last reading, which may have ended.
+        # Peaks between two readings are not lost: if the highest RSS of a process has risen since
+        # the last reading, its memory is assumed to have been higher by the difference between its
+        # highest and its present RSS. They count for `since`, the phase at the last reading, which
+        # may have ended.
         total = self.reserved_bytes
         unseen = 0
-        for pid, memory in host.of_living(
-            self._tree, lambda process: (process.pid, ProcessMemory.of(process))
-        ):
-            total += memory.held - (memory.written if pid == self._root.pid else 0)
+        living = host.of_living(self._tree, lambda each: (each.pid, ProcessMemory.of(each)))
+        for pid, memory in living:
+            total += memory.held
+            if pid == self._root.pid:
+                total -= memory.written
             before = self._memory.get(pid)
             self._memory[pid] = memory
             if before is None or memory.highest_resident > before.highest_resident:
                 unseen += max(0, memory.highest_resident - memory.resident)
         self.last_bytes = total + unseen
-        for phase, size in ((since, total + unseen), (self.phase, total)):
-            self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
+        self._raise_peak(since, self.last_bytes)
+        self._raise_peak(self.phase, total)
+
+    def _raise_peak(self, phase: Phase, size: int) -> None:
+        self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
         total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
@@ -203,20 +273,19 @@ class Watcher:
         if self.phase.is_timed:
             self._timed_cores = self._timed_cores.plus(before, self._cores)
 
-    def conditions(self) -> Conditions | None:
-        """Return the conditions while the rate was timed, as means over that time; None if it was not timed."""
+    def _conditions(self) -> Conditions | None:
+        """Return the conditions while the rate was timed, as means; None if it was not timed."""
         if not self._timed_cores.at:
             return None
-        other, idle = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores) or (
-            None,
-            None,
-        )
+        cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
+        other, idle = cores or (None, None)
         return Conditions(host.visible_cores(), other, idle, tuple(sorted(self._throttles)))
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
         size, free = host.shared_memory()
-        if size:  # otherwise the machine has no /dev/shm
+        # otherwise the machine has no /dev/shm
+        if size:
             self.least_shared_memory_bytes = min(self.least_shared_memory_bytes, free)
 
     def end(self, trial_pid: int) -> None:
@@ -227,13 +296,15 @@ class Watcher:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
 
-    # of RSS since the last reading: an upper bound of the growth of ΣPSS
     def _growth_bytes(self) -> int:
-        known = {pid: memory.resident for pid, memory in self._memory.items()}
-        resident = host.of_living(
-            self._tree, lambda process: (process.pid, process.memory_info().rss)
-        )
-        return sum(max(0, size - known.get(pid, 0)) for pid, size in resident)
+        """Return the growth of RSS since the last reading: an upper bound of that of ΣPSS."""
+        growth = 0
+        for pid, size in host.of_living(
+            self._tree, lambda each: (each.pid, each.memory_info().rss)
+        ):
+            before = self._memory.get(pid)
+            growth += max(0, size - (before.resident if before else 0))
+        return growth
 
 
 class Pauses:
@@ -247,16 +318,14 @@ class Pauses:
     _read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
-        """Read all processes at `now` on a monotonic clock; return how long the present pause has lasted, in seconds."""
+        """Read all processes at `now` on a monotonic clock; return the seconds of the present pause."""
         cpu_seconds = host.cpu_seconds(tree)
         # not from the page cache
         bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))
         # an end of a process takes its numbers away, and is progress, too
-        is_idle = (
-            abs(cpu_seconds - self._cpu_seconds) < _IDLE_CPU_SECONDS
-            and bytes_read == self._bytes_read
-        )
-        if not is_idle or now - self._read_at > _GAP_SECONDS:
+        has_worked = abs(cpu_seconds - self._cpu_seconds) >= _IDLE_CPU_SECONDS
+        has_read = bytes_read != self._bytes_read
+        if has_worked or has_read or now - self._read_at > _GAP_SECONDS:
             self._began = now
             self._cpu_seconds = cpu_seconds
             self._bytes_read = bytes_read
@@ -266,17 +335,14 @@ class Pauses:
 
 
 def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
-    """Return the pause after which a trial counts as hung, in seconds; infinite until a first trial has finished.
+    """Return the pause after which a trial counts as hung, in seconds.
 
-    `pauses` has the longest pause of each trial that finished, in seconds, and its batch size.
+    `pauses` has the longest pause of each trial that finished, in seconds, and its batch size. The
+    result is infinite until a first trial has finished: only the deadline ends a hanging trial then.
     """
-    # Data that waits for a network or a lock also pauses, and for longer if batches are larger. Until a first trial has
-    # finished, only the deadline ends a hanging trial.
-    longest = max(
-        (seconds * max(1.0, batch_size / finished) for seconds, finished in pauses),
-        default=math.inf,
-    )
-    return max(_LEAST_HANG_SECONDS, _HANG_RATIO * longest)
+    # data that waits for a network or a lock also pauses, and for longer if batches are larger
+    expected = [seconds * max(1.0, batch_size / finished) for seconds, finished in pauses]
+    return max(_LEAST_HANG_SECONDS, _HANG_RATIO * max(expected, default=math.inf))
 
 
 def end_below(server: psutil.Process, known: Sequence[psutil.Process] = ()) -> None:

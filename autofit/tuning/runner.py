@@ -14,7 +14,7 @@ from autofit.records.events import Activity, Emit
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
-from autofit.trial.launcher import Launcher, run_to_end
+from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
@@ -184,9 +184,7 @@ class TrialRunner:
     def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
         """Run a process, again if its server was lost; return a description, if that is its task, or a measurement."""
         self.emit(activity)
-        result = run_to_end(
-            self._launcher.run(spec), lambda phase: self.emit(replace(activity, phase=phase))
-        )
+        result = self._launcher.run(spec, lambda phase: self.emit(replace(activity, phase=phase)))
         if is_second or isinstance(result, Description) or not result.evidence.server_lost:
             return result
         what = activity.config or activity.doing

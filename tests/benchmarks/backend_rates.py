@@ -108,7 +108,7 @@ def measure(backend, name, rounds):
     """The pairs of a job on a backend: samples per second by a trial, and by plain `fit`."""
     from autofit.records.states import Outcome, Role
     from autofit.records.trial import FitConfig, Limits, TrialSpec
-    from autofit.trial.launcher import ProcessLauncher, run_to_end
+    from autofit.trial.launcher import ProcessLauncher
     from autofit.workload.reference import Reference
     from autofit.workload.workload import Workload
 
@@ -133,7 +133,7 @@ def measure(backend, name, rounds):
     ):
         plain.stdout.readline()
         for _ in range(rounds):
-            measured = run_to_end(launcher.run(spec))
+            measured = launcher.run(spec)
             if measured.outcome is not Outcome.OK:
                 raise SystemExit(f"{name} on {backend}: {measured.evidence}")
             rate = measured.samples_per_second

@@ -25,7 +25,7 @@ from autofit.machine.host import ProcessMemory
 from autofit.records.states import Role
 from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.search.memory import host_bytes_by_part
-from autofit.trial.launcher import ProcessLauncher, run_to_end
+from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -146,15 +146,15 @@ def measure_trials(kind, gib, validation_gib):
     )
     config = FitConfig(BATCH, 1, 10, False) if kind == "batches" else FitConfig(BATCH)
     with ProcessLauncher(workload) as launcher:
-        described = run_to_end(
-            launcher.run(TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,)))
+        described = launcher.run(
+            TrialSpec(Role.DESCRIBE, config, LIMITS, SECONDS, batch_sizes=(BATCH,))
         )
         footprint = described.footprints[0]
         readings = {
             "estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())
         }
         for role in (Role.MEASURE, Role.CONFIRM):
-            trial = run_to_end(launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0)))
+            trial = launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0))
             assert trial.samples_per_second, trial.evidence
             readings[role.value] = trial.host_peak_bytes
     return readings

@@ -45,7 +45,7 @@ from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.frontier import LargestBatch
 from autofit.search.memory import Memory
 from autofit.search.space import SearchSpace
-from autofit.trial.launcher import ProcessLauncher, run_to_end
+from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
@@ -93,12 +93,10 @@ def measure_device(frozen, file, *, onednn):
                 batch_sizes=tuple(batches),
                 compile_all=True,
             )
-            case["description"] = DESCRIPTIONS.dump_python(
-                run_to_end(launcher.run(spec)), mode="json"
-            )
+            case["description"] = DESCRIPTIONS.dump_python(launcher.run(spec), mode="json")
             for batch in lacking:
-                trial = run_to_end(
-                    launcher.run(TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5))
+                trial = launcher.run(
+                    TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)
                 )
                 assert trial.outcome is Outcome.OK, trial.evidence
                 case["peaks"][str(batch)] = trial.device_peak_bytes

@@ -197,8 +197,8 @@ class Launcher:
     def __init__(self, machine):
         self._machine = machine
 
-    def run(self, spec):
-        yield Phase.TRAINING
+    def run(self, spec, on_phase):
+        on_phase(Phase.TRAINING)
         if spec.role is Role.DESCRIBE:
             self._machine.clock += DESCRIBING_SECONDS
             return self._machine.job.description

@@ -5,7 +5,7 @@ from autofit.records.trial import Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests.contracts import rows
-from tests.fakes import drain
+from tests.fakes import played
 from tests.installed import needs
 
 LIBRARIES = {rows.loader: "torch", rows.tfdata: "tensorflow"}  # of forms of data
@@ -43,6 +43,6 @@ def run(launcher, request):
             present[:] = [parts]
             launcher.change(Workload(**PARTS | parts, backend=request.cls.backend))
         limits, spec = Limits(device_bytes, host_bytes), {"measure_seconds": 0.5, **(spec or {})}
-        return drain(launcher.run(TrialSpec(Role(role), config, limits, seconds, **spec)))
+        return played(launcher, TrialSpec(Role(role), config, limits, seconds, **spec))
 
     return run

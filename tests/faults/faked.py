@@ -12,9 +12,9 @@ def run(before_each=lambda: None):
     """Run the command that this process was given; `before_each` trial, a function is called."""
 
     class Launcher(FakeLauncher):
-        def run(self, spec):
+        def run(self, spec, *others):
             before_each()
-            return (yield from super().run(spec))
+            return super().run(spec, *others)
 
     session.ProcessLauncher = lambda *_: contextlib.nullcontext(Launcher())
     rates._RUN_FACTORS = rates._SCALES = (1.0,)

@@ -59,10 +59,10 @@ def nodes():
 class SlowLauncher(FakeLauncher):
     """Runs made-up trials that take half a second each."""
 
-    def run(self, spec):
+    def run(self, spec, *others):
         started_at = time.time()
         time.sleep(0.5 if spec.role == "measure" else 0)
-        result = yield from super().run(spec)
+        result = super().run(spec, *others)
         return replace(result, started_at=started_at) if spec.role == "measure" else result
 
 

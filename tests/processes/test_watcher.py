@@ -11,7 +11,7 @@ import pytest
 
 from autofit.machine.host import ProcessMemory
 from autofit.records.states import Phase
-from autofit.trial.watcher import StopReason, Watcher
+from autofit.trial.watcher import Breach, Watcher
 
 MIB = 2**20
 SPIKES = """
@@ -91,7 +91,7 @@ def test_what_is_held_for_a_moment_between_two_readings_counts_for_its_phase_and
     assert 195 * MIB < watcher.peak_by_phase[Phase.FIRST_STEP] < 280 * MIB
     assert watcher.peak_by_phase[Phase.TRAINING] < 80 * MIB
     assert watcher.peak_bytes == watcher.peak_by_phase[Phase.FIRST_STEP]
-    assert watcher.poll() is StopReason.HOST_LIMIT
+    assert watcher.poll() is Breach.HOST_LIMIT
 
 
 def test_pages_that_a_child_has_written_do_not_count_twice(python):
@@ -118,12 +118,12 @@ def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
 @pytest.mark.parametrize(
     ("phase", "pause", "seconds_left", "reason"),
     [
-        (Phase.INPUT_ALONE, 7.0, 60.0, StopReason.HANG),
-        (Phase.INPUT_ALONE, 4.0, 0.0, StopReason.HANG),
-        (Phase.INPUT_ALONE, 1.0, 0.0, StopReason.DEADLINE),
+        (Phase.INPUT_ALONE, 7.0, 60.0, Breach.HANG),
+        (Phase.INPUT_ALONE, 4.0, 0.0, Breach.HANG),
+        (Phase.INPUT_ALONE, 1.0, 0.0, Breach.DEADLINE),
         (Phase.TRAINING, 10.5, 60.0, None),  # an allocation that fails is retried for ten seconds
-        (Phase.TRAINING, 10.5, 0.0, StopReason.DEADLINE),
-        (Phase.TRAINING, 17.0, 60.0, StopReason.HANG),
+        (Phase.TRAINING, 10.5, 0.0, Breach.DEADLINE),
+        (Phase.TRAINING, 17.0, 60.0, Breach.HANG),
     ],
 )
 def test_a_pause_is_a_hang_where_nothing_is_retried(

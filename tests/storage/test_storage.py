@@ -183,9 +183,9 @@ def test_a_tune_that_fails_leaves_what_another_process_stored_meanwhile(tmp_path
     other = []
 
     class Failing(FakeLauncher):
-        def run(self, spec):
+        def run(self, spec, on_phase):
             other.append(tune(request, FakeLauncher(), lambda event: None))
-            yield Phase.TRAINING
+            on_phase(Phase.TRAINING)
             return failed_description()
 
     with pytest.raises(UserCodeError, match="boom"):
@@ -197,9 +197,9 @@ def test_a_tune_that_fails_leaves_what_another_process_stored_meanwhile(tmp_path
 
 def test_the_users_error_is_shown_although_the_storage_breaks(tmp_path):
     class Failing(FakeLauncher):
-        def run(self, spec):
+        def run(self, spec, on_phase):
             (tmp_path / "t.db").write_text("damaged by another program " * 1000)
-            yield Phase.TRAINING
+            on_phase(Phase.TRAINING)
             return failed_description()
 
     request = make_request(tmp_path, storage=f"{tmp_path}/t.db")

@@ -5,7 +5,7 @@ from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads
-from tests.fakes import drain
+from tests.fakes import played
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +38,8 @@ def run(
 ):
     """Run one trial to its end; returns its phases, and its measurement or description."""
     config, limits = config or FitConfig(8, 1, 10, False), Limits(device_bytes, host_bytes)
-    return drain(
-        launcher.run(
-            TrialSpec(Role(role), config, limits, seconds, **{"measure_seconds": 0.5, **spec})
-        )
-    )
+    spec = {"measure_seconds": 0.5, **spec}
+    return played(launcher, TrialSpec(Role(role), config, limits, seconds, **spec))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w
 from tests.commands import PACKAGE
-from tests.fakes import drain
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = """
@@ -36,8 +35,7 @@ from tests import workloads
 workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={"seconds": 0.2, "length": 1000})
 launcher = ProcessLauncher(workload, launch=sys.argv[1])
 spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 600, 60.0)
-for phase in launcher.run(spec):
-    print(phase, flush=True)
+launcher.run(spec, lambda phase: print(phase, flush=True))
 """
 
 
@@ -48,11 +46,19 @@ def usual():
         yield launcher
 
 
-def begun(launcher, config, seconds=600.0):
-    """A trial that has come to its input pipeline; with the batch size HANGS it hangs there."""
-    running = launcher.run(TrialSpec(Role.MEASURE, config, Limits(None, 2**33), seconds, 0.5))
-    assert Phase.INPUT_ALONE in running
-    return running
+def interrupted(launcher, config, act, seconds=600.0):
+    """The result of a trial in whose input pipeline `act` is called; with the batch size HANGS it hangs there."""
+    phases = []
+
+    def on_phase(phase):
+        phases.append(phase)
+        if phase is Phase.INPUT_ALONE:
+            act()
+
+    spec = TrialSpec(Role.MEASURE, config, Limits(None, 2**33), seconds, 0.5)
+    measurement = launcher.run(spec, on_phase)
+    assert Phase.INPUT_ALONE in phases
+    return measurement
 
 
 def children(process):
@@ -127,22 +133,30 @@ def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ende
             w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}
         )
     )
-    running = begun(usual, FitConfig(w.HANGS, 1, 10, False))
-    below = children(psutil.Process(usual._server.pid))
-    assert "sleep" in [one.name() for one in below]  # in a session of its own
-    os.kill(usual._server.pid, signal.SIGKILL)
-    _, measurement = drain(running)
+    below = []
+
+    def kill_the_server():
+        below.extend(children(psutil.Process(usual._server.pid)))
+        assert "sleep" in [one.name() for one in below]  # in a session of its own
+        os.kill(usual._server.pid, signal.SIGKILL)
+
+    measurement = interrupted(usual, FitConfig(w.HANGS, 1, 10, False), kill_the_server)
     assert (measurement.outcome, measurement.evidence.server_lost) == (Outcome.CRASHED, True)
     wait_for(lambda: are_gone(below))
     usual.change(Workload(w.build_model, w.Cases))
     usual.warm()
     os.kill(usual._server.pid, signal.SIGKILL)  # between two trials
     assert play(usual).outcome is Outcome.OK
-    running = begun(usual, FitConfig(w.HANGS, 2, 4, True))
-    below = children(psutil.Process(usual._server.pid))
+    below.clear()
+
+    def press_ctrl_c():
+        below.extend(children(psutil.Process(usual._server.pid)))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(usual, FitConfig(w.HANGS, 2, 4, True), press_ctrl_c)
     assert below
-    running.close()  # a run that is broken off ends its trial
-    assert are_gone(below)
+    assert are_gone(below)  # a run that is broken off ends its trial
 
 
 def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(usual, monkeypatch):
@@ -152,11 +166,16 @@ def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(usual, 
         os.kill(usual._server.pid, signal.SIGSTOP)
         with pytest.raises(TrialProcessError, match="did not answer"):
             usual.warm()
-    running = begun(usual, FitConfig(w.HANGS, 1, 10, False), seconds=60.0)
-    server = psutil.Process(usual._server.pid)
-    server.suspend()
-    assert drain(running)[1].outcome is Outcome.TIMEOUT
-    assert are_gone([server])
+    servers = []
+
+    def suspend_the_server():
+        servers.append(psutil.Process(usual._server.pid))
+        servers[0].suspend()
+
+    config = FitConfig(w.HANGS, 1, 10, False)
+    measurement = interrupted(usual, config, suspend_the_server, seconds=60.0)
+    assert measurement.outcome is Outcome.TIMEOUT
+    assert are_gone(servers)
 
 
 def test_a_server_that_is_killed_as_it_starts_and_a_folder_that_is_removed_are_named(usual, play):

@@ -14,7 +14,7 @@ from autofit.backends.exhaustion import SUSPECTS
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Limits
 from autofit.trial.outcome import classify
-from autofit.trial.watcher import StopReason
+from autofit.trial.watcher import Breach
 from autofit.trial.wire import Failure
 from tests.unit.trial.test_outcome import ending
 
@@ -101,7 +101,7 @@ def test_what_an_exception_came_from_counts_and_an_error_of_the_users_own_type_n
 def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
     log = f"hello\n{LOGS[source]['text']}\nbye"
     assert (
-        ended(exit_code=-signal.SIGKILL, stopped=StopReason.DEADLINE, log=log).outcome
+        ended(exit_code=-signal.SIGKILL, breach=Breach.DEADLINE, log=log).outcome
         == LOGS[source]["means"]
     )
 

@@ -79,7 +79,6 @@ def test_a_trial(end, status, monkeypatch):
             raise end
 
     def run(spec):
-        yield "working"
         return Measurement(end, Evidence(f"made to be {end.value}"))
 
     launcher = SimpleNamespace(warm=warm, run=run)

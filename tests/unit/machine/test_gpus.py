@@ -314,13 +314,12 @@ def test_throttle_reasons_of_a_gpu(driver, answers):
 def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(driver, monkeypatch):
     monkeypatch.setattr(launcher, "_GPU_SECONDS", 0.05)
     (gpu,) = gpus.nvidia_devices()
-    assert list(launcher.wait_for_room(gpu, 14 * GIB)) == []
+    phases = []
+    launcher.wait_for_room(gpu, 14 * GIB, phases.append)
+    assert phases == []
     driver[1] = 5 * GIB
-    waiting = launcher.wait_for_room(gpu, 14 * GIB)
-    assert next(waiting) is Phase.WAITING_FOR_GPU
     with pytest.raises(TrialProcessError, match=r"11\.0 GiB .*14\.0 GiB .* holds 5\.00 GiB"):
-        next(waiting)
-    waiting = launcher.wait_for_room(gpu, 14 * GIB)
-    next(waiting)
-    del driver[1]
-    assert list(waiting) == []
+        launcher.wait_for_room(gpu, 14 * GIB, phases.append)
+    assert phases == [Phase.WAITING_FOR_GPU]
+    launcher.wait_for_room(gpu, 14 * GIB, lambda phase: driver.pop(1))
+    assert driver == {}

@@ -3,7 +3,6 @@
 import math
 import signal
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,7 @@ from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.trial import outcome
 from autofit.trial.outcome import TrialEnd, classify
-from autofit.trial.watcher import StopReason
+from autofit.trial.watcher import Breach, Readings
 from autofit.trial.wire import Failure, Message
 
 GIB = 2**30
@@ -37,7 +36,7 @@ SHM_NONE, SHM_FULL, SHM_FREE = (
 
 def ending(**evidence):
     sent = {"phase": Phase.TRAINING, "measurement": None, "failure": None}
-    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "stopped": None, **SHM_NONE}
+    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "breach": None, **SHM_NONE}
     rest = {"exit_code": 0, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
     for known in (sent, read, rest):
         known |= {name: evidence.pop(name) for name in known if name in evidence}
@@ -45,10 +44,10 @@ def ending(**evidence):
         "peak_by_phase": {},
         "seconds_by_phase": {},
         "driver_peak_bytes": None,
-        "conditions": lambda: None,
+        "conditions": None,
     }
     return TrialEnd(
-        messages=Message(**sent), watcher=SimpleNamespace(**read, **others), **rest, **evidence
+        messages=Message(**sent), readings=Readings(**read, **others), **rest, **evidence
     )
 
 
@@ -61,8 +60,8 @@ def died(number, **evidence):
 
 
 LIMIT, DEADLINE, HANG = (
-    {"exit_code": -signal.SIGKILL, "stopped": why}
-    for why in (StopReason.HOST_LIMIT, StopReason.DEADLINE, StopReason.HANG)
+    {"exit_code": -signal.SIGKILL, "breach": why}
+    for why in (Breach.HOST_LIMIT, Breach.DEADLINE, Breach.HANG)
 )
 WORKER_DIED = failed(FailureKind.WORKER_DIED, "a worker died")
 BUS_ERROR = "a worker process (pid 7) is killed by signal: Bus error"

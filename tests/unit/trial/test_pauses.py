@@ -97,6 +97,6 @@ def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypat
     )  # without another reading of the memory: those take a hundredth of the time
     watching.enter(Phase.FIRST_STEP)
     clock.now += 2.0
-    assert watching.seconds_by_phase == pytest.approx(
+    assert watching.readings().seconds_by_phase == pytest.approx(
         {Phase.STARTING: 1.03, Phase.FIRST_STEP: 2.03}
     )

@@ -9,7 +9,7 @@ import pytest
 from autofit.records.description import Footprint
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Measurement
-from autofit.trial.launcher import ProcessLauncher
+from autofit.trial import launcher
 from autofit.trial.wire import Failure, Message, TrialPipe, encode
 from tests.fakes import DESCRIPTION
 
@@ -88,7 +88,7 @@ def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
         SimpleNamespace(connection=sending, exit_code=lambda pid: 0),
         SimpleNamespace(rest_seconds=0),
     )
-    watching = ProcessLauncher._watch(
-        None, server, TrialPipe(1, receiving), watcher, None, estimates_all=True
-    )
-    assert [*watching] == [Phase.LOADING, Phase.TRAINING]
+    heard = []
+    running = launcher._RunningTrial(server, TrialPipe(1, receiving), watcher, None, heard.append)
+    assert running.wait_for_exit(estimates_all=True) == 0
+    assert heard == [Phase.LOADING, Phase.TRAINING]

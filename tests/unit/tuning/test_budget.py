@@ -57,8 +57,8 @@ class Timed(FakeLauncher):
         self._jitter, self._seed, self._hangs = jitter, seed, hangs
         self.cut = []  # what was ended at its deadline
 
-    def run(self, spec):
-        result = yield from super().run(spec)
+    def run(self, spec, *others):
+        result = super().run(spec, *others)
         noise = math.sin(12.9898 * (len(self.specs) + 1) + 78.233 * self._seed)  # from -1 to 1
         step = self._step * (spec.config.batch_size or 32) / 32
         steps = max(spec.measure_seconds, (18 if spec.role == "confirm" else 10) * step)
@@ -148,8 +148,8 @@ def test_a_run_that_the_end_cuts_short_counts_neither_as_a_run_nor_against_its_c
 
 def test_an_answer_that_hangs_until_the_end_is_not_delivered(tmp_path):
     class Hung(Timed):
-        def run(self, spec):
-            result = yield from super().run(spec)
+        def run(self, spec, *others):
+            result = super().run(spec, *others)
             is_hung = spec in self.cut and spec.role == "confirm"
             return replace(result, evidence=Evidence("hung", hung=True)) if is_hung else result
 
@@ -164,8 +164,8 @@ def test_an_answer_that_hangs_until_the_end_is_not_delivered(tmp_path):
 
 def test_what_is_repeated_with_a_new_server_ends_with_max_seconds_too(tmp_path):
     class Lost(Timed):
-        def run(self, spec):
-            result = yield from super().run(spec)
+        def run(self, spec, *others):
+            result = super().run(spec, *others)
             lost = Measurement(Outcome.CRASHED, Evidence("lost", server_lost=True), 5.0)
             return lost if len(self.specs) == 2 else result
 

@@ -159,8 +159,8 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
     class Killed(FakeLauncher):
         """The server is killed from outside in the first trials of a role."""
 
-        def run(self, spec):
-            result = yield from super().run(spec)
+        def run(self, spec, *others):
+            result = super().run(spec, *others)
             if spec.role != role or len(lost) == times:
                 return result
             lost.append(spec.config)
