@@ -14,12 +14,13 @@ from typing import Any
 from autofit.api.config import load
 from autofit.api.result import SweepResult
 from autofit.api.session import explained, progress_of, run_tune
+from autofit.cluster.cells import CellRequest, tune_cell
+from autofit.cluster.tasks import tune_on_ray
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.result import Cell, TuneRecord
 from autofit.report.columns import cell_label, cell_outcome
 from autofit.report.console.progress import Progress
-from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.workload.reference import Reference
 
 LOCAL = "local"
@@ -80,12 +81,15 @@ def sweep(
         **arguments,
     }
     cells = [(values, load.apply(values, arguments)) for values in load.unfold(matrix)]
-    return sweep_cells("sweep", cells, only, executor, ship, progress, save)
+    return sweep_cells(
+        "sweep", cells, only=only, executor=executor, ship=ship, progress=progress, save=save
+    )
 
 
 def sweep_cells(
     title: str,
     given: load.Cells,
+    *,
     only: str | None,
     executor: str,
     ship: str | os.PathLike[str] | None,
@@ -125,7 +129,10 @@ def sweep_cells(
         title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at
     )
     on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
-    here = ((n, tuned(partial(_tune, shown, labels[n]), each)) for n, each in enumerate(requests))
+    here = (
+        (index, tune_cell(partial(_tune, shown, labels[index]), request))
+        for index, request in enumerate(requests)
+    )
     with contextlib.closing(on_ray if is_ray else here) as ended:
         for index, cell in ended:
             shown.show(f"{labels[index]}: {cell_outcome(cell)}")

@@ -15,6 +15,7 @@ from autofit.api.session import build_request, detect
 from autofit.api.tune_script import describe
 from autofit.backends.protocol import Backend
 from autofit.cli import common
+from autofit.cluster.cells import CellRequest
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.knobs import DATA_KNOBS
 from autofit.records.machine import Placement
@@ -22,7 +23,6 @@ from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
 from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.worker.job import user_traceback
-from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
 
 

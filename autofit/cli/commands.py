@@ -158,7 +158,13 @@ def sweep(
         cells = load.load_cells(file, given, sweep=True)
         progress = Progress(console, quiet=quiet)
         swept = sweep_cells(
-            str(file), cells, only, on, ship, progress, lambda swept: swept.save(output)
+            str(file),
+            cells,
+            only=only,
+            executor=on,
+            ship=ship,
+            progress=progress,
+            save=lambda swept: swept.save(output),
         )
         console.print()
         console.print(sweep_table(swept))

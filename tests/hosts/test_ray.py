@@ -13,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autofit.cluster.cells import CellRequest, tune_cell
+from autofit.cluster.tasks import tune_on_ray
 from autofit.storage.connection import url_of
 from autofit.tuning import engine
-from autofit.tuning.cells import CellRequest, tune_on_ray, tuned
 from autofit.tuning.request import reuse
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.workload import Workload
@@ -103,7 +104,7 @@ def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_mach
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     labels = ["small", "big", "small", "big", ""]
-    here = [tuned(tune, request) for request in cells(tmp_path / "here", labels)]
+    here = [tune_cell(tune, request) for request in cells(tmp_path / "here", labels)]
     there = dict(tune_on_ray(cells(tmp_path / "there", labels), tune, "ray", None, print))
     noted = [
         line.split() for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())

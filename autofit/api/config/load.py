@@ -24,8 +24,8 @@ from autofit.api.config.document import read
 from autofit.api.session import NAMES, parse
 from autofit.api.tune import tune
 from autofit.api.tune_script import tune_script
+from autofit.cluster.cells import CellRequest
 from autofit.errors import ConfigError, UsageError
-from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.arguments import FUNCTION, collecting, raise_joined
 from autofit.workload.fit_options import CALLBACKS

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from autofit.api.result import SweepResult
 from autofit.cli import app
+from autofit.cluster import host, tasks
+from autofit.cluster.cells import CellRequest, tune_cell
 from autofit.errors import UsageError, UserCodeError
 from autofit.records.result import SweepRecord
 from autofit.storage import result_files
-from autofit.tuning import cells as ray_cells
-from autofit.tuning.cells import CellRequest, tuned
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
@@ -40,7 +40,7 @@ def cell(workload=None, labels=None, width=8, **settings):
 def swept(tmp_path):
     """A sweep with a cell of each kind."""
 
-    def tune_cell(cell):
+    def tune(cell):
         width = cell.values["model_kwargs.width"]
         if width == 16:
             raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
@@ -48,7 +48,7 @@ def swept(tmp_path):
             tmp_path / str(width), device_bytes=(5 if width == 32 else 150) * MIB, space=FEW
         )
 
-    cells = tuple(tuned(tune_cell, cell(width=width)) for width in (8, 16, 32))
+    cells = tuple(tune_cell(tune, cell(width=width)) for width in (8, 16, 32))
     return SweepRecord(
         title="sweep.yaml", cells=cells, machine=fakes.MACHINE, seconds=9.0, started_at=1e9
     )
@@ -103,7 +103,7 @@ def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, core
     context = SimpleNamespace(get_node_id=lambda: "a", get_accelerator_ids=lambda: {"GPU": gpus})
     ray = SimpleNamespace(nodes=lambda: [node(GPU=4.0)], get_runtime_context=lambda: context)
     for asked, shared in (("80%", memory), ("6GiB", "6GiB")):
-        assert ray_cells._on_own_share(ray, cell(host_memory=asked)).settings.host_memory == shared
+        assert host.on_own_share(ray, cell(host_memory=asked)).settings.host_memory == shared
     assert pinned == ([] if cores is None else [cores] * 2)
 
 
@@ -118,11 +118,11 @@ def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, core
 )
 def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
     notices, nodes = [], [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
-    ray_cells._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
+    tasks._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
     waiting = f"no host has {lacking}: cells that need it wait until such a host joins the cluster"
     assert notices == ["2 cells on 2 hosts of a Ray cluster", *([waiting] if lacking else [])]
     with pytest.raises(UsageError, match="--resources="):
-        ray_cells._check_hosts([{**node(), "Alive": False}], [cell()], [0], print)
+        tasks._check_hosts([{**node(), "Alive": False}], [cell()], [0], print)
 
 
 def test_cells_take_a_gpu_where_the_cluster_has_some():
@@ -130,7 +130,7 @@ def test_cells_take_a_gpu_where_the_cluster_has_some():
         (device, has_gpus) for device in ("auto", "2x gpu", "2x cpu") for has_gpus in (True, False)
     ]
     counts = [
-        ray_cells._gpu_count(TuneSettings(device=device), has_gpus=has_gpus)
+        tasks._gpu_count(TuneSettings(device=device), has_gpus=has_gpus)
         for device, has_gpus in devices
     ]
     assert counts == [1, 0, 2, 2, 0, 0]
@@ -142,7 +142,7 @@ def test_a_cell_is_a_task_with_its_gpus_and_labels(tmp_path):
         options=lambda **options: SimpleNamespace(remote=lambda *_: submitted.append(options))
     )
     ray = SimpleNamespace(put=lambda part: part, remote=lambda **options: lambda function: task)
-    list(ray_cells._submitted(ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path))
+    list(tasks._submit(ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path))
     on_cpu, on_gpus = submitted
     assert on_cpu["label_selector"] == {"region": "eu"}
     assert (on_cpu["num_gpus"], on_cpu["resources"]) == (0, {"measuring": 1})
@@ -151,5 +151,5 @@ def test_a_cell_is_a_task_with_its_gpus_and_labels(tmp_path):
 
 def test_a_file_that_a_host_lacks_is_an_error_that_names_it(tmp_path):
     with pytest.raises(UsageError, match=r"job\.py .*--ship"):
-        ray_cells._check_files(Workload(len, Reference("job.py:data", str(tmp_path))))
-    ray_cells._check_files(Workload(len, Reference("package.module:data", str(tmp_path))))
+        host.require_files(Workload(len, Reference("job.py:data", str(tmp_path))))
+    host.require_files(Workload(len, Reference("package.module:data", str(tmp_path))))
