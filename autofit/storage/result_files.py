@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,14 +136,6 @@ def has_grown(memory: str, then: Limits, now: Limits) -> bool:
     then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))
     return then_bytes is not None and (
         now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes
-    )
-
-
-def lowered(limits: Limits, failed: Mapping[str, int] | None) -> Limits:
-    """Lower limits to those stored by `study.mark_failed`, by their names."""
-    return replace(
-        limits,
-        **{name: min(getattr(limits, name) or size, size) for name, size in (failed or {}).items()},
     )
 
 

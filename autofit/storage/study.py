@@ -16,31 +16,30 @@ from autofit.records.result import TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import codec, connection
-from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY, has_grown, lowered
+from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY, has_grown
 
 
 class TuningStudy:
-    """Asks for the trials of one tune and stores them when they end; its name is the fingerprint of the request."""
+    """Stores the trials of one tune when they end, and asks a user's sampler for new ones.
 
-    # The sampler's study is a copy in memory, and a trial is stored as a whole when it has ended. So a process that is
-    # killed leaves no trial that seems to run, a storage that fails takes nothing from the tune, and an error in an access
-    # to the storage is never one of a user's sampler.
+    `name` is the fingerprint of the request.
+    """
+
+    # The sampler's study is a copy in memory, and a trial is stored as a whole when it has ended.
+    # So a process that is killed leaves no trial that seems to run, a storage that fails takes
+    # nothing from the tune, and an error in an access to the storage is never one of a user's
+    # sampler.
 
     def __init__(
         self,
         storage: str | None,
         name: str,
-        limits: Limits,
         notify: Callable[[str], None],
         *,
         fresh: bool = False,
     ) -> None:
         self._name = name
         self._notify = notify
-        # or lower ones, if a result failed in the user's training (see `mark_failed`)
-        self.limits = limits
-        # by the search space of the caller
-        self.is_allowed: Callable[[FitConfig], bool] = lambda config: True
         self._has_run = False
         self._has_failed = False
         self._opened = contextlib.ExitStack()
@@ -54,27 +53,41 @@ class TuningStudy:
         optuna.create_study(
             storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
         )
-        self.attributes = dict(
-            self._backend.get_study_system_attrs(self._backend.get_study_id_from_name(self._name))
-        )
+        self.attributes = dict(self._backend.get_study_system_attrs(self._study_id()))
         self.set_attribute("study:metric_names", ["samples per second"])
-        self.lowered: dict[str, int] = self.attributes.get(FAILED) or {}
-        self.limits = lowered(self.limits, self.lowered)
         memory = optuna.storages.InMemoryStorage()
         optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
         self._study = optuna.load_study(study_name=self._name, storage=memory)
         self._count = len(self._study.trials)
         self._trials = list[Trial]()
-        # Without those that timed out or crashed, whose cause may be gone, and OOMs under limits that have grown since.
-        for trial, then in codec.stored_trials(
-            self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        ):
+
+    def _study_id(self) -> int:
+        # looked up each time: SQLite gives the id of a study that another process deleted to the
+        # next new one
+        return self._backend.get_study_id_from_name(self._name)
+
+    @property
+    def failed_bytes(self) -> Mapping[str, int]:
+        """The limits below results that failed in the user's training, by their names."""
+        failed: Mapping[str, int] | None = self.attributes.get(FAILED)
+        return failed or {}
+
+    def resume(self, limits: Limits) -> None:
+        """Take up the trials that earlier runs of this tune have stored and that count."""
+        # Without those that timed out or crashed, whose cause may be gone, and OOMs under limits
+        # that have grown since.
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        for trial, then in codec.stored_trials(complete):
             outcome = trial.measurement.outcome
-            if not outcome.is_oom or not has_grown(outcome.removesuffix("_oom"), then, self.limits):
+            if not outcome.is_oom or not has_grown(outcome.removesuffix("_oom"), then, limits):
                 self._trials.append(trial)
 
+    def leave_out(self, is_foreign: Callable[[FitConfig], bool]) -> None:
+        """Leave out the trials so far whose config is foreign to the problem."""
+        self._trials = [trial for trial in self._trials if not is_foreign(trial.config)]
+
     def forget_other_model(self, fingerprint: str) -> bool:
-        """Delete the stored trials if they are of a model with another fingerprint; return whether they were."""
+        """Delete the trials if they are of another model; return whether they were."""
         is_other = self.attributes.get(MODEL) not in (None, fingerprint)
         if is_other:
             self._open(fresh=True)
@@ -84,77 +97,81 @@ class TuningStudy:
     @connection.explained()
     def remove(self) -> None:
         with contextlib.suppress(KeyError):
-            self._backend.delete_study(self._backend.get_study_id_from_name(self._name))
+            self._backend.delete_study(self._study_id())
 
     def close(self) -> None:
         self._opened.close()
 
-    def ask(
-        self, sampler: optuna.samplers.BaseSampler, suggest: Callable[[optuna.Trial], FitConfig]
-    ) -> FitConfig:
-        """Return the config of a new trial, which `suggest` makes with the sampler."""
+    def ask(self, sampler: optuna.samplers.BaseSampler) -> optuna.Trial:
+        """Return a new trial of Optuna, whose values the sampler suggests."""
         self._study.sampler = sampler
-        self._asked = self._study.ask()
-        return suggest(self._asked)
+        return self._study.ask()
 
     def add(
-        self, trial: Trial, knobs: Mapping[str, tuple[Any, ...]], *, is_asked: bool = False
+        self,
+        trial: Trial,
+        limits: Limits,
+        knobs: Mapping[str, tuple[Any, ...]],
+        asked: optuna.Trial | None = None,
     ) -> Trial:
-        """Store a trial, which may be the one that was asked for, and return it with its number."""
-        frozen = codec.frozen_trial(trial, self.limits, knobs)
-        if is_asked:
-            for key, value in frozen.user_attrs.items():
-                self._asked.set_user_attr(key, value)
-            for key, value in frozen.system_attrs.items():
-                self._asked.storage.set_trial_system_attr(self._asked._trial_id, key, value)
-            frozen = self._study.tell(self._asked, frozen.value, frozen.state)
-        else:
+        """Store a trial, as the one that was `asked` for, if any; return it with its number."""
+        frozen = codec.frozen_trial(trial, limits, knobs)
+        if asked is None:
             self._study.add_trial(frozen)
+        else:
+            for key, value in frozen.user_attrs.items():
+                asked.set_user_attr(key, value)
+            for key, value in frozen.system_attrs.items():
+                asked.storage.set_trial_system_attr(asked._trial_id, key, value)
+            frozen = self._study.tell(asked, frozen.value, frozen.state)
         self._has_run = True
-        self._trials.append(replace(trial, number=self._count))
-        self._count += (
-            1  # the storage counts in the same way, unless two processes run this tune at once
-        )
+        numbered = replace(trial, number=self._count)
+        self._trials.append(numbered)
+        # the storage counts in the same way, unless two processes run this tune at once
+        self._count += 1
         self._access(partial(self._backend.create_new_trial, template_trial=frozen))
-        return self._trials[-1]
+        return numbered
 
     def _access(self, access: Callable[[int], Any]) -> None:
-        """Call `access` with the id of the study; once a trial has run, go on without a storage that fails."""
+        """Call `access` with the id of the study; once a trial has run, go on if that fails."""
         if self._has_failed:
             return
         try:
             with connection.explained():
-                # looked up each time: SQLite gives the id of a study that another process deleted to the next new one
-                access(self._backend.get_study_id_from_name(self._name))
+                access(self._study_id())
         except StorageError as error:
             if not self._has_run:
                 raise
             self._has_failed = True
-            self._notify(
-                f"{error}. This tune goes on, but a later one must run again what is not stored"
-            )
+            consequence = "This tune goes on, but a later one must run again what is not stored"
+            self._notify(f"{error}. {consequence}")
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials that count, oldest first, without those whose config `is_allowed` rejects."""
-        return tuple(trial for trial in self._trials if self.is_allowed(trial.config))
+        """Return the trials that count, oldest first."""
+        return tuple(self._trials)
 
     def similar_trials(self, warm_start_key: str) -> tuple[Trial, ...]:
-        """Store the key that tunes of similar requests share; return the finished trials of the latest other such tune."""
+        """Return the finished trials of the latest other tune that stored the same key.
+
+        The key, which tunes of similar requests share, is stored for this tune, too.
+        """
         self.set_attribute(WARM_START_KEY, warm_start_key)
-        with contextlib.suppress(StorageError), connection.explained():  # such as a damaged study
+        # such as a damaged study
+        with contextlib.suppress(StorageError), connection.explained():
             for study in reversed(self._backend.get_all_studies()):
-                if (
-                    study.study_name != self._name
-                    and study.system_attrs.get(WARM_START_KEY) == warm_start_key
-                ):
-                    stored = self._backend.get_all_trials(
-                        study._study_id, deepcopy=False, states=(TrialState.COMPLETE,)
-                    )
-                    read = (trial for trial, _ in codec.stored_trials(stored))
-                    if finished := tuple(
-                        trial for trial in read if trial.measurement.outcome is Outcome.OK
-                    ):
-                        return finished
+                is_similar = study.system_attrs.get(WARM_START_KEY) == warm_start_key
+                if study.study_name == self._name or not is_similar:
+                    continue
+                stored = self._backend.get_all_trials(
+                    study._study_id, deepcopy=False, states=(TrialState.COMPLETE,)
+                )
+                finished = [
+                    trial
+                    for trial, _ in codec.stored_trials(stored)
+                    if trial.measurement.outcome is Outcome.OK
+                ]
+                if finished:
+                    return tuple(finished)
         return ()
 
     def set_labels(self, values: Mapping[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """The engine: the loop that runs what the policy decides, and stores the result.
 
-    TuneRequest ── describe ──> Problem ──> next step ──> run it in a process ──> store the reading ──┐
-                                               ▲ └──────── stop ──> answers ──> TuneRecord            │
-                                               └──────────────────────────────────────────────────────┘
+    TuneRequest ── describe ──> Problem ──> next step ──> run it in a process ──> store the reading ─┐
+                                               ▲ └──────── stop ──> answers ──> TuneRecord           │
+                                               └─────────────────────────────────────────────────────┘
 
-The baseline is the user's present config. There are two answers: the fastest config with the baseline's batch size, so that
-training makes the same updates, and the fastest of all. (If only one batch size is searched, they are one.)
+The baseline is the user's present config. There are two answers: the fastest config with the
+baseline's batch size, so that training makes the same updates, and the fastest of all. (If only one
+batch size is searched, they are one.)
 """
 
 from __future__ import annotations
@@ -55,54 +56,61 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 
 # What happens when
 #
-#   a run is out of memory       it is a reading like any other; nothing is proposed that would take as much
-#   the user's code raises       with the baseline, the tune ends with the traceback. Otherwise the search leaves out what
-#                                is like it: the same kind of workers, several steps in a call, or batch sizes without a
-#                                divisor that all sizes have which ran
-#   a run hangs or crashes       it is recorded, and counts in this tune only: a later one may try its config again
-#   `max_seconds` is reached     the run in progress is ended: that of a new config counts as too slow, any other is forgotten.
-#                                New ones begin only with time left to run what is delivered; an answer that did not run
-#                                again, or was not compared, says which `max_seconds` would do
-#   Ctrl-C or kill               the run in progress is lost. All others were stored when they ended: the next tune of the
-#                                same request goes on with them, and compares the answers from the first round on
-#   an answer's run fails        its config may not be chosen, and the policy decides anew; a comparison begins anew
-#   nothing fits                 `NothingFitsError` is raised; the trials are stored, so that a later tune only describes
+#   a run is out of memory      it is a reading like any other; nothing is proposed that would take
+#                               as much
+#   the user's code raises      with the baseline, the tune ends with the traceback. Otherwise the
+#                               search leaves out what is like it: the same kind of workers, several
+#                               steps in a call, or batch sizes without a divisor that all sizes have
+#                               which ran
+#   a run hangs or crashes      it is recorded, and counts in this tune only: a later one may try its
+#                               config again
+#   `max_seconds` is reached    the run in progress is ended: that of a new config counts as too slow,
+#                               any other is forgotten. New ones begin only with time left to run what
+#                               is delivered; an answer that did not run again, or was not compared,
+#                               says which `max_seconds` would do
+#   Ctrl-C or kill              the run in progress is lost. All others were stored when they ended:
+#                               the next tune of the same request goes on with them, and compares the
+#                               answers from the first round on
+#   an answer's run fails       its config may not be chosen, and the policy decides anew; a
+#                               comparison begins anew
+#   nothing fits                `NothingFitsError` is raised; the trials are stored, so that a later
+#                               tune only describes
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
-        self._emit, self._started_at = emit, time.time()
-        storage, fresh = request.settings.storage, request.settings.options.fresh
-        self.study = TuningStudy(storage, request.fingerprint(), request.limits, emit, fresh=fresh)
-        # which a result that failed has lowered
-        self._request = replace(request, limits=self.study.limits, lowered=self.study.lowered)
+        self._emit = emit
+        self._started_at = time.time()
+        settings = request.settings
+        self.study = TuningStudy(
+            settings.storage, request.fingerprint(), emit, fresh=settings.options.fresh
+        )
+        self._request = request.under(self.study.failed_bytes)
+        self.study.resume(self._request.limits)
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
 
     def run(self) -> TuneRecord:
-        problem = self._describe()
+        self._description = self._describe()
+        self._describing_seconds = self._runner.budget.seconds()
+        problem = self._pose(self._description)
         stop, claim = self._loop(problem)
-        readings, budget = self.study.trials(), self._runner.budget
+        readings = self.study.trials()
         if stop.choice is None:
             for trial in readings:
                 raise_user_error(trial.measurement)
-            raise no_result_error(problem, budget, readings, stop.reason)
+            raise no_result_error(problem, self._runner.budget, readings, stop.reason)
         answers = answers_of(problem, readings, claim.rounds, stop)
         record = record_of(problem, self._log(), answers, stop.reason)
         self.study.set_attribute(self._request.result_key(), result_files.encode(record))
-        both = {"at your batch": record.same_batch, "fastest": record.fastest}
-        texts = {
-            name: f"{a.config}: {format_rate(a.samples_per_second)} samples/s"
-            for name, a in both.items()
-            if a
-        }
-        self.study.set_labels(texts)
+        self.study.set_labels(_labels_of(record))
         return record
 
     def _loop(self, problem: Problem) -> tuple[Stop, Claim]:
         """Run what the policy decides until it stops; return that, and its claim."""
         policy = Policy(problem, self._describing_seconds)
-        budget, claim = self._runner.budget, claims.NONE
+        budget = self._runner.budget
         sampler = _sampler_of(problem)
+        claim = claims.NONE
         while True:
             readings = self.study.trials()
             no_new = sampler.decide(readings).stop_reason if sampler else None
@@ -111,16 +119,20 @@ class _Engine:
                 return step, claim
             if isinstance(step, Compare):
                 claim = Claim(self._compare(problem, step), step.reason)
-                continue
-            is_asked = sampler is not None and step.stage is Stage.SEARCH
-            if sampler is not None and is_asked:
+            elif sampler is not None and step.stage is Stage.SEARCH:
                 sampler.trials = readings
-                config = self.study.ask(sampler, sampler.suggest)
-                step = replace(step, config=config, why=str(sampler.proposal))
-            self._run(problem, step, is_asked=is_asked)
+                asked = self.study.ask(sampler)
+                config = sampler.suggest(asked)
+                proposed = replace(step, config=config, why=str(sampler.proposal))
+                self._run(problem, proposed, asked)
+            else:
+                self._run(problem, step)
 
     def _compare(self, problem: Problem, step: Compare) -> list[Round]:
-        """Run configs beside each other; return no round if a run fails or is cut off, so that the policy decides anew."""
+        """Run configs beside each other.
+
+        Return no round if a run fails or is cut off, so that the policy decides anew.
+        """
         rounds = list[Round]()
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()
@@ -132,36 +144,43 @@ class _Engine:
             rounds.append(rates)
         return rounds
 
-    def _run(self, problem: Problem, step: Run, *, is_asked: bool = False) -> Trial | None:
-        """Run a step and store its reading; return None if `max_seconds` cut off a run of a config that had run before."""
-        config, readings, runner = step.config, self.study.trials(), self._runner
-        seconds = runner.budget.seconds()
-        activity = Activity(self._doing(problem, step), config, why=step.why)
-        if step.stage is Stage.SEARCH:
-            # what is delivered runs again, and then with a full queue
-            is_ample = Memory(problem.context, readings).is_ample(config)
-            trial = runner.measure(
-                config, activity, readings, step.most_seconds, reads_memory=not is_ample
-            )
-        else:
-            trial = runner.confirm(config, activity, readings)
-            measured = trial.measurement
-            is_cut_off = measured.outcome is Outcome.TIMEOUT and not measured.evidence.hung
-            if is_cut_off and not runner.budget.seconds_left():
-                return None
-        trial = replace(trial, why=step.why, stage=step.stage, decided_after=seconds)
+    def _run(self, problem: Problem, step: Run, asked: Any = None) -> Trial | None:
+        """Run a step and store its reading, as the trial of Optuna that was asked for, if any.
+
+        Return None if `max_seconds` cut off a run of a config that had run before.
+        """
+        config = step.config
+        decided_after = self._runner.budget.seconds()
+        trial = self._measure(problem, step)
+        if trial is None:
+            return None
+        trial = replace(trial, why=step.why, stage=step.stage, decided_after=decided_after)
         # the baseline may be outside the space, which Optuna's parameters cannot be
         knobs = problem.space.knobs() if config in problem.space else {}
-        trial = self.study.add(trial, knobs, is_asked=is_asked)
+        trial = self.study.add(trial, self._request.limits, knobs, asked)
         self._emit(trial)
         if config == problem.baseline:
             raise_user_error(trial.measurement)
         if trial.measurement.outcome is Outcome.ERROR:
             reason = trial.measurement.evidence.reason.strip()
-            self._emit(
-                f"your code fails with {config} ({reason}); what only this configuration has is left out"
-            )
+            consequence = "what only this configuration has is left out"
+            self._emit(f"your code fails with {config} ({reason}); {consequence}")
         return trial
+
+    def _measure(self, problem: Problem, step: Run) -> Trial | None:
+        config = step.config
+        runner = self._runner
+        readings = self.study.trials()
+        activity = Activity(self._doing(problem, step), config, why=step.why)
+        if step.stage is Stage.SEARCH:
+            # what is delivered runs again, and then with a full queue
+            is_ample = Memory(problem.context, readings).is_ample(config)
+            return runner.measure(
+                config, activity, readings, step.most_seconds, reads_memory=not is_ample
+            )
+        trial = runner.confirm(config, activity, readings)
+        is_cut_off = trial.measurement.ran_out_of_time and not runner.budget.seconds_left()
+        return None if is_cut_off else trial
 
     def _doing(self, problem: Problem, step: Run) -> str:
         """Return what a step is, in words."""
@@ -173,68 +192,69 @@ class _Engine:
         done = sum(trial.stage in LOOP for trial in self.study.trials())
         return f"trial {done + 1} of at most {most}"
 
-    def _describe(self) -> Problem:
-        """Describe the workload with the baseline's batch size or, if that does not fit, with one sample on each device."""
-        request, runner, asked = self._request, self._runner, self._request.asked_baseline
+    def _describe(self) -> Description:
+        """Describe the workload with the baseline's batch size.
+
+        If that does not fit, describe it with one sample on each device.
+        """
+        request = self._request
+        runner = self._runner
+        asked = request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
-        described = runner.describe(
-            asked, batch_sizes=(*(usual * factor for factor in _ESTIMATED_BATCHES), 1)
-        )
+        sizes = [usual * factor for factor in _ESTIMATED_BATCHES]
+        described = runner.describe(asked, batch_sizes=(*sizes, 1))
         smallest = replace(
             asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False
         )
         if isinstance(described, Measurement) and described.outcome.is_oom:
             described = runner.describe(smallest)
-        if isinstance(described, Measurement):
-            failed, is_oom = Trial(smallest, described), described.outcome.is_oom
-            raise (
-                nothing_fits_error(request, failed)
-                if is_oom
-                else not_described(described, runner.budget)
-            )
-        self._description, self._describing_seconds = described, runner.budget.seconds()
-        if self.study.forget_other_model(
-            described.fingerprint
-        ):  # of the same source code, or the study would be another
-            self._emit(
-                "the model or the shape of its data has changed; the trials of earlier tunes are deleted"
-            )
+        if isinstance(described, Description):
+            return described
+        if described.outcome.is_oom:
+            raise nothing_fits_error(request, Trial(smallest, described))
+        raise not_described(described, runner.budget)
+
+    def _pose(self, description: Description) -> Problem:
+        """Pose the problem of a described workload, and say what it is."""
+        request = self._request
+        # of the same source code, or the study would be another
+        if self.study.forget_other_model(description.fingerprint):
+            what = "the model or the shape of its data has changed"
+            self._emit(f"{what}; the trials of earlier tunes are deleted")
         self.study.set_labels(request.labels())
-        similar = self.study.similar_trials(request.warm_start_key(described))
-        problem = build_problem(
-            request, described, () if request.settings.options.fresh else similar
-        )
-        self.study.is_allowed = lambda config: config in problem.space or config == problem.baseline
-        self._emit(
-            Described(
-                described, self._log(), request.settings.max_seconds, tuple(problem.space.knobs())
-            )
-        )
+        similar = self.study.similar_trials(request.warm_start_key(description))
+        if request.settings.options.fresh:
+            similar = ()
+        problem = build_problem(request, description, similar)
+        space = problem.space
+        self.study.leave_out(lambda config: config not in space and config != problem.baseline)
+        max_seconds = request.settings.max_seconds
+        self._emit(Described(description, self._log(), max_seconds, tuple(space.knobs())))
         for text in notices(problem):
             self._emit(text)
         return problem
 
     def fail(self, error: AutofitError) -> None:
         """Add the record of the tune to an error."""
-        if isinstance(error, TuneError):
-            needed: dict[str, Any] = {
-                name: getattr(error, name, None)
-                for name in ("memory", "batch_size", "needed_bytes")
-            }
-            error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
+        if not isinstance(error, TuneError):
+            return
+        needed: dict[str, Any] = {
+            name: getattr(error, name, None) for name in ("memory", "batch_size", "needed_bytes")
+        }
+        error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
 
     def _log(self) -> TuneLog:
-        request, readings = self._request, self.study.trials()
+        request = self._request
+        readings = self.study.trials()
+        # a further run that failed counts against its config
+        trials = [t for t in readings if t.stage is Stage.SEARCH or not t.samples_per_second]
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
             device=request.placement.name,
             description=self._description,
-            # a further run that failed counts against its config
-            trials=tuple(
-                t for t in readings if t.stage is Stage.SEARCH or not t.samples_per_second
-            ),
-            runs=tuple(t for t in readings if t.stage is not Stage.SEARCH),
+            trials=tuple(trials),
+            runs=tuple(trial for trial in readings if trial.stage is not Stage.SEARCH),
             seconds=self._runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
@@ -244,8 +264,18 @@ class _Engine:
         )
 
 
+def _labels_of(record: TuneRecord) -> dict[str, str]:
+    """Return the answers in words, for Optuna's tools."""
+    labels = {}
+    for name, answer in (("at your batch", record.same_batch), ("fastest", record.fastest)):
+        if answer is not None:
+            rate = format_rate(answer.samples_per_second)
+            labels[name] = f"{answer.config}: {rate} samples/s"
+    return labels
+
+
 def _sampler_of(problem: Problem) -> BoundedSampler | None:
-    """Return the user's sampler, which proposes new configs, bounded to what is predicted to fit; None without one."""
+    """Return the user's sampler, bounded to what is predicted to fit; None without one."""
     other = problem.request.settings.options.sampler
     if other is None:
         return None

@@ -63,6 +63,17 @@ class TuneRequest:
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
+    def under(self, failed_bytes: Mapping[str, int]) -> TuneRequest:
+        """Return the request under limits below results that failed in the user's training.
+
+        `failed_bytes` are such limits by their names, as `study.mark_failed` stores them.
+        """
+        limits = self.limits
+        for name, lower in failed_bytes.items():
+            present = getattr(limits, name)
+            limits = replace(limits, **{name: min(present or lower, lower)})
+        return replace(self, limits=limits, lowered=failed_bytes)
+
     def fingerprint(self) -> str:
         """Return the name of the study; it identifies workload, device, limits, space and versions."""
         parts = {
@@ -134,7 +145,7 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     from autofit.storage import connection  # imported late: it imports Optuna
 
     attributes = connection.attributes_of(request.settings.storage, request.fingerprint()) or {}
-    limits = result_files.lowered(request.limits, attributes.get(result_files.FAILED))
+    limits = request.under(attributes.get(result_files.FAILED) or {}).limits
     try:
         stored = result_files.decode(attributes.get(request.result_key()))
     except ValidationError:
