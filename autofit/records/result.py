@@ -166,6 +166,11 @@ class TuneLog:
     def searched(self) -> tuple[Trial, ...]:
         return tuple(trial for trial in self.trials if trial.stage is Stage.SEARCH)
 
+    @property
+    def readings(self) -> tuple[Trial, ...]:
+        """All that ran, each once: the trials of the search, then those after it."""
+        return (*self.searched, *self.runs)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTune(TuneLog):

@@ -7,8 +7,9 @@ from autofit.records.result import Answer, TuneLog
 from autofit.records.trial import FitConfig, Trial
 from autofit.report import choice
 from autofit.search.space import SearchSpace
+from autofit.tuning.ceilings import ceilings_of
 from autofit.tuning.problem import Problem
-from autofit.tuning.record import ceilings_of, record_of
+from autofit.tuning.record import record_of
 from tests.fakes import make_request, with_fields
 
 
