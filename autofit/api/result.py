@@ -81,7 +81,8 @@ class Result(_Reportable, TuneRecord):
         """
         from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
 
-        mark_failed(result_files.at_same_batch(self) if same_batch else self, memory, storage)
+        answer = result_files.answer_of(self, same_batch=same_batch)
+        mark_failed(self, answer, memory, storage)
 
     @classmethod
     @without_frames

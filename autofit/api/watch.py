@@ -10,7 +10,7 @@ import psutil
 from autofit.api.session import without_frames
 from autofit.errors import UsageError
 from autofit.machine import host
-from autofit.records.result import TuneRecord
+from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import BUSY_SHARE
 from autofit.records.units import format_bytes, format_rate
 from autofit.storage import result_files
@@ -44,16 +44,16 @@ def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
         autofit: epoch 2: ...
     """
     if not isinstance(result, TuneRecord):
-        result = result_files.answered(result_files.load(result), result)
+        result = result_files.load_tune(result)
     if result.call_source.call != "fit":
         raise UsageError(
             f"Watch needs the result of fit; this one is for {result.call_source.call}",
             key="result",
         )
-    result = result_files.at_same_batch(result) if same_batch else result
+    answer = result_files.answer_of(result, same_batch=same_batch)
     import keras  # not before: whoever trains has loaded it, and importing autofit must not
 
-    return type("Watch", (EpochWatch, keras.callbacks.Callback), {})(result)
+    return type("Watch", (EpochWatch, keras.callbacks.Callback), {})(result, answer)
 
 
 class EpochWatch:
@@ -62,9 +62,10 @@ class EpochWatch:
     params: dict[str, Any]
     model: Any
 
-    def __init__(self, result: TuneRecord) -> None:
+    def __init__(self, record: TuneRecord, answer: Answer) -> None:
         super().__init__()
-        self._result = result
+        self._record = record
+        self._answer = answer
         self._is_first = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -87,7 +88,7 @@ class EpochWatch:
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
-        promised = self._result.samples_per_second
+        promised = self._answer.samples_per_second
         children = psutil.Process().children(recursive=True)
         line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
         line += format_rate(promised)
@@ -103,14 +104,14 @@ class EpochWatch:
             memory.held
             for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of)
         )
-        peak = self._result.host_peak_bytes
+        peak = self._answer.host_peak_bytes
         share = f", {held / peak:.2f} of the tune's {format_bytes(peak)}" if peak else ""
         print(f"{start}{line}; host memory {format_bytes(held)}{share}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
-        size = self._result.config.batch_size or 1
-        count = self._result.description.sample_count or 0
+        size = self._answer.config.batch_size or 1
+        count = self._record.description.sample_count or 0
         samples = size * (
             self.params.get("steps") or self._last_batch + self.model.steps_per_execution
         )

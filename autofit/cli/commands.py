@@ -267,14 +267,13 @@ def kwargs(
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
-        answered = result_files.answered(result_files.load(result), result)
-        record = (result_files.at_same_batch(answered) if same_batch else answered).fastest
-        values = snippet.kwargs_of(record)
+        answer = result_files.answer_of(result_files.load_tune(result), same_batch=same_batch)
+        values = snippet.kwargs_of(answer)
         # each only if asked for: YAML takes seconds for long texts
         if output_format == "patch":
-            text = record.code.rstrip()
+            text = answer.code.rstrip()
         elif output_format == "python":
-            text = snippet.kwargs_as_python(record)
+            text = snippet.kwargs_as_python(answer)
         elif output_format == "json":
             text = json.dumps(values, indent=2)
         else:
@@ -300,15 +299,15 @@ def show(
     with reporting_errors():
         record = result_files.load(result)
         if failed is not None:
-            trained = Result.of(result_files.answered(record, result))
+            trained = Result.of(result_files.tune_of(record, result))
             trained.failed(failed, storage, same_batch=same_batch)
-            config = (result_files.at_same_batch(trained) if same_batch else trained).config
+            config = result_files.answer_of(trained, same_batch=same_batch).config
             typer.echo(
                 f"{config} counts as out of {failed} memory; the next tune chooses another configuration"
             )
         elif isinstance(record, SweepRecord):
             console.print(sweep_table(record))
         else:
-            answer = result_files.answered(record, result)
-            console.print(trial_table(answer.trials, answer.limits))
-            summarise(answer, console)
+            tuned = result_files.tune_of(record, result)
+            console.print(trial_table(tuned.trials, tuned.limits))
+            summarise(tuned, console)

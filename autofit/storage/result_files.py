@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, FailedTune, SweepRecord, TuneRecord
+from autofit.records.result import RESULT_VERSION, Answer, FailedTune, SweepRecord, TuneRecord
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
@@ -110,25 +109,34 @@ def load(path: StrPath) -> TuneRecord | FailedTune | SweepRecord:
     raise UsageError(f"{path}: {problem}")
 
 
-def answered(record: TuneRecord | FailedTune | SweepRecord, path: StrPath) -> TuneRecord:
-    """Return a record that was read from a file if it is a tune with a result; otherwise raise UsageError."""
+def load_tune(path: StrPath) -> TuneRecord:
+    """Read a file of a tune with a result; raise UsageError if it is another, or damaged."""
+    return tune_of(load(path), path)
+
+
+def tune_of(record: TuneRecord | FailedTune | SweepRecord, path: StrPath) -> TuneRecord:
+    """Return a record that was read from a file if it is a tune with a result.
+
+    Otherwise raise UsageError.
+    """
     if isinstance(record, SweepRecord):
-        raise UsageError(
-            f"{path}: this is a sweep, not a result; show it with: autofit show {path}"
-        )
+        remedy = f"show it with: autofit show {path}"
+        raise UsageError(f"{path}: this is a sweep, not a result; {remedy}")
     if isinstance(record, FailedTune):
         raise UsageError(f"{path}: the tune has no result: {record.problem}")
     return record
 
 
-def at_same_batch(record: TuneRecord) -> TuneRecord:
-    """Return a record whose config is the answer at the own batch size; raise UsageError if it has none."""
+def answer_of(record: TuneRecord, *, same_batch: bool) -> Answer:
+    """Return the fastest answer, or that at the own batch size; raise UsageError without one."""
+    if not same_batch:
+        return record.fastest
     if record.same_batch is None:
         raise UsageError(
             "the result has no answer at your own batch size: no configuration of it fits",
             key="same_batch",
         )
-    return replace(record, fastest=record.same_batch)
+    return record.same_batch
 
 
 def has_grown(memory: str, then: Limits, now: Limits) -> bool:
@@ -148,4 +156,5 @@ def holds(record: TuneRecord, now: Limits) -> bool:
         is_held_back = came_near or any(m.outcome == f"{memory}_oom" for m in measured)
         if is_held_back and has_grown(memory, record.limits, now):
             return False
-    return now.allow(record.device_peak_bytes or 0, record.host_peak_bytes or 0)
+    fastest = record.fastest
+    return now.allow(fastest.device_peak_bytes or 0, fastest.host_peak_bytes or 0)

@@ -12,7 +12,7 @@ import optuna
 from optuna.trial import TrialState
 
 from autofit.errors import StorageError, UsageError
-from autofit.records.result import TuneRecord
+from autofit.records.result import Answer, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import codec, connection
@@ -184,28 +184,27 @@ class TuningStudy:
         self._access(partial(self._backend.set_study_system_attr, key=key, value=value))
 
 
-def mark_failed(record: TuneRecord, memory: str, storage: str | None) -> None:
-    """Store the config of a result as out of "device" or "host" memory, and drop the stored results of its tune."""
+def mark_failed(record: TuneRecord, answer: Answer, memory: str, storage: str | None) -> None:
+    """Store an answer of a tune as out of "device" or "host" memory; drop the tune's results."""
     if memory not in ("device", "host"):
         raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
     stored = connection.attributes_of(storage, record.study)
     if stored is None:
-        raise UsageError(
-            f"{connection.shown(storage)} does not have the tune {record.study or 'of this result'}: "
-            "give the storage of that tune, or lower the limits",
-            key="storage",
-        )
+        problem = f"does not have the tune {record.study or 'of this result'}"
+        remedy = "give the storage of that tune, or lower the limits"
+        raise UsageError(f"{connection.shown(storage)} {problem}: {remedy}", key="storage")
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
-    if peak_bytes := getattr(record, f"{memory}_peak_bytes"):
-        # a limit for later tunes: what takes as much in a trial would fail as well
-        # the peak is the highest of several runs, so that single runs of a smaller config stay below it
+    peak_bytes = getattr(answer, f"{memory}_peak_bytes")
+    if peak_bytes:
+        # A limit for later tunes: what takes as much in a trial would fail as well. The peak is the
+        # highest of several runs, so that single runs of a smaller config stay below it.
         failed = stored.get(FAILED) or {}
         name = f"{memory}_bytes"
-        changed[FAILED] = {**failed, name: min(peak_bytes - 1, failed.get(name, peak_bytes))}
-    measurement = Measurement(
-        Outcome(f"{memory}_oom"), Evidence(f"your training ran out of {memory} memory")
-    )
-    trial = Trial(record.config, measurement, "the result of an earlier tune")
+        lower = min(peak_bytes - 1, failed.get(name, peak_bytes))
+        changed[FAILED] = {**failed, name: lower}
+    evidence = Evidence(f"your training ran out of {memory} memory")
+    measurement = Measurement(Outcome(f"{memory}_oom"), evidence)
+    trial = Trial(answer.config, measurement, "the result of an earlier tune")
     with connection.opened(storage) as backend:
         study_id = backend.get_study_id_from_name(record.study)
         backend.create_new_trial(study_id, codec.frozen_trial(trial, record.limits, {}))

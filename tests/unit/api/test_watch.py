@@ -42,7 +42,7 @@ def trained(result, monkeypatch, capsys):
     )
     monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: at.other)
     monkeypatch.setattr(watch.host, "visible_cores", lambda: 2)
-    callback = watch.EpochWatch(result)
+    callback = watch.EpochWatch(result, result.fastest)
     callback.model, callback.params = SimpleNamespace(steps_per_execution=1), {"steps": 200}
 
     def train(rate=1000.0, batches=range(200), params=None, validates=True, start=0.0, **changes):
@@ -92,8 +92,8 @@ def test_the_first_epoch_leaves_out_the_first_call_and_validation(trained, how, 
 
 def test_the_answer_at_the_own_batch_size_is_compared_if_it_is_the_one_that_is_trained(result):
     own = replace(result.fastest, config=FitConfig(4))
-    assert result_files.at_same_batch(replace(result, same_batch=own)).config == FitConfig(4)
+    assert result_files.answer_of(replace(result, same_batch=own), same_batch=True) is own
     with pytest.raises(UsageError, match="no answer at your own batch size"):
-        result_files.at_same_batch(replace(result, same_batch=None))
+        result_files.answer_of(replace(result, same_batch=None), same_batch=True)
     with pytest.raises(UsageError, match="needs the result of fit; this one is for predict"):
         watch.Watch(replace(result, call_source=replace(result.call_source, call="predict")))

@@ -72,7 +72,7 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
         ("32", "does not fit", "", "nothing fits: "),
     ]
     with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
-        result_files.answered(swept, path)
+        result_files.tune_of(swept, path)
     table = CliRunner().invoke(app, ["show", str(path)]).stdout
     for part in (str(result.config), "too wide", "3 cells: 1 ok, 1 does not fit, 1 failed"):
         assert part in table

@@ -169,7 +169,7 @@ def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_
     assert {trial.measurement.outcome for trial in seen.trials} == {Outcome(f"{memory}_oom")}
     result_files.save(seen, tmp_path / "result.json")
     with pytest.raises(UsageError, match=r"^result\.json: .* MiB"):
-        result_files.answered(result_files.load(tmp_path / "result.json"), "result.json")
+        result_files.tune_of(result_files.load(tmp_path / "result.json"), "result.json")
     again = FakeLauncher()
     with pytest.raises(NothingFitsError):
         tuned(tmp_path, again, max_trials=30, **limits)
