@@ -1,4 +1,7 @@
-"""Find and open the storage of a URL, and turn its errors into `StorageError`. Loads Optuna, which takes a second."""
+"""Find and open the storage of a URL, and turn its errors into `StorageError`.
+
+Loads Optuna, which takes a second.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,23 @@ _SCHEMES = {
 }
 # greedy: a password may have any character
 _masked = partial(re.compile(r"(://[^/?#@:]*:).*@").sub, r"\g<1>***@")
-_REMEDIES = {  # by what the error says; the last one is for all others
+# by what the error says; the last one is for all others
+_REMEDIES = {
     "is locked": "another program writes to it: end that program, or give another storage",
     "disk is full|No space left": "free some space there, or give another storage",
-    "No module named": f"install the driver: {install_command('postgresql')} or {install_command('mysql')}",
-    "SQLAlchemy URL|load plugin": "write sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:FILE",
+    "No module named": "install the driver: "
+    f"{install_command('postgresql')} or {install_command('mysql')}",
+    "SQLAlchemy URL|load plugin": "write sqlite:///FILE, postgresql://USER@HOST/DATABASE "
+    "or journal:FILE",
     "connection failed|connect to|resolve host": "start its server, or correct the URL",
-    "Record does not exist": "another process deleted them (optuna delete-study, or the same tune with --fresh)",
+    "Record does not exist": "another process deleted them (optuna delete-study, "
+    "or the same tune with --fresh)",
     "": "give a storage that is writable or, if the stored trials are damaged, tune with --fresh",
 }
-_BUSY_SECONDS = 60  # longest wait for another process that writes to the same SQLite file
-_RETRY_SECONDS = 1  # ample for another process to make the tables
+# longest wait for another process that writes to the same SQLite file
+_BUSY_SECONDS = 60
+# ample for another process to make the tables
+_RETRY_SECONDS = 1
 
 
 def _is_path(storage: str | None) -> bool:
@@ -49,7 +58,10 @@ def _is_path(storage: str | None) -> bool:
 
 
 def url_of(storage: str | None) -> str:
-    """Return the URL of a storage that is given as a URL or as the path of an SQLite file; None means the default file."""
+    """Return the URL of a storage, which is given as a URL or as the path of an SQLite file.
+
+    None means the default file.
+    """
     storage = storage or str(platformdirs.user_data_path("autofit") / "trials.sqlite3")
     scheme, is_url, address = storage.partition("://")
     if is_url:
@@ -72,7 +84,8 @@ def file_of(storage: str | None) -> Path | None:
     if url.startswith(JOURNAL):
         return Path(url.removeprefix(JOURNAL)).expanduser()
     if url.startswith(SQLITE):
-        return Path(unquote(url.removeprefix(SQLITE).partition("?")[0]))  # as SQLAlchemy does
+        # as SQLAlchemy does
+        return Path(unquote(url.removeprefix(SQLITE).partition("?")[0]))
     return None
 
 
@@ -87,7 +100,10 @@ def attributes_of(storage: str | None, name: str) -> Mapping[str, Any] | None:
 
 @contextlib.contextmanager
 def opened(storage: str | None) -> Iterator[BaseStorage]:
-    """Open a storage for a block, and create its file; turn errors, in the block too, into `StorageError`."""
+    """Open a storage for a block, and create its file.
+
+    Turn errors, in the block too, into `StorageError`.
+    """
     with _quiet_optuna(), explained(f" in {shown(storage)}"):
         url = url_of(storage)
         file = file_of(storage)
@@ -100,7 +116,8 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
             url = _exact_url(str(file))
         try:
             backend = _database(url)
-        except DBAPIError:  # perhaps because another process is making the same tables
+        except DBAPIError:
+            # perhaps because another process is making the same tables
             time.sleep(_RETRY_SECONDS)
             backend = _database(url)
         try:
@@ -112,7 +129,10 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
 
 @contextlib.contextmanager
 def _quiet_optuna() -> Iterator[None]:
-    """Let Optuna log warnings only; the level is one for the whole process, and the user's studies have their own."""
+    """Let Optuna log warnings only.
+
+    The level is one for the whole process, and the user's studies have their own.
+    """
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -129,21 +149,20 @@ def _exact_url(path: str) -> str:
 
 
 def _database(url: str) -> RDBStorage:
-    options = (
-        {"connect_args": {"timeout": _BUSY_SECONDS}}
-        if url.startswith(SQLITE)
-        else {"pool_pre_ping": True}
-    )
+    options: dict[str, Any] = {"pool_pre_ping": True}
+    if url.startswith(SQLITE):
+        options = {"connect_args": {"timeout": _BUSY_SECONDS}}
     # Optuna formats the URL
     template = url.replace("{", "{{").replace("}", "}}")
     return RDBStorage(template, engine_kwargs=options)
 
 
-# A storage raises errors of Optuna, SQLAlchemy, a driver or the file system and, if its content is damaged, any other
-# error. So the blocks contain accesses to a storage alone, and every error in them counts as one of the storage.
+# A storage raises errors of Optuna, SQLAlchemy, a driver or the file system and, if its content is
+# damaged, any other error. So the blocks contain accesses to a storage alone, and every error in
+# them counts as one of the storage.
 @contextlib.contextmanager
 def explained(where: str = "") -> Iterator[None]:
-    """Turn the errors in a block, or in a function that this decorates, into `StorageError` with a remedy."""
+    """Turn the errors in a block, or in a function that this decorates, into `StorageError`."""
     try:
         yield
     except StorageError:

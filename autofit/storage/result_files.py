@@ -1,7 +1,8 @@
-"""Results as JSON, in files and in the attributes of a study, and whether a stored one is still valid."""
+"""Results as JSON, in files and in the attributes of a study, and whether a stored one is valid."""
 
-# There is one rule of validity: an OOM, or a search that came near a limit, no longer counts once that limit has grown.
-# What else must be the same for a result to be found is in its key (`tuning/request.py`).
+# There is one rule of validity: an OOM, or a search that came near a limit, no longer counts once
+# that limit has grown. What else must be the same for a result to be found is in its key
+# (`tuning/request.py`).
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
 # The keys of a study's attributes: the prefix of the results (one per budget), the key that similar
-# tunes share, the fingerprint of the described model, and the limits below results that failed in the user's
-# training.
+# tunes share, the fingerprint of the described model, and the limits below results that failed in
+# the user's training.
 RECORD, WARM_START_KEY, MODEL, FAILED = (
     f"autofit:{key}" for key in ("record", "kin", "model", "failed")
 )
@@ -31,9 +32,12 @@ _SWEEPS = TypeAdapter(SweepRecord)
 
 # of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)
 _MOST_BYTES = 2**26
-_MOST_CHARACTERS = 100  # of a damaged file's text in a message
-_LIMIT_SLACK_RATIO = 1.05  # a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
-_HELD_BACK_SHARE = 0.5  # of a limit: a search with a trial above this may have avoided larger configs because of the limit
+# of a damaged file's text in a message
+_MOST_CHARACTERS = 100
+# a limit has grown if it exceeds this: a device's free memory varies less from hour to hour
+_LIMIT_SLACK_RATIO = 1.05
+# of a limit: a search with a trial above this may have avoided larger configs because of the limit
+_HELD_BACK_SHARE = 0.5
 
 
 def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
@@ -65,8 +69,10 @@ def csv_path(path: StrPath) -> Path:
 def write(text: str, path: StrPath) -> None:
     """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
     try:
-        target = Path(os.path.realpath(path))  # a link stays
-        if target.exists() and not target.is_file():  # a device or a pipe
+        # a link stays
+        target = Path(os.path.realpath(path))
+        is_device_or_pipe = target.exists() and not target.is_file()
+        if is_device_or_pipe:
             target.write_text(text, encoding="utf-8")
             return
         written = target.with_name(f".{target.name}-{os.getpid()}")
@@ -76,15 +82,17 @@ def write(text: str, path: StrPath) -> None:
                 shutil.copymode(target, written)
             written.replace(target)
         finally:
-            written.unlink(missing_ok=True)  # if it is incomplete, as on a full disk
+            # if it is incomplete, as on a full disk
+            written.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror}); give another path"
-        ) from None
+        problem = f"{path} cannot be written ({error.strerror})"
+        raise UsageError(f"{problem}; give another path") from None
 
 
 def load(path: StrPath) -> TuneRecord | FailedTune | SweepRecord:
-    """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of another kind or damaged."""
+    """Read a file that `autofit tune` or `autofit sweep` wrote; raise UsageError if it is of
+    another kind or damaged.
+    """
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -97,15 +105,10 @@ def load(path: StrPath) -> TuneRecord | FailedTune | SweepRecord:
         problem = f"it has version {version}, and this autofit reads only version {RESULT_VERSION}"
     except OSError as error:
         problem = f"it cannot be read: {error.strerror}"
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # the last for values nested a thousand times
-        problem = (
-            f"it is not a result of autofit, or damaged: {'; '.join(str(error).splitlines()[:3])}"
-        )
+    # RecursionError: values nested a thousand times
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        lines = "; ".join(str(error).splitlines()[:3])
+        problem = f"it is not a result of autofit, or damaged: {lines}"
     raise UsageError(f"{path}: {problem}")
 
 
@@ -141,14 +144,17 @@ def answer_of(record: TuneRecord, *, same_batch: bool) -> Answer:
 
 def has_grown(memory: str, then: Limits, now: Limits) -> bool:
     """Return whether the limit of "device" or "host" memory has grown."""
-    then_bytes, now_bytes = (getattr(limits, f"{memory}_bytes") for limits in (then, now))
-    return then_bytes is not None and (
-        now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes
-    )
+    then_bytes = getattr(then, f"{memory}_bytes")
+    now_bytes = getattr(now, f"{memory}_bytes")
+    if then_bytes is None:
+        return False
+    return now_bytes is None or now_bytes > _LIMIT_SLACK_RATIO * then_bytes
 
 
 def holds(record: TuneRecord, now: Limits) -> bool:
-    """Return whether a result fits today's limits, and no limit that its search came near or exceeded has grown."""
+    """Return whether a result fits today's limits, and no limit that its search came near or
+    exceeded has grown.
+    """
     for memory in ("device", "host"):
         near_bytes = _HELD_BACK_SHARE * (getattr(record.limits, f"{memory}_bytes") or 0)
         measured = [trial.measurement for trial in record.trials]

@@ -1,4 +1,5 @@
-"""Run each trial in its own process: a `TrialSpec` becomes a `Measurement` or a `Description`, even if that process dies.
+"""Run each trial in its own process: a `TrialSpec` becomes a `Measurement` or a `Description`, even
+if that process dies.
 
     driver (launcher, watcher)           trial server                     trial (worker)
     ──────────────────────────           ────────────                     ──────────────
@@ -9,5 +10,6 @@
     exit status          <── socket ──── reaps
     outcome.classify(exit status, messages, log, watcher) -> Measurement
 
-When the driver ends, its socket closes. The server then ends every process of every trial, and exits.
+When the driver ends, its socket closes. The server then ends every process of every trial, and
+exits.
 """

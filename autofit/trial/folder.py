@@ -1,4 +1,6 @@
-"""The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files of its trials."""
+"""The private folder of a launcher: the pickled workload, its arrays, logs, and all temporary files
+of its trials.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,24 @@ from pathlib import Path
 from autofit.errors import AutofitError, TrialProcessError
 from autofit.machine import host
 
-# The launcher removes the folder on close. If the driver was killed, the trial server or its guard removes it; if these
-# were also killed, the next launcher does. A lock marks a folder that is in use: the kernel releases the lock when its
-# holder ends, and systemd-tmpfiles does not touch a locked folder.
+# The launcher removes the folder on close. If the driver was killed, the trial server or its guard
+# removes it; if these were also killed, the next launcher does. A lock marks a folder that is in
+# use: the kernel releases the lock when its holder ends, and systemd-tmpfiles does not touch a
+# locked folder.
 #
-# A launcher removes only what a launcher made: a folder with a marker, which names the kernel that the lock belongs to.
-# Hosts that share TMPDIR may not see each other's locks. A folder of an earlier boot stays, too.
+# A launcher removes only what a launcher made: a folder with a marker, which names the kernel that
+# the lock belongs to. Hosts that share TMPDIR may not see each other's locks. A folder of an
+# earlier boot stays, too.
 
 _PREFIX = "autofit-tune-"
 _MADE_BY_MKDTEMP = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
 _MARKER = ".autofit-tune"
 _PRELOAD = "preload.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_STUDIES = "autofit-" + 16 * "[0-9a-f]"  # names of studies
-_KEPT_SECONDS = 7 * 24 * 3600.0  # after its last tune, a study's programs are kept for this long
+# names of studies
+_STUDIES = "autofit-" + 16 * "[0-9a-f]"
+# after its last tune, a study's programs are kept for this long
+_KEPT_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,8 @@ class TuneFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
-        if self._kept is not None:  # without a program in it, as where nothing is compiled
+        if self._kept is not None:
+            # where nothing is compiled, they are empty
             with contextlib.suppress(OSError):
                 self._kept.rmdir()
                 self._kept.parent.rmdir()
@@ -108,16 +115,18 @@ class TuneFolder:
 
 @contextlib.contextmanager
 def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError) -> Iterator[None]:
-    """Turn a file system error in a block that writes to a launcher's folder into one of autofit, with a remedy."""
+    """Turn a file system error in a block that writes to a launcher's folder into one of autofit,
+    with a remedy.
+    """
     try:
         yield
     except OSError as error:
         problem = "was removed while it was in use"
         if folder.is_dir():
             problem = f"is not writable: {error.strerror or error}"
+        remedy = "Free some space there, or set TMPDIR to another folder, and run this again"
         raise kind(
-            f"the folder for temporary files, {folder}, {problem}. Free some space there, or set TMPDIR to another "
-            "folder, and run this again; finished trials are kept"
+            f"the folder for temporary files, {folder}, {problem}. {remedy}; finished trials are kept"
         ) from None
 
 

@@ -1,4 +1,6 @@
-"""Run each trial in its own process: start it, read its messages, watch it, and classify how it ended."""
+"""Run each trial in its own process: start it, read its messages, watch it, and classify how it
+ended.
+"""
 
 from __future__ import annotations
 

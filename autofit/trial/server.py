@@ -1,8 +1,9 @@
 """The trial server and the driver's connection to it.
 
-The server is a child of the driver: it imports the backend once, runs none of its operations, and forks trials. In plain
-mode, it imports nothing, and each trial is a new interpreter. In both modes, it reaps its children. When the driver ends,
-the server kills all its own descendants. If the driver died, it also removes the driver's folder.
+The server is a child of the driver: it imports the backend once, runs none of its operations, and
+forks trials. In plain mode, it imports nothing, and each trial is a new interpreter. In both modes,
+it reaps its children. When the driver ends, the server kills all its own descendants. If the driver
+died, it also removes the driver's folder.
 """
 
 from __future__ import annotations
@@ -31,39 +32,43 @@ from autofit.trial.wire import TASKS, Task, TrialPipe
 from autofit.trial.worker import main
 from autofit.trial.worker.job import user_traceback
 
-_START_SECONDS = 120.0  # longest import of the backend: from a cold disk, it takes half a minute
+# longest import of the backend: from a cold disk, it takes half a minute
+_START_SECONDS = 120.0
 # longest start of a process: a fork of a large server on a busy machine takes a second
 _ANSWER_SECONDS = 30.0
-_STOP_SECONDS = 5.0  # longest wait for the server to end its processes; then it is killed with them
-_POLL_SECONDS = 0.05  # between two looks of the server for trials that have ended, and for a driver that has died
+# longest wait for the server to end its processes; then it is killed with them
+_STOP_SECONDS = 5.0
+# between two looks of the server for trials that have ended, and for a driver that has died
+_POLL_SECONDS = 0.05
 _ROOT = str(Path(__file__).parents[2])
 # The path omits the working directory, whose files may shadow modules of the standard library.
 _PROGRAM = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {_ROOT!r}]; "
     "from autofit.trial.server import serve; serve(*sys.argv[1:])"
 )
-# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by itself because it is
-# importing or suspended. If the command of this pid does not name the folder, the pid belongs to another program.
+# When the driver dies, the guard's input ends. The guard then kills a server that cannot end by
+# itself because it is importing or suspended. If the command of this pid does not name the folder,
+# the pid belongs to another program.
 _GUARD = """
 read -r line
 sleep 1
 if grep -qsF "$2" "/proc/$1/cmdline" || ps -o args= -p "$1" | grep -qF "$2"; then kill -9 "$1"; fi
 rm -rf "$2"
 """
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+# of linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class ServerLostError(TrialProcessError):
     """The trial server has ended or does not answer."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(
-            f"the trial server ended or does not answer (pid {pid}). Run this again; finished trials are kept"
-        )
+        problem = f"the trial server ended or does not answer (pid {pid})"
+        super().__init__(f"{problem}. Run this again; finished trials are kept")
 
 
 class ServerConnection:
-    """Starts a trial server in one of the modes "fork" and "plain", and exchanges messages with it."""
+    """Starts a trial server in a mode, "fork" or "plain", and exchanges messages with it."""
 
     def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
         with explained_errors(folder.path):
@@ -99,7 +104,7 @@ class ServerConnection:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has imported the backend; raise `TrialProcessError` if that fails."""
+        """Wait until the backend is imported; raise `TrialProcessError` if that fails."""
         message = {"failed": "its process did not answer"}
         try:
             message = self.receive(_START_SECONDS) or message
@@ -115,7 +120,10 @@ class ServerConnection:
             )
 
     def start(self, task: Task, log_path: Path) -> TrialPipe:
-        """Save a task next to its log, and request a process for it; raise `ServerLostError` if none is started."""
+        """Save a task next to its log, and request a process for it.
+
+        Raise `ServerLostError` if none is started.
+        """
         with explained_errors(self._folder.path):
             log_path.with_suffix(".json").write_bytes(TASKS.dump_json(task))
             log_path.touch()
@@ -132,18 +140,20 @@ class ServerConnection:
         raise ServerLostError(self.pid)
 
     def exit_code(self, pid: int, wait_seconds: float = 0.0) -> int | None:
-        """Return the exit status of a trial, -N for signal N; None if it does not end in this time."""
+        """Return the exit status of a trial, -N for signal N; None if it does not end in time."""
         while message := self.receive(wait_seconds):
             if message.get("exited") == pid:
                 return int(message["exit_code"])
         return None
 
     def receive(self, wait_seconds: float) -> dict[str, Any]:
-        """Return the next message, {} if none arrives in time; raise `ServerLostError` if the server has ended."""
+        """Return the next message, {} if none arrives in time; raise `ServerLostError` if the
+        server has ended.
+        """
+        message: dict[str, Any] = {}
         try:
-            message: dict[str, Any] = (
-                self.connection.recv() if self.connection.poll(wait_seconds) else {}
-            )
+            if self.connection.poll(wait_seconds):
+                message = self.connection.recv()
         except (EOFError, OSError):
             raise ServerLostError(self.pid) from None
         return message
@@ -168,7 +178,9 @@ class ServerConnection:
 
 
 def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
-    """Serve requests until the driver ends; `descriptor` is the number of the inherited end of the connection."""
+    """Serve requests until the driver ends; `descriptor` is the number of the inherited end of the
+    connection.
+    """
     driver = Connection(int(descriptor))
     parent = os.getppid()
     name = ""
@@ -180,23 +192,33 @@ def serve(mode: str, descriptor: str, folder: str) -> NoReturn:
         is_ours = isinstance(error, AutofitError)
         driver.send({"failed": str(error) if is_ours else user_traceback(error)})
         os._exit(1)
-    if sys.platform == "linux":  # makes the orphans of trials children of this process
+    # makes the orphans of trials children of this process
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with contextlib.suppress(EOFError, ConnectionError):  # the driver has ended
+    # until the driver has ended
+    with contextlib.suppress(EOFError, ConnectionError):
         driver.send({"ready": True})
-        # the connection of a driver that has ended stays open while a process that the driver forked holds it
+        # the connection of a driver that has ended stays open while a process that the driver
+        # forked holds it
         while os.getppid() == parent and name is not None:
             if driver.poll(_POLL_SECONDS) and (name := driver.recv()) is not None:
                 driver.send({"pid": _start_trial(mode, Path(folder), name, driver)})
-            with contextlib.suppress(ChildProcessError):  # no child is left
-                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    driver.send(
-                        {"exited": ended[0], "exit_code": os.waitstatus_to_exitcode(ended[1])}
-                    )
+            _reap(driver)
     end_below(psutil.Process())
     if name is not None:
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
+
+
+def _reap(driver: Connection) -> None:
+    """Tell the driver of the trials that have ended."""
+    # until no child is left
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            driver.send({"exited": pid, "exit_code": os.waitstatus_to_exitcode(status)})
 
 
 # From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a
@@ -231,12 +253,12 @@ def _start_trial(mode: str, folder: Path, name: str, driver: Connection) -> int:
             call = "from autofit.trial.worker.main import run_plain; run_plain(*sys.argv[1:])"
             program = f"import sys; sys.path[:] = {sys.path!r}; {call}"
             os.set_inheritable(channel, True)
-            os.execv(
-                sys.executable,
-                [sys.executable, "-c", program, str(folder), f"{name}.json", str(channel)],
-            )
+            arguments = [str(folder), f"{name}.json", str(channel)]
+            os.execv(sys.executable, [sys.executable, "-c", program, *arguments])
         main.leave(main.play(folder, f"{name}.json", channel))
     except BaseException:
-        traceback.print_exc()  # to the log of the trial
+        # to the log of the trial
+        traceback.print_exc()
     finally:
-        os._exit(os.EX_SOFTWARE)  # reached only if the lines above fail
+        # reached only if the lines above fail
+        os._exit(os.EX_SOFTWARE)

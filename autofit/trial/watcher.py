@@ -1,4 +1,5 @@
-"""Watch one trial from the driver: memory of its process tree, the host limit, the deadline and hangs.
+"""Watch one trial from the driver: memory of its process tree, the host limit, the deadline and
+hangs.
 
 Memory is the sum of the proportional set sizes (PSS) of the tree, which counts each page once,
 without those of files that the kernel can read again. A trial hangs if its processes use no CPU
@@ -27,7 +28,8 @@ from autofit.records.trial import Conditions
 _TREE_SECONDS = 0.25
 # shortest time between two readings of PSS far from the limit
 _PSS_SECONDS = 0.25
-# largest share of the time spent on reading PSS, which blocks allocation in the process that is read
+# largest share of the time spent on reading PSS, which blocks allocation in the process that is
+# read
 _PSS_DUTY = 0.01
 # of the last reading: if memory grows by more, the next reading comes sooner
 _GROWTH_SHARE = 0.05
@@ -318,7 +320,9 @@ class Pauses:
     _read_at = -math.inf
 
     def read(self, tree: Sequence[psutil.Process], now: float) -> float:
-        """Read all processes at `now` on a monotonic clock; return the seconds of the present pause."""
+        """Read all processes at `now` on a monotonic clock; return the seconds of the present
+        pause.
+        """
         cpu_seconds = host.cpu_seconds(tree)
         # not from the page cache
         bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))
@@ -338,7 +342,8 @@ def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
     """Return the pause after which a trial counts as hung, in seconds.
 
     `pauses` has the longest pause of each trial that finished, in seconds, and its batch size. The
-    result is infinite until a first trial has finished: only the deadline ends a hanging trial then.
+    result is infinite until a first trial has finished: only the deadline ends a hanging trial
+    then.
     """
     # data that waits for a network or a lock also pauses, and for longer if batches are larger
     expected = [seconds * max(1.0, batch_size / finished) for seconds, finished in pauses]

@@ -15,7 +15,8 @@ from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
 from autofit.records.trial import Measurement, TrialSpec
 
-_READ_BYTES = 64 * 1024  # the size of a pipe on Linux
+# the size of a pipe on Linux
+_READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,20 @@ class Failure:
     reason: str
     traceback: str | None = None
     device_peak_bytes: int | None = None
-    key: str | None = None  # of a `UsageError`
+    # of a `UsageError`
+    key: str | None = None
 
 
 @dataclass(frozen=True)
 class Message:
-    """One line in a trial's pipe, which sets a single field, or the result of joining all lines so far with `then`."""
+    """One line in a trial's pipe, which sets a single field, or the result of joining all lines so
+    far with `then`.
+    """
 
     phase: Phase | None = None
     description: Description | None = None
-    footprints: tuple[Footprint, ...] = ()  # after the description, each as soon as it is estimated
+    # after the description, each as soon as it is estimated
+    footprints: tuple[Footprint, ...] = ()
     # the last of a describing trial; "" if all footprints were sent
     estimate_problem: str | None = None
     # what the trial's process can read; the driver adds its own readings
@@ -54,16 +59,22 @@ class Message:
     reserved_bytes: int | None = None
 
     def then(self, later: Message) -> Message:
-        """Join this message with a later one: keep the latest value of each field, and all estimates."""
+        """Join this message with a later one: keep the latest value of each field, and all
+        estimates.
+        """
         latest = {name: value for name, value in vars(later).items() if value is not None}
-        joined = {"footprints": self.footprints + later.footprints, "gpus": self.gpus + later.gpus}
-        return replace(self, **{**latest, **joined})
+        latest["footprints"] = self.footprints + later.footprints
+        latest["gpus"] = self.gpus + later.gpus
+        return replace(self, **latest)
 
     def described(self, end_reason: str) -> Description | None:
-        """Return the description with the part of the estimate that arrived; None if no description arrived."""
+        """Return the description with the part of the estimate that arrived; None if no description
+        arrived.
+        """
         if self.description is None:
             return None
-        # the latest method that has footprints of at least two batch sizes counts, because a line needs two points
+        # the latest method that has footprints of at least two batch sizes counts, because a line
+        # needs two points
         methods = [footprint.method for footprint in reversed(self.footprints)]
         method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
         footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)

@@ -1,4 +1,6 @@
-"""A request for a tune: everything that determines its result, its keys in the storage, and its stored result."""
+"""A request for a tune: everything that determines its result, its keys in the storage, and its
+stored result.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _OPTIONS = ("max_trial_seconds", "tolerance", "min_updates")
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Everything that determines the result of a tune, except for the workload, which the launcher holds."""
+    """Everything that determines the result of a tune, except for the workload, which the launcher
+    holds.
+    """
 
     workload_fingerprint: str
     machine: Machine
@@ -39,11 +43,12 @@ class TuneRequest:
     limits: Limits
     settings: TuneSettings = field(default_factory=TuneSettings)
     call_source: CallSource = field(default_factory=CallSource)
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # versions and switches outside the user's code
-    script: Script | None = None  # that is tuned in place of functions
-    sampler_key: str = ""  # identifies the sampler in the settings, before it draws
+    # versions and switches outside the user's code
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # that is tuned in place of functions
+    script: Script | None = None
+    # identifies the sampler in the settings, before it draws
+    sampler_key: str = ""
     # of `limits`, those that a result lowered which failed in the user's training
     lowered: Mapping[str, int] = field(default_factory=dict)
 
@@ -54,12 +59,17 @@ class TuneRequest:
 
     @property
     def changes_learning(self) -> bool:
-        """Whether another batch size changes the updates: not in inference, nor if gradients are accumulated."""
+        """Whether another batch size changes the updates: not in inference, nor if gradients are
+        accumulated.
+        """
         return self.call_source.call == FIT and self.settings.effective_batch_size is None
 
     def baseline(self, description: Description) -> FitConfig:
-        """Return the baseline. For each knob it has the user's value, the data's own value or Keras's default."""
-        # a batch size that several devices cannot share evenly does not train; it is rounded up to one that they can share
+        """Return the baseline. For each knob it has the user's value, the data's own value or
+        Keras's default.
+        """
+        # a batch size that several devices cannot share evenly does not train; it is rounded up to
+        # one that they can share
         baseline = with_defaults(self.asked_baseline, description.defaults)
         return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
 
@@ -76,15 +86,17 @@ class TuneRequest:
 
     def fingerprint(self) -> str:
         """Return the name of the study; it identifies workload, device, limits, space and versions."""
+        settings = self.settings
+        device = self.placement.device
         parts = {
             **self._workload_and_hardware(),
             "settings": dict(self.environment),
-            "driver": self.placement.device.driver if self.placement.device else "",
+            "driver": device.driver if device else "",
             # as written: a percentage is the same request if its bytes change
-            "limits": (str(self.settings.device_memory), str(self.settings.host_memory)),
-            "space": {knob: repr(values) for knob, values in self.settings.space.values().items()},
-            "baseline": self.settings.baseline.values(),
-            "effective_batch_size": self.settings.effective_batch_size,
+            "limits": (str(settings.device_memory), str(settings.host_memory)),
+            "space": {knob: repr(values) for knob, values in settings.space.values().items()},
+            "baseline": settings.baseline.values(),
+            "effective_batch_size": settings.effective_batch_size,
         }
         return f"autofit-{_hash(parts)}"
 
@@ -97,7 +109,8 @@ class TuneRequest:
         )
 
     def result_key(self) -> str:
-        # requests that differ only in these settings and the sampler share a study with its trials, but each has a result
+        # requests that differ only in these settings and the sampler share a study with its trials,
+        # but each has a result
         parts = {name: getattr(self.settings, name) for name in _BUDGET}
         parts |= {name: getattr(self.settings.options, name) for name in _OPTIONS}
         if self.sampler_key:
@@ -106,21 +119,27 @@ class TuneRequest:
 
     def labels(self) -> dict[str, str]:
         """Return the attributes of the study that Optuna's tools show."""
-        call = self.call_source.call
-        data = self.call_source.data + ("" if self.call_source.data_form == "arrays" else "(…)")
+        source = self.call_source
+        title = f"{source.model}, {source.data}"
+        if source.call != FIT:
+            title = f"{source.call} of {title}"
+        if source.data_form != "arrays":
+            title += "(…)"
         return {
-            "title": f"{'' if call == FIT else f'{call} of '}{self.call_source.model}, {data}",
+            "title": title,
             "device": f"{self.placement.name} of {self.machine.host}",
             "limits": f"device {self.settings.device_memory}, host {self.settings.host_memory}",
         }
 
     def _workload_and_hardware(self) -> dict[str, Any]:
-        # without the RAM, which grows on some virtual machines: limits say what of it counts, and are compared when a
-        # stored trial or result is used
-        of_gpus = (part for gpu in self.placement.gpus for part in (gpu.name, gpu.total_bytes))
-        hardware = [self.machine.cores, self.machine.processor, *of_gpus]
-        if not self.placement.gpus and self.placement.count > 1:
-            hardware.append(f"{self.placement.count} logical devices")
+        # without the RAM, which grows on some virtual machines: limits say what of it counts, and
+        # are compared when a stored trial or result is used
+        placement = self.placement
+        hardware: list[str | int] = [self.machine.cores, self.machine.processor]
+        for gpu in placement.gpus:
+            hardware += [gpu.name, gpu.total_bytes]
+        if not placement.gpus and placement.count > 1:
+            hardware.append(f"{placement.count} logical devices")
         return {"workload": self.workload_fingerprint, "hardware": hardware}
 
 
@@ -139,7 +158,9 @@ def compiled_folder(request: TuneRequest) -> Path | None:
 
 
 def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
-    """Return a request's stored result, or None if there is none that is valid under the present limits."""
+    """Return a request's stored result, or None if there is none that is valid under the present
+    limits.
+    """
     if request.settings.options.fresh:
         return None
     from autofit.storage import connection  # imported late: it imports Optuna
@@ -155,7 +176,8 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     # the key of a script is the same whatever values its knobs have
     if stored.digests and request.call_source.digest not in stored.digests:
         return None
-    when, where = datetime.fromtimestamp(stored.started_at), stored.machine.host or "this host"
+    when = datetime.fromtimestamp(stored.started_at)
+    where = stored.machine.host or "this host"
     again = "to tune again, use --fresh (in Python, options={'fresh': True})"
     emit(f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}")
     return replace(stored, call_source=request.call_source)

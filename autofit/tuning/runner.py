@@ -22,8 +22,8 @@ from autofit.tuning.request import TuneRequest
 _LIBRARY_BYTES = 512 * 2**20
 # disturbed trials that are repeated in one tune
 _MOST_REPEATS = 4
-# a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of the
-# search, which learns more
+# a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of
+# the search, which learns more
 _REPEATS_RATIO = 12.0
 # longest for the estimate on one GPU that is not there: XLA compiles several sizes
 _GPU_SECONDS = 600.0

@@ -1,4 +1,5 @@
-"""The settings of a tune: type, default and range of each; what they mean is in the docstring of `autofit.tune`.
+"""The settings of a tune: type, default and range of each; what they mean is in the docstring of
+`autofit.tune`.
 
 `tune()`, tuning files, the cells of sweeps and the JSON schema all use this model.
 """
@@ -18,14 +19,13 @@ from autofit.workload.arguments import EXPLAINED, NONE_IS_EMPTY, written_as
 from autofit.workload.inputs.knobs import has_base
 
 TUNE, KEEP, LARGEST = "tune", "keep", "largest"
-"""What to do with the batch size: find both answers, only that of the own batch size, or the largest batch that fits."""
+"""What to do with the batch size: find both answers, that of the own size, or the largest size."""
 
 
 def _sampler(value: Any) -> Any:
     if value is not None and not has_base(value, "optuna", "BaseSampler"):
-        raise ValueError(
-            "in Python, give a sampler of Optuna, as in options={'sampler': optuna.samplers.TPESampler()}"
-        )
+        example = "options={'sampler': optuna.samplers.TPESampler()}"
+        raise ValueError(f"in Python, give a sampler of Optuna, as in {example}")
     return value
 
 
@@ -61,9 +61,10 @@ class Options(BaseModel):
     fresh: bool = False
     wait: bool = True
     launch: Literal["auto", "fork", "plain"] = "auto"
+    # not in files
     sampler: SkipJsonSchema[Annotated[Any, AfterValidator(_sampler)]] = Field(
         default=None, exclude=True
-    )  # not in files
+    )
 
 
 class TuneSettings(BaseModel):
@@ -87,20 +88,16 @@ class TuneSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_batch_size(self) -> TuneSettings:
-        present, size = self.baseline.values().get("batch_size"), self.batch_size
+        size = self.batch_size
         if size != TUNE and "batch_size" in self.space.values():
             problem = f"{size!r} is given, but space gives values to try"
-            raise UsageError(
-                f'{problem}; remove batch_size from space, or write "{TUNE}"', key="batch_size"
-            )
+            remedy = f'remove batch_size from space, or write "{TUNE}"'
+            raise UsageError(f"{problem}; {remedy}", key="batch_size")
         if isinstance(size, int):
+            present = self.baseline.values().get("batch_size")
             if present not in (None, size):
-                raise UsageError(
-                    f"{size} is given, but baseline has {present}; give one of them",
-                    key="batch_size",
-                )
-            self.__dict__ |= {
-                "batch_size": KEEP,
-                "baseline": self.baseline.model_copy(update={"batch_size": size}),
-            }
+                problem = f"{size} is given, but baseline has {present}"
+                raise UsageError(f"{problem}; give one of them", key="batch_size")
+            baseline = self.baseline.model_copy(update={"batch_size": size})
+            self.__dict__ |= {"batch_size": KEEP, "baseline": baseline}
         return self
