@@ -67,7 +67,7 @@ def csv_path(path: StrPath) -> Path:
 
 
 def write(text: str, path: StrPath) -> None:
-    """Write a file, which replaces an old one only once it is complete, and keeps its permissions."""
+    """Write a file; it replaces an old one once it is complete, and keeps its permissions."""
     try:
         # a link stays
         target = Path(os.path.realpath(path))

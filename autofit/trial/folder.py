@@ -97,7 +97,7 @@ class TuneFolder:
         self.compiled.mkdir(exist_ok=True)
 
     def clear(self) -> None:
-        """Remove all files of a workload and its trials; keep the server's log and the subfolders."""
+        """Remove the files of a workload and its trials; keep the server's log and the folders."""
         for path in self.path.iterdir():
             if path.is_file() and path not in (self.server_log, self._marker):
                 path.unlink()
@@ -124,10 +124,9 @@ def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError)
         problem = "was removed while it was in use"
         if folder.is_dir():
             problem = f"is not writable: {error.strerror or error}"
+        what = f"the folder for temporary files, {folder}, {problem}"
         remedy = "Free some space there, or set TMPDIR to another folder, and run this again"
-        raise kind(
-            f"the folder for temporary files, {folder}, {problem}. {remedy}; finished trials are kept"
-        ) from None
+        raise kind(f"{what}. {remedy}; finished trials are kept") from None
 
 
 def _is_kept(folder: Path) -> bool:

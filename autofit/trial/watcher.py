@@ -351,7 +351,7 @@ def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
 
 
 def end_below(server: psutil.Process, known: Sequence[psutil.Process] = ()) -> None:
-    """Kill all descendants of a server, and those of an earlier listing, and wait until they end."""
+    """Kill all descendants of a server, also those of an earlier listing; wait until they end."""
     below = set(known)
     with contextlib.suppress(psutil.NoSuchProcess):
         below.update(server.children(recursive=True))

@@ -1,4 +1,4 @@
-"""The messages between the driver and a trial's process, and the driver's end of the trial's pipe."""
+"""The messages between the driver and a trial's process, and the driver's end of its pipe."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The tuning engine: it describes the workload, runs what is worth most, and stores the result. It prints nothing."""
+"""The tuning engine: it describes the workload, runs what is worth most, and stores the result.
+
+It prints nothing.
+"""

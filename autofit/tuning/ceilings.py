@@ -1,4 +1,4 @@
-"""Find what limits the rate of an answer: the train step, its input, or both in each other's way."""
+"""Find what limits the rate of an answer: the step, the input, or both in each other's way."""
 
 from __future__ import annotations
 

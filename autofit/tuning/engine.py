@@ -1,8 +1,8 @@
 """The engine: the loop that runs what the policy decides, and stores the result.
 
-    TuneRequest ── describe ──> Problem ──> next step ──> run it in a process ──> store the reading ─┐
-                                               ▲ └──────── stop ──> answers ──> TuneRecord           │
-                                               └─────────────────────────────────────────────────────┘
+    TuneRequest ─ describe ─> Problem ──> next step ──> run it in a process ──> store the reading ─┐
+                                             ▲ └─────── stop ──> answers ──> TuneRecord            │
+                                             └─────────────────────────────────────────────────────┘
 
 The baseline is the user's present config. There are two answers: the fastest config with the
 baseline's batch size, so that training makes the same updates, and the fastest of all. (If only one
@@ -56,25 +56,25 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 
 # What happens when
 #
-#   a run is out of memory      it is a reading like any other; nothing is proposed that would take
-#                               as much
-#   the user's code raises      with the baseline, the tune ends with the traceback. Otherwise the
-#                               search leaves out what is like it: the same kind of workers, several
-#                               steps in a call, or batch sizes without a divisor that all sizes have
-#                               which ran
-#   a run hangs or crashes      it is recorded, and counts in this tune only: a later one may try its
-#                               config again
-#   `max_seconds` is reached    the run in progress is ended: that of a new config counts as too slow,
-#                               any other is forgotten. New ones begin only with time left to run what
-#                               is delivered; an answer that did not run again, or was not compared,
-#                               says which `max_seconds` would do
-#   Ctrl-C or kill              the run in progress is lost. All others were stored when they ended:
-#                               the next tune of the same request goes on with them, and compares the
-#                               answers from the first round on
-#   an answer's run fails       its config may not be chosen, and the policy decides anew; a
-#                               comparison begins anew
-#   nothing fits                `NothingFitsError` is raised; the trials are stored, so that a later
-#                               tune only describes
+#   a run is out of memory    it is a reading like any other; nothing is proposed that would take
+#                             as much
+#   the user's code raises    with the baseline, the tune ends with the traceback. Otherwise the
+#                             search leaves out what is like it: the same kind of workers, several
+#                             steps in a call, or batch sizes without a divisor that all sizes have
+#                             which ran
+#   a run hangs or crashes    it is recorded, and counts in this tune only: a later one may try its
+#                             config again
+#   `max_seconds` is reached  the run in progress is ended: that of a new config counts as too slow,
+#                             any other is forgotten. New ones begin only with time left to run what
+#                             is delivered; an answer that did not run again, or was not compared,
+#                             says which `max_seconds` would do
+#   Ctrl-C or kill            the run in progress is lost. All others were stored when they ended:
+#                             the next tune of the same request goes on with them, and compares the
+#                             answers from the first round on
+#   an answer's run fails     its config may not be chosen, and the policy decides anew; a
+#                             comparison begins anew
+#   nothing fits              `NothingFitsError` is raised; the trials are stored, so that a later
+#                             tune only describes
 class _Engine:
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit = emit

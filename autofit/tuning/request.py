@@ -85,7 +85,7 @@ class TuneRequest:
         return replace(self, limits=limits, lowered=failed_bytes)
 
     def fingerprint(self) -> str:
-        """Return the name of the study; it identifies workload, device, limits, space and versions."""
+        """Return the name of the study: of workload, device, limits, space and versions."""
         settings = self.settings
         device = self.placement.device
         parts = {
