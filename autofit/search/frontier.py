@@ -29,7 +29,7 @@ from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
 from autofit.search.failures import eligible, ruled_out
 from autofit.search.memory import Memory, finished
-from autofit.search.rates import Prediction, Rates, ran
+from autofit.search.rates import Prediction, Rates, rated_trials
 from autofit.search.seconds import relative_seconds
 from autofit.search.space import SearchSpace, cost, distance
 from autofit.search.value import worth
@@ -150,7 +150,7 @@ class FrontierSearch:
 
     def propose(self, trials: Sequence[Trial], *, is_short: bool = False) -> Decision:
         """Propose the next run; if time `is_short`, no new config that is predicted to be slower, to learn from it."""
-        rated, (feasible, rates) = ran(trials), self.outlook(trials)
+        rated, (feasible, rates) = rated_trials(trials), self.outlook(trials)
         if rates is not None and not feasible.possible.any() and not (self._repeats and rated):
             is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
@@ -182,7 +182,7 @@ class FrontierSearch:
         trials = tuple(trials)
         if self._last is not None and self._last[0] == trials:  # Optuna asks twice
             return self._last[1]
-        context, arrays, rated, rates = self._context, self._arrays, ran(trials), None
+        context, arrays, rated, rates = self._context, self._arrays, rated_trials(trials), None
         (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
         upper, host_upper = (
             device + _BOUND_DEVIATIONS * device_off,
@@ -203,7 +203,7 @@ class FrontierSearch:
                     np.min(values, where=values > most, initial=np.inf) if leap > 1 else most
                 )
                 possible &= (values <= leap * most) | (values == next_larger)
-        if rated or (not trials and ran(context.warm_start)):
+        if rated or (not trials and rated_trials(context.warm_start)):
             rates = Rates(rated, context).predict(arrays)
             is_call = arrays.steps > arrays.steps.min()
             possible &= ~(

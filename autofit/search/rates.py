@@ -306,7 +306,7 @@ class _Readings:
     """
 
     def __init__(self, trials: Sequence[Trial], context: SearchContext) -> None:
-        everything = [*trials, *ran(context.warm_start)]
+        everything = [*trials, *rated_trials(context.warm_start)]
         measured = [trial.measurement for trial in everything]
         self.law = Law(everything[0], context)
         charged = np.array([_charged_samples(each) for each in measured], float)
@@ -544,7 +544,7 @@ class Rates:
         return Prediction(mean, deviation, noise, rows, explained, law.variances)
 
 
-def ran(trials: Sequence[Trial]) -> list[Trial]:
+def rated_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that have a rate."""
     return [trial for trial in trials if trial.samples_per_second]
 

@@ -15,7 +15,7 @@ from autofit.records.intervals import pooled_half_width
 from autofit.records.result import Answer, Speedup
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Trial
-from autofit.search.rates import ran
+from autofit.search.rates import rated_trials
 from autofit.tuning import claims
 from autofit.tuning.delivery import Beliefs, baseline_outcome
 from autofit.tuning.policy import Stop
@@ -43,7 +43,7 @@ def _answer(
     beliefs: Beliefs,
     config: FitConfig,
 ) -> Answer:
-    baseline, finished = problem.baseline, ran(readings)
+    baseline, finished = problem.baseline, rated_trials(readings)
     trials = [trial for trial in finished if trial.config == config]
     further = [trial for trial in trials if trial.stage is not Stage.SEARCH]
     outcome = baseline_outcome(problem, readings)

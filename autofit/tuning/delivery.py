@@ -23,7 +23,7 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.search import failures
 from autofit.search.context import ConfigArrays, SearchContext
-from autofit.search.rates import Rates, ran
+from autofit.search.rates import Rates, rated_trials
 from autofit.search.space import nearest
 from autofit.search.value import LIKELY
 from autofit.tuning.claims import NOTHING_SHOWN, Shown
@@ -117,7 +117,9 @@ def choose(
     if not among:
         return None
     beliefs = Beliefs(
-        ran(readings), [*dict.fromkeys([*sorted(among, key=str), baseline])], problem.context
+        rated_trials(readings),
+        [*dict.fromkeys([*sorted(among, key=str), baseline])],
+        problem.context,
     )
     if problem.request.settings.batch_size == LARGEST:  # without a comparison
         largest = max(among, key=lambda config: config.batch_size or 1)
