@@ -36,7 +36,7 @@ def relative_seconds(
     relative: Vector = 1 + risk * _oom_seconds(mean, trials, context) / mean
     if not context.description.compiler:
         return relative
-    programs = _programs(ConfigArrays([trial.config for trial in rated], context.cores), context)
+    programs = _programs(context.arrays(rated), context)
     compiling = _compiling_seconds(rated, programs)
     if compiling < _LEAST_COMPILING_SECONDS:
         return relative
