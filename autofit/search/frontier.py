@@ -190,7 +190,7 @@ class FrontierSearch:
             return self._warm(feasible, rates)
         return self._probe(trials, feasible)
 
-    def near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
+    def propose_near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
         """Propose the config nearest to a wanted one among those predicted to fit.
 
         If there are none, do as `propose`.
@@ -204,7 +204,7 @@ class FrontierSearch:
             change = ""
         return self._proposed(chosen, Reason.SAMPLED, feasible, change=change)
 
-    def snapped(self, config: FitConfig) -> FitConfig:
+    def snap(self, config: FitConfig) -> FitConfig:
         """Return the config of the space that is nearest to any config."""
         return self.configs[self._nearest(config)]
 
