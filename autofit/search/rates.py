@@ -207,7 +207,8 @@ class Law:
         step_offs[-1] += _DIFFERENCE
         rates = self.log_rates(sets, configs, earlier, step_offs)
         slopes = (rates[:, 1:] - rates[:, :1]) / _DIFFERENCE
-        return rates[:, 0], slopes[:, :-1].swapaxes(1, 2), slopes[:, -1]
+        by_parameter = slopes[:, :-1].swapaxes(1, 2)
+        return rates[:, 0], by_parameter, slopes[:, -1]
 
 
 def _sample_seconds(log_sample: Matrix, log_extra: Matrix, configs: ConfigArrays) -> Matrix:
@@ -290,7 +291,8 @@ class Prediction(NamedTuple):
 
     def lead_over(self, index: int) -> tuple[Vector, Vector]:
         """Return each config's lead over one of them, in log rate, and the lead's deviation."""
-        shared = self.covariance(np.arange(len(self.mean)), np.array([index]))[:, 0]
+        everything = np.arange(len(self.mean))
+        shared = self.covariance(everything, np.array([index]))[:, 0]
         variance = np.square(self.deviation) + self.deviation[index] ** 2 - 2 * shared
         return self.mean - self.mean[index], np.sqrt(np.maximum(variance, 0.0))
 
@@ -432,8 +434,8 @@ class _Fitting:
                 break
         # the evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
         # for Machine Learning, algorithm 2.1)
-        determinant = np.log(np.diag(update.root)).sum()
-        evidence = -0.5 * (update.distance + self._unlikely) - determinant
+        half_log_determinant = np.log(np.diag(update.root)).sum()
+        evidence = -0.5 * (update.distance + self._unlikely) - half_log_determinant
         shares = _share_below_ceiling(self._log_rates(state))
         return _Fit(state.parameters, update, evidence, self._scale, self._noise, shares)
 
@@ -446,7 +448,7 @@ class _Fitting:
         return rates[:, 0]
 
     def _misfit(self, state: _State) -> float:
-        """Return the negative logarithm of the joint density of readings and state."""
+        """Return the negative log density of readings and state, without its constants."""
         readings = self._readings
         law = readings.law
         residual = (self._fit_covariance @ state.of_fit)[readings.trial] * readings.is_fit
@@ -488,7 +490,12 @@ class _Fitting:
         )
         return _Update(rows, root, weights, errors @ weights, target)
 
-    def _move(self, state: _State, misfit: float, target: _State) -> tuple[_State, float]:
+    def _move(
+        self,
+        state: _State,
+        misfit: float,
+        target: _State,
+    ) -> tuple[_State, float]:
         """Return a state toward the target that lowers the misfit, if one does, and its misfit."""
         for share in _SHARES_OF_UPDATE:
             pairs = zip(state, target, strict=True)
@@ -549,7 +556,11 @@ def rated_trials(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.samples_per_second]
 
 
-def _softmin(a: Matrix | Vector, b: Matrix, sharpness: Matrix | float) -> Matrix:
+def _softmin(
+    a: Matrix | Vector,
+    b: Matrix,
+    sharpness: Matrix | float,
+) -> Matrix:
     return -np.logaddexp(-sharpness * a, -sharpness * b) / sharpness
 
 
@@ -565,7 +576,8 @@ def _share_below_ceiling(rates: Matrix) -> Vector:
 
 def _correlation(points: Matrix, others: Matrix) -> Matrix:
     """Return the correlations of a residual at points that are rows: a squared exponential."""
-    squares = np.square(points).sum(1)[:, None] + np.square(others).sum(1) - 2 * points @ others.T
+    squares = np.square(points).sum(1)[:, None] + np.square(others).sum(1)
+    squares -= 2 * points @ others.T
     return np.exp(-0.5 * np.maximum(squares, 0.0))
 
 
