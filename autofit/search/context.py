@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,10 @@ class SearchContext:
     on_cpu: bool
     tolerance: float = TOLERANCE
     warm_start: tuple[Trial, ...] = ()
+
+    def arrays(self, trials: Iterable[Trial]) -> ConfigArrays:
+        """Return the configs of trials as arrays."""
+        return ConfigArrays([trial.config for trial in trials], self.cores)
 
 
 class ConfigArrays:

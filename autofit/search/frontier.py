@@ -10,8 +10,8 @@ run, or the cheapest of those that are worth about as much; the search stops if 
 With `repeats`, configs that have run compete, too. The reason of the proposal follows from the
 rule: a promise, or a risk if the upper bound of the config's device memory exceeds the limit.
 
-The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of its memory, or the best
-config according to an earlier tune of the same workload.
+The first trial cannot be chosen so: it is the baseline, or a smaller batch if nothing is known of
+its memory, or the best config according to an earlier tune of the same workload.
 """
 
 from __future__ import annotations
@@ -28,36 +28,51 @@ from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
 from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
 from autofit.search.failures import eligible, ruled_out
-from autofit.search.memory import Memory, finished
-from autofit.search.rates import Prediction, Rates, ran
+from autofit.search.memory import Memory, finished_trials
+from autofit.search.rates import Prediction, Rates, rated_trials
 from autofit.search.seconds import relative_seconds
 from autofit.search.space import SearchSpace, cost, distance
 from autofit.search.value import worth
 
-EXHAUSTED = "every other configuration has been tried, is known or predicted not to fit, or would take seconds for a call"
+EXHAUSTED = (
+    "every other configuration has been tried, is known or predicted not to fit, "
+    "or would take seconds for a call"
+)
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
 NONE_FASTER = "no other configuration is predicted to be faster; max_seconds leaves few trials"
-_BOUND_DEVIATIONS = 2.0  # standard deviations up to an upper bound: an OOM trial costs only half a minute, so 2 suffice
-_HEADROOM = 0.03  # share of each limit that must stay free according to the upper bound of the predicted memory
-_MOST_OOMS = 2  # after these, nothing larger than the finished trials is tried
-_LEAP_FACTOR = 8  # memory is not trusted beyond this multiple of the largest batch size and the most processes that ran
-_SAFE_BATCH = 8  # first batch size, in samples, if nothing is known about its memory
-_RETREAT_FACTOR = 4  # a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
-_LIKELY = 0.5  # chance to fit of a batch that is called possible
-_WORTHWHILE_SHARE = 0.15  # of the tolerance: a smaller expected improvement is not worth a trial
-_OWN_SHARE = 0.5  # what a gain at the own batch size counts, beside the gain of the fastest
-_TIE_RATIO = (
-    0.1  # values that differ by less than this share count as equal: the cheaper config is taken
-)
-# longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
-_CALL_SECONDS = 1.0
+# standard deviations up to the upper bound of a memory: an OOM trial costs only half a minute
+_RISK_DEVIATIONS = 2.0
+# share of each limit that must stay free according to that bound
+_HEADROOM = 0.03
+# after these, nothing larger than the finished trials is tried
+_MOST_OOMS = 2
+# memory is not trusted beyond this multiple of the largest batch size and the most processes that
+# ran
+_LEAP_FACTOR = 8
+# first batch size, in samples, if nothing is known about its memory
+_SAFE_BATCH = 8
+# a first batch size that does not fit is divided by this: an OOM costs as much as ten good trials
+_RETREAT_FACTOR = 4
+# chance to fit of a batch that is called possible
+_LIKELY = 0.5
+# of the tolerance: a smaller expected improvement is not worth a trial
+_WORTHWHILE_SHARE = 0.15
+# what a gain at the own batch size counts, beside the gain of the fastest
+_OWN_SHARE = 0.5
+# values that differ by less than this share count as equal: the cheaper config is taken
+_TIE_RATIO = 0.1
+# longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and
+# a trial takes 7 calls
+_LONGEST_CALL_SECONDS = 1.0
 _WEIGHTS = np.array(
     (1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3)
 )  # of coordinates: 4 octaves between threads and processes
-_INTERVAL_DEVIATIONS = (
-    2.0  # standard deviations from a predicted rate to either end of its 95% interval
-)
-_CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
+# standard deviations from a predicted rate to either end of its 95% interval
+_INTERVAL_DEVIATIONS = 2.0
+# relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
+_CLEAR_GAIN = 0.005
+# least deviation and chance, so that there is a quotient and a logarithm
+_LEAST = 1e-9
 
 
 class Reason(Text):
@@ -77,9 +92,10 @@ class Reason(Text):
 class Proposal:
     """A config to try, the reason, and the expected result.
 
-    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95% interval, and
-    `change` the difference from that config in words. `device_share` and `host_share` are the upper bounds of both memories
-    as shares of their limits; `likely_share` is the expected share of the one with the higher bound.
+    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of
+    its 95% interval, and `change` the difference from that config in words. `device_share` and
+    `host_share` are the upper bounds of both memories as shares of their limits; `likely_share` is
+    the expected share of the one with the higher bound.
     """
 
     config: FitConfig
@@ -92,22 +108,26 @@ class Proposal:
     change: str = ""
 
     def __str__(self) -> str:
-        reason, share = str(self.reason), max(self.device_share, self.host_share)
+        reason = str(self.reason)
         if self.reason in (Reason.PROMISE, Reason.RISK):
             reason = f"predicted {_percent(self.gain)}"
             if self.gain < _CLEAR_GAIN:
                 reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
-            reason += f", {self.reason}" if self.reason is Reason.RISK else ""
+            if self.reason is Reason.RISK:
+                reason += f", {self.reason}"
+        share = max(self.device_share, self.host_share)
         if share:
-            name = "device" if self.device_share >= self.host_share else "host"
-            reason += f", {name} memory {self.likely_share:.0%} ± {share - self.likely_share:.0%} of the limit"
+            name = "host" if self.host_share > self.device_share else "device"
+            likely = f"{self.likely_share:.0%} ± {share - self.likely_share:.0%}"
+            reason += f", {name} memory {likely} of the limit"
         return f"{self.change}: {reason}" if self.change else reason
 
 
 class Decision(NamedTuple):
     """The next step of a search: try the proposal, or stop.
 
-    With a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or None if none remains.
+    With a `stop_reason`, the proposal is the best remaining config, which is not worth a trial, or
+    None if none remains.
     """
 
     proposal: Proposal | None = None
@@ -117,9 +137,10 @@ class Decision(NamedTuple):
 class Feasible(NamedTuple):
     """What may be tried, with an entry for each config.
 
-    `possible` configs have not run, no failure rules them out, they are near the finished trials, and the upper bound of
-    their host memory is within the limit. For `safe` ones, that of their device memory is as well; `chance` is the
-    probability of that. `shares` are those of a `Proposal`: for each config of the device, of the host, and the likely one.
+    `possible` configs have not run, no failure rules them out, they are near the finished trials,
+    and the upper bound of their host memory is within the limit. For `safe` ones, that of their
+    device memory is as well; `chance` is the probability that this fits. `shares`, of shape
+    (3, configs), are those of a `Proposal`: of the device, of the host, and the likely one.
     """
 
     untried: Mask
@@ -129,8 +150,11 @@ class Feasible(NamedTuple):
     shares: Matrix
 
 
+_Outlook = tuple[Feasible, Prediction | None]
+
+
 class FrontierSearch:
-    """Proposes configs from a search space for one workload; `baseline` is the user's present config."""
+    """Proposes configs from a space for one workload; `baseline` is the user's present config."""
 
     def __init__(
         self,
@@ -142,111 +166,134 @@ class FrontierSearch:
         repeats: bool = False,
     ) -> None:
         self.configs = tuple(sorted(space.configs(), key=cost))
-        self._own_batch, self._repeats = own_batch, repeats
-        self._arrays = ConfigArrays(self.configs, context.cores)
         self._index = {config: index for index, config in enumerate(self.configs)}
-        self._baseline, self._context = baseline, context
-        self._last: tuple[tuple[Trial, ...], tuple[Feasible, Prediction | None]] | None = None
+        self._arrays = ConfigArrays(self.configs, context.cores)
+        self._baseline = baseline
+        self._context = context
+        self._own_batch = own_batch
+        self._repeats = repeats
+        # the trials that were asked about last, and their outlook
+        self._last: tuple[tuple[Trial, ...], _Outlook] | None = None
 
     def propose(self, trials: Sequence[Trial], *, is_short: bool = False) -> Decision:
-        """Propose the next run; if time `is_short`, no new config that is predicted to be slower, to learn from it."""
-        rated, (feasible, rates) = ran(trials), self.outlook(trials)
-        if rates is not None and not feasible.possible.any() and not (self._repeats and rated):
+        """Propose the next run; if time `is_short`, no new config that is predicted slower."""
+        rated = rated_trials(trials)
+        feasible, rates = self.outlook(trials)
+        if rates is None:
+            return self._probe(trials, feasible)
+        if not feasible.possible.any() and not (self._repeats and rated):
             is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
-        if rates is None or not (rated or feasible.safe.any()):
-            return self._probe(trials, feasible)
-        if not rated:
+        if rated:
+            return self._best(trials, feasible, rates, is_short=is_short)
+        if feasible.safe.any():
             return self._warm(feasible, rates)
-        return self._best(trials, feasible, rates, is_short=is_short)
+        return self._probe(trials, feasible)
 
-    def near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
-        """Propose the config nearest to a wanted one among those predicted to fit; if there are none, do as `propose`."""
+    def propose_near(self, wanted: FitConfig, trials: Sequence[Trial]) -> Decision:
+        """Propose the config nearest to a wanted one among those predicted to fit.
+
+        If there are none, do as `propose`.
+        """
         feasible, _ = self.outlook(trials)
         if not feasible.safe.any():
             return self.propose(trials)
         chosen = self._nearest(wanted, feasible.safe)
-        change = (
-            ""
-            if self.configs[chosen] == wanted
-            else f"nearest to {wanted}, which was tried or may not fit"
-        )
+        change = f"nearest to {wanted}, which was tried or may not fit"
+        if self.configs[chosen] == wanted:
+            change = ""
         return self._proposed(chosen, Reason.SAMPLED, feasible, change=change)
 
-    def snapped(self, config: FitConfig) -> FitConfig:
+    def snap(self, config: FitConfig) -> FitConfig:
         """Return the config of the space that is nearest to any config."""
         return self.configs[self._nearest(config)]
 
-    def outlook(self, trials: Sequence[Trial]) -> tuple[Feasible, Prediction | None]:
-        """Return what may be tried after these trials, and the predicted rates; None for the rates if nothing has run."""
+    def outlook(self, trials: Sequence[Trial]) -> _Outlook:
+        """Return what may be tried after these trials, and the predicted rates.
+
+        There are no rates if nothing has run.
+        """
         trials = tuple(trials)
-        if self._last is not None and self._last[0] == trials:  # Optuna asks twice
-            return self._last[1]
-        context, arrays, rated, rates = self._context, self._arrays, ran(trials), None
-        (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
-        upper, host_upper = (
-            device + _BOUND_DEVIATIONS * device_off,
-            host + _BOUND_DEVIATIONS * host_off,
-        )
-        untried = ~ruled_out(arrays, trials, context, [self._baseline])
-        untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
-        possible = untried & (host_upper <= 1 - _HEADROOM)
-        if done := [t.config for t in finished(trials, context)]:
-            has_many = sum(t.measurement.outcome.is_oom for t in trials) >= _MOST_OOMS
-            near, leap = ConfigArrays(done, context.cores), 1 if has_many else _LEAP_FACTOR
-            for values, most in (
-                (arrays.batch, near.batch.max()),
-                (arrays.worker_processes, max(1.0, near.worker_processes.max())),
-            ):
-                # a space may have no value within the leap: then the next one is tried
-                next_larger = (
-                    np.min(values, where=values > most, initial=np.inf) if leap > 1 else most
-                )
-                possible &= (values <= leap * most) | (values == next_larger)
-        if rated or (not trials and ran(context.warm_start)):
-            rates = Rates(rated, context).predict(arrays)
-            is_call = arrays.steps > arrays.steps.min()
-            possible &= ~(
-                is_call & (arrays.steps * arrays.batch > _CALL_SECONDS * np.exp(rates.mean))
-            )
-        chance = _normal_probability((1 - device) / np.maximum(device_off, 1e-9))
-        safe = possible & (upper <= 1 - _HEADROOM)
-        shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
-        self._last = trials, (Feasible(untried, possible, safe, chance, shares), rates)
+        # Optuna asks twice: whether to stop after a trial, and then for the next one
+        if self._last is None or self._last[0] != trials:
+            self._last = trials, self._look(trials)
         return self._last[1]
 
+    def _look(self, trials: tuple[Trial, ...]) -> _Outlook:
+        from scipy.special import ndtr  # takes a quarter of a second; a stored result needs it not
+
+        arrays = self._arrays
+        context = self._context
+        (device, device_off), (host, host_off) = Memory(context, trials).shares(arrays)
+        upper = device + _RISK_DEVIATIONS * device_off
+        host_upper = host + _RISK_DEVIATIONS * host_off
+        untried = ~ruled_out(arrays, trials, context, [self._baseline])
+        untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
+        possible = untried & (host_upper <= 1 - _HEADROOM) & self._near(trials)
+        rates = None
+        rated = rated_trials(trials)
+        if rated or (not trials and rated_trials(context.warm_start)):
+            rates = Rates(rated, context).predict(arrays)
+            is_call = arrays.steps > arrays.steps.min()
+            longest = _LONGEST_CALL_SECONDS * np.exp(rates.mean)
+            possible &= ~(is_call & (arrays.steps * arrays.batch > longest))
+        safe = possible & (upper <= 1 - _HEADROOM)
+        chance = ndtr((1 - device) / np.maximum(device_off, _LEAST))
+        shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
+        return Feasible(untried, possible, safe, chance, shares), rates
+
+    def _near(self, trials: Sequence[Trial]) -> Mask | bool:
+        """Return which configs are near the finished trials, beyond which memory is not trusted."""
+        finished = finished_trials(trials, self._context)
+        if not finished:
+            return True
+        ooms = sum(trial.measurement.outcome.is_oom for trial in trials)
+        leap = 1 if ooms >= _MOST_OOMS else _LEAP_FACTOR
+        ran = self._context.arrays(finished)
+        processes = max(1.0, ran.worker_processes.max())
+        is_near = _within_leap(self._arrays.batch, ran.batch.max(), leap)
+        return is_near & _within_leap(self._arrays.worker_processes, processes, leap)
+
     def _best(
-        self, trials: Sequence[Trial], feasible: Feasible, rates: Prediction, *, is_short: bool
+        self,
+        trials: Sequence[Trial],
+        feasible: Feasible,
+        rates: Prediction,
+        *,
+        is_short: bool,
     ) -> Decision:
-        context, present = self._context, self._nearest(self._baseline)
-        may_win = (trial.config for trial in eligible(trials, context))
-        done = list(dict.fromkeys(self._index[c] for c in may_win if c in self._index))
+        context = self._context
+        may_win = dict.fromkeys(trial.config for trial in eligible(trials, context))
+        done = [self._index[config] for config in may_win if config in self._index]
         again = np.zeros(len(self.configs), bool)
         again[done] = self._repeats
+        present = self._nearest(self._baseline)
         if not done and feasible.possible[present]:
-            # none of this space has run: what may be faster than the present config is worth a trial
+            # none of this space has run: what may be faster than the present config is worth one
             done = [present]
         if not done:
-            # nothing to compare with, as the present config does not run: what is fast and likely to fit
-            likely_rate = np.where(
-                feasible.possible, rates.mean + np.log(np.maximum(feasible.chance, 1e-9)), -np.inf
-            )
+            # nothing to compare with, as the present config does not run: what is fast and likely
+            # to fit
+            likely_rate = rates.mean + np.log(np.maximum(feasible.chance, _LEAST))
+            likely_rate = np.where(feasible.possible, likely_rate, -np.inf)
             return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
         leader = max(done, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
-        new = feasible.possible & (lead > 0) if is_short else feasible.possible
-        if not (new | again).any():
+        new = feasible.possible
+        if is_short:
+            new = new & (lead > 0)
+        options = new | again
+        if not options.any():
             return Decision(stop_reason=NONE_FASTER)
-        value = self._worth(rates, np.array(done), np.flatnonzero(new | again))
         chance = np.where(again, 1.0, feasible.chance)
-        value = chance * value / relative_seconds(self._arrays, 1 - chance, trials, context)
-        chosen, stop_reason = _cheapest(value, new | again), None
-        if value[chosen] < _WORTHWHILE_SHARE * context.tolerance:
-            gain = f"no other configuration is expected to gain {context.tolerance:.0%}"
-            stop_reason = gain if new.any() else EXHAUSTED
+        value = chance * self._worth(rates, np.array(done), np.flatnonzero(options))
+        value /= relative_seconds(self._arrays, 1 - chance, trials, context)
+        chosen = _cheapest(value, options)
+        stop_reason = self._reason_to_stop(value[chosen], has_new=bool(new.any()))
+        certain = feasible.safe & new
+        if stop_reason and certain.any():
             # a caller that goes on all the same takes no risk
-            certain = feasible.safe & new
-            chosen = _cheapest(value, certain) if certain.any() else chosen
+            chosen = _cheapest(value, certain)
         if again[chosen]:
             return self._proposed(chosen, Reason.AGAIN, feasible, stop_reason)
         return self._proposed(
@@ -259,15 +306,32 @@ class FrontierSearch:
             change=difference(self.configs[chosen], self.configs[leader]),
         )
 
-    def _worth(self, rates: Prediction, done: Indices, options: Indices) -> Vector:
-        """Return what a run of each config is worth, for the fastest and for that of the own batch size; 0 of the others."""
+    def _reason_to_stop(self, value: float, *, has_new: bool) -> str | None:
+        tolerance = self._context.tolerance
+        if value >= _WORTHWHILE_SHARE * tolerance:
+            return None
+        if has_new:
+            return f"no other configuration is expected to gain {tolerance:.0%}"
+        return EXHAUSTED
+
+    def _worth(
+        self,
+        rates: Prediction,
+        done: Indices,
+        options: Indices,
+    ) -> Vector:
+        """Return what a run of each config is worth; 0 of those that are no options.
+
+        A gain of the fastest counts, and a gain at the own batch size.
+        """
         value = np.zeros(len(self.configs))
         replaced = self._index.get(self._baseline) if self._repeats else None
         value[options] = worth(rates, done, options, replaced)
-        is_own = self._arrays.batch == self._own_batch
-        own_done, own_options = done[is_own[done]], options[is_own[options]]
-        if len(own_done):
-            value[own_options] += _OWN_SHARE * worth(rates, own_done, own_options, replaced)
+        has_own_batch = self._arrays.batch == self._own_batch
+        done = done[has_own_batch[done]]
+        options = options[has_own_batch[options]]
+        if len(done):
+            value[options] += _OWN_SHARE * worth(rates, done, options, replaced)
         return value
 
     def _warm(self, feasible: Feasible, rates: Prediction) -> Decision:
@@ -277,12 +341,14 @@ class FrontierSearch:
         return self._proposed(int(chosen), Reason.WARM_START, feasible)
 
     def _probe(self, trials: Sequence[Trial], feasible: Feasible) -> Decision:
-        """Propose a first config, or a smaller batch if all failed; more workers only if the baseline has AUTOTUNE."""
+        """Propose a first config, or a smaller batch if all failed.
+
+        It has more than one worker only if the baseline has AUTOTUNE.
+        """
         if not feasible.untried.any():
             return Decision(stop_reason=EXHAUSTED)
-        if (
-            not feasible.safe.any()
-        ):  # the prediction may be wrong: the cheapest untried config may fit
+        if not feasible.safe.any():
+            # the prediction may be wrong: the cheapest untried config may fit
             return self._proposed(int(np.argmax(feasible.untried)), Reason.PROBE, feasible)
         batch = self._baseline.batch_size or 1
         if not self._context.description.footprints:
@@ -308,10 +374,8 @@ class FrontierSearch:
         stop: str | None = None,
         **predicted: Any,
     ) -> Decision:
-        return Decision(
-            Proposal(self.configs[index], reason, *feasible.shares[:, index].tolist(), **predicted),
-            stop,
-        )
+        shares = feasible.shares[:, index].tolist()
+        return Decision(Proposal(self.configs[index], reason, *shares, **predicted), stop)
 
 
 class LargestBatch(FrontierSearch):
@@ -329,7 +393,12 @@ class LargestBatch(FrontierSearch):
         super().__init__(replace(space, **others), baseline, context)
 
     def _best(
-        self, trials: Sequence[Trial], feasible: Feasible, rates: Prediction, *, is_short: bool
+        self,
+        trials: Sequence[Trial],
+        feasible: Feasible,
+        rates: Prediction,
+        *,
+        is_short: bool,
     ) -> Decision:
         fitting = (trial for trial in trials if trial.fits(self._context.limits))
         largest = max((trial.config.batch_size or 1 for trial in fitting), default=0)
@@ -351,28 +420,31 @@ def _percent(gain: float) -> str:
 
 def difference(config: FitConfig, other: FitConfig) -> str:
     """Describe how a config differs from another, in a few words."""
-    pairs = [(row, getattr(config, knob), getattr(other, knob)) for knob, row in KNOBS.items()]
-    words = (
-        f"{row.label} {value_in_words(value)}"
-        if AUTOTUNE in (value, reference)
-        else f"{row.more if value > reference else row.less} {row.label}".strip()
-        for row, value, reference in pairs
-        if None not in (value, reference)
-        and value != reference
-        and (config.has_queue or not row.of_queue)
-    )
+    words = []
+    for knob, row in KNOBS.items():
+        value = getattr(config, knob)
+        reference = getattr(other, knob)
+        is_idle = row.of_queue and not config.has_queue
+        if None in (value, reference) or value == reference or is_idle:
+            continue
+        if AUTOTUNE in (value, reference):
+            words.append(f"{row.label} {value_in_words(value)}")
+        else:
+            words.append(f"{row.more if value > reference else row.less} {row.label}".strip())
     return ", ".join(words)
 
 
 def _cheapest(value: Vector, configs: Mask) -> int:
-    """Return the cheapest of some configs that are worth about as much as the best of them; the cheapest come first."""
+    """Return the cheapest of some configs that are worth about as much as the best of them."""
     value = np.where(configs, np.maximum(value, 0.0), -1.0)
+    # the cheapest come first
     return int(np.flatnonzero(value >= (1 - _TIE_RATIO) * value.max())[0])
 
 
-def _normal_probability(z: Vector) -> Vector:
-    from scipy.special import (
-        ndtr,
-    )  # loading takes a quarter of a second, which a stored result does not need
-
-    return np.asarray(ndtr(z))
+def _within_leap(values: Vector, most: float, leap: int) -> Mask:
+    """Return which values are within a leap of the largest that ran."""
+    if leap == 1:
+        return values <= most
+    # a space may have no value within the leap: then the next one is tried
+    next_larger = np.min(values, where=values > most, initial=np.inf)
+    return (values <= leap * most) | (values == next_larger)

@@ -1,42 +1,53 @@
-"""Predict the rates of configs that have not run, with one Gaussian model of all rates that were read.
+"""Predict the rates of configs that have not run, by one Gaussian model of all rates read so far.
 
-context, first trial ──> Law          log rates of step, input and fit as functions of a few parameters, with priors
-rates that were read ──> Rates        the parameters, and smooth residuals of the law, updated together
-configs ───────────────> Prediction   log rates of fit, their deviations, and the deviation of any difference
+context, first trial ──> Law         log rates of step, input and fit as functions of a few
+                                     parameters, with priors
+rates that were read ──> Rates       the parameters, and smooth residuals of the law, updated
+                                     together
+configs ───────────────> Prediction  log rates of fit, their deviations, and the deviation of any
+                                     difference
 """
 
-# Rates are those of epochs where the gap between epochs was read, and predicted ones if it was read at all.
+# Rates are those of epochs where the gap between epochs was read, and predicted ones if it was read
+# at all.
 #
-# Everything unknown is Gaussian around the best fit (iterated linearization, as in the extended Kalman filter), with each
-# error counted once. One covariance therefore gives the deviation of a config's rate, and also that of the difference of
-# two configs. Only the difference decides whether one may be faster: a trial cannot resolve what makes both uncertain.
+# Everything unknown is Gaussian around the best fit (iterated linearization, as in the extended
+# Kalman filter), with each error counted once. One covariance therefore gives the deviation of a
+# config's rate, and also that of the difference of two configs. Only the difference decides whether
+# one may be faster: a trial cannot resolve what makes both uncertain.
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofit.records.trial import Trial, noise_of
+from autofit.records.trial import Measurement, Trial, noise_of
 from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
 
-# All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3%).
-_LAW_NOISE = np.array(
-    (0.01, 0.05, 0.0)
-)  # errors of the law of step, input and fit that no residual covers
-# noise between runs, which a run's spread does not show, on a GPU (measured: 0.3 to 10%) and on a CPU; and that of step
-# and input alone on a CPU, beside that (measured: the same configs twice to four times, tests/benchmarks/tables.py)
-_RUN_NOISE, _ALONE_NOISE = (0.03, 0.08), np.array((0.08, 0.08, 0.0))
-# factors of the noise between runs, of which the likeliest is taken, and their prior deviation: few configs run twice, so
-# that the readings alone hardly tell noise from what the law lacks
-_RUN_FACTORS, _RUN_DEVIATION = (0.3, 1.0, 3.0), 0.5
-# amplitudes and length scales of the step's residuals, between neighbouring batch sizes and over octaves: an affine law
-# errs by 6% in the median and by 16% at 90% on real GPUs (tests/benchmarks/curves.py)
-_STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES = (0.02, 0.05), (0.08, 1.0)
+# All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
+
+# errors of the law of step, input and fit that no residual covers
+_LAW_NOISE = np.array((0.01, 0.05, 0.0))
+# noise between runs, which a run's spread does not show (measured on GPUs: 0.3 to 10 %)
+_GPU_RUN_NOISE = 0.03
+_CPU_RUN_NOISE = 0.08
+# noise of step, input and fit on a CPU, beside that between runs (measured: the same configs twice
+# to four times, tests/benchmarks/tables.py)
+_CPU_NOISE = np.array((0.08, 0.08, 0.0))
+# factors of the noise between runs, of which the likeliest is taken, and their prior deviation: few
+# configs run twice, so that the readings alone hardly tell noise from what the law lacks
+_RUN_FACTORS = (0.3, 1.0, 3.0)
+_RUN_DEVIATION = 0.5
+# amplitudes of the step's residuals by their length scales in octaves, between neighbouring batch
+# sizes and over octaves: an affine law errs by 6 % in the median and by 16 % at 90 % on real GPUs
+# (tests/benchmarks/curves.py)
+_STEP_AMPLITUDES = {0.08: 0.02, 1.0: 0.05}
 _FIT_AMPLITUDE = 0.04
 # errors of the law of the input, of which the likelier is taken: its rate may fall with the batch
 # size, for example where batches outgrow a cache. Without one, the noise that all rates of a run
@@ -45,325 +56,468 @@ _INPUT_ERRORS = (0.0, 0.3)
 _FIT_LENGTHS = np.array(
     (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
 )  # length scales of the residuals of fit, over `coordinates`
-_ABOVE_CEILING = 0.005  # amplitude of these where the step bounds the rate
-# factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below 1 end a search early
-# whose readings the law fits (1.1 ± 0.3 trials fewer on the machines of tests/benchmarks/surfaces.py, with equal regret)
-_SCALES, _SCALE_DEVIATION = (0.25, 0.5, 1.0, 2.0, 4.0), 0.7
-_TILE_POWERS = (
-    6  # multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
-)
-_LOSS_PER_POWER = (
-    0.005  # log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
-)
-_QUEUE_SMOOTHING_BATCHES = 10.0  # queue size that doubles k (assumed, not measured)
-_PICKLED_BYTES_PER_SECOND = (
-    0.5e9  # prior of pickling samples between processes (measured with large batches: 0.12e9)
-)
-_CALL_SECONDS = (
-    0.5e-3  # prior of what a call of the train function costs in Python (measured: 0.3 to 3 ms)
-)
-_GAP_SECONDS, _PROCESS_SECONDS = (
-    0.03,
-    0.05,
-)  # priors of a gap between epochs, and of a process that starts in it
-_UNINFORMED = 5.0  # prior deviation of a parameter that the first trial determines
-_DRIFT = 0.2  # deviation of the rates of step and input between an earlier tune and this one
-_LEAST_SHARE = 1e-12  # of the cores: 0 has no logarithm
-_DIFFERENCE = 1e-5  # step of a logarithm for a numerical derivative
-_MOST_UPDATES, _SETTLED = 30, 1e-5  # of the linearization; the last is a relative gain
+# amplitude of the residual of fit where the step bounds the rate
+_ABOVE_CEILING = 0.005
+# factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below
+# 1 end a search early whose readings the law fits (1.1 ± 0.3 trials fewer on the machines of
+# tests/benchmarks/surfaces.py, with equal regret)
+_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
+_SCALE_DEVIATION = 0.7
+# multiples of 2^6 = 64 are the fastest batch sizes (assumed: hardware uses tiles of 64)
+_TILE_POWERS = 6
+# log rate lost for each factor of 2 that a batch size lacks to such a multiple (assumed)
+_LOSS_PER_POWER = 0.005
+# queue size that doubles k (assumed)
+_QUEUE_SMOOTHING_BATCHES = 10.0
+# prior of pickling samples between processes (measured with large batches: 0.12e9)
+_PICKLED_BYTES_PER_SECOND = 0.5e9
+# prior deviation of a parameter that the first trial determines
+_UNINFORMED = 5.0
+# deviation of the rates of step and input between an earlier tune and this one
+_DRIFT = 0.2
+# of the cores: 0 has no logarithm
+_LEAST_SHARE = 1e-12
+# step of a logarithm for a numerical derivative
+_DIFFERENCE = 1e-5
+_MOST_UPDATES = 30
+# relative gain of an update at which the fit ends
+_SETTLED = 1e-5
+# an update that does not lower the misfit is halved up to nine times
 _SHARES_OF_UPDATE = [0.5**halvings for halvings in range(10)]
 
 
+# The parameters of `Law`, which are logarithms. Each is a Gaussian prior, with a mean and a
+# deviation, or has values of shape (sets, 1).
+_Parameters = collections.namedtuple(
+    "_Parameters",
+    "t t0 h p p0 g g_processes x r s k auto activity step_drift input_drift a c",
+)
+
+
 class Law:
-    """Log rates of step, input and fit; the parameters are logarithms with a Gaussian prior, in the order given here."""
+    """Log rates of step, input and fit as functions of `_Parameters`."""
 
     # step     1/R = t·(1 + t0/b) + C             b samples in a batch
     # input    1/R = p·(1 + p0/b) / n + C         n busy threads, up to a capacity g (the GIL, the
     #                                             disk, the cores)
-    #              = (p·(1 + p0/b) + x) / n + C   n busy processes, up to a capacity G; pickling a
+    #              = (p·(1 + p0/b) + x) / n + C   n busy processes, up to g_processes; pickling a
     #                                             sample takes x
     #              ≥ r                            receiving a sample from a process takes r
     # call     C = h/(N·b)                        Python's h is spent once a call of N steps
     #            = h/(N·b) + s                    stacking a sample takes s, where a call stacks its
     #                                             batches (measured on JAX: 0.45e9 bytes a second)
-    # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)    k = 1: they alternate; large k: the slower one limits
-    #          R_step: on a CPU, busy workers take cores from the step, except while they wait
-    # epoch    1/R = 1/R_fit + (a + c·n + B)/S           n processes start in an epoch of S samples; its first batch takes B
+    # fit      1/R = (1/R_step^k + 1/R_input^k)^(1/k)
+    #                                             k = 1: they alternate; large k: the slower one
+    #                                             limits
+    #          R_step                             on a CPU, busy workers take cores from the step,
+    #                                             except while they wait
+    # epoch    1/R = 1/R_fit + (a + c·n + B)/S    n processes start in an epoch of S samples; its
+    #                                             first batch takes B
     #
-    # Workers beyond max_queue_size + 1 are idle. A queue evens out variation, so k grows with its size. Smooth functions
-    # replace minima, so that the rates have slopes. What the law leaves over is modelled by smooth residuals: of the step
-    # over batch sizes (plateaus, dips, declines), and of `fit` over all knobs, as far as the step alone does not bound the
-    # rate.
+    # Smooth functions replace minima, so that the rates have slopes. What the law leaves over is
+    # modelled by smooth residuals: of the step over batch sizes (plateaus, dips, declines), and of
+    # `fit` over all knobs, as far as the step alone does not bound the rate.
 
     def __init__(self, first: Trial, context: SearchContext) -> None:
-        measured, batch, cores = first.measurement, first.config.batch_size or 1, context.cores
+        measured = first.measurement
+        batch = first.config.batch_size or 1
         fit = measured.samples_per_second or 1.0
-        step, inputs = (
-            measured.compute_samples_per_second or fit,
-            measured.input_samples_per_second or fit,
-        )
+        step = measured.compute_samples_per_second or fit
+        inputs = measured.input_samples_per_second or fit
         sample_bytes = context.description.sample_bytes
-        pickle = math.log(
-            sample_bytes / _PICKLED_BYTES_PER_SECOND if sample_bytes else 0.1 / inputs
+        # without the bytes of a sample, a tenth of the seconds in which it is made
+        copying = (math.log(sample_bytes / _PICKLED_BYTES_PER_SECOND or 0.1 / inputs), 1.5)
+        prior = _Parameters(
+            t=(math.log(batch / step / (batch + 16)), _UNINFORMED),
+            t0=(math.log(16), 1.5),
+            # what a call of the train function costs in Python (measured: 0.3 to 3 ms)
+            h=(math.log(0.5e-3), 1.2),
+            p=(-math.log(inputs), _UNINFORMED),
+            p0=(math.log(0.5), 2.0),
+            g=(math.log(0.6 * context.cores), 1.5),
+            g_processes=(math.log(0.9 * context.cores), 0.4),
+            x=copying,
+            r=copying,
+            s=copying,
+            k=(math.log(5), 0.5),
+            # the input with AUTOTUNE, relative to one thread per core
+            auto=(0.0, 0.2),
+            # of busy workers on a CPU, as the odds that one computes instead of waiting
+            activity=(0.0, 1.0),
+            # of the rates in an earlier tune
+            step_drift=(0.0, _DRIFT),
+            input_drift=(0.0, _DRIFT),
+            # seconds of a gap between epochs, and of a process that starts in it
+            a=(math.log(0.03), 1.5),
+            c=(math.log(0.05), 1.0),
         )
-        prior = (
-            (math.log(batch / step / (batch + 16)), _UNINFORMED),  # t
-            (math.log(16), 1.5),  # t0
-            (math.log(_CALL_SECONDS), 1.2),  # h
-            (-math.log(inputs), _UNINFORMED),  # p
-            (math.log(0.5), 2.0),  # p0
-            (math.log(0.6 * cores), 1.5),  # g
-            (math.log(0.9 * cores), 0.4),  # G
-            (pickle, 1.5),  # x
-            (pickle, 1.5),  # r
-            (pickle, 1.5),  # s
-            (math.log(5), 0.5),  # k
-            (0.0, 0.2),  # the input with AUTOTUNE, relative to one thread per core
-            (
-                0.0,
-                1.0,
-            ),  # activity of busy workers on a CPU, as the odds that one computes instead of waiting
-            (0.0, _DRIFT),  # the step in an earlier tune
-            (0.0, _DRIFT),  # the input in an earlier tune
-            (math.log(_GAP_SECONDS), 1.5),  # a
-            (math.log(_PROCESS_SECONDS), 1.0),  # c
-        )
-        self.mean, self.deviation = np.array(prior, float).T
-        self._cores, self._on_cpu = cores, context.on_cpu
-        self._takes_turns = context.description.takes_turns
-        self._stacks_steps = context.description.stacks_steps
+        self.mean, self.deviation = np.array(prior).T
+        self.variances = np.square(self.deviation)
+        self._context = context
 
     def log_rates(
         self, parameters: Matrix, configs: ConfigArrays, earlier: Mask, step_off: Matrix
     ) -> Matrix:
         """Return the log rates of step, input and fit, of shape (3, sets, configs).
 
-        `parameters` has shape (sets, parameters). `earlier` marks the configs that ran in an earlier tune. `step_off` is
-        the residual of the step, of shape (sets, configs).
+        `parameters` has shape (sets, parameters). `earlier` marks the configs that ran in an
+        earlier tune. `step_off` is the residual of the step, of shape (sets, configs).
         """
-        t, t0, h, p, p0, g, capacity, x, r, s, k, auto, active, step_drift, input_drift, a, c = (
-            parameters.T[:, :, None]
-        )
-        call = np.exp(h) / (configs.steps * configs.batch)
-        if self._stacks_steps:
-            call = call + np.exp(s) * (configs.steps > 1)
-        seconds = np.exp(t) * (1 + np.exp(t0) / configs.batch) + call
-        size = configs.batch.astype(int)
-        lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - np.log2(
-            size & -size
-        )  # factors of 2
-        step = (
-            step_off
-            - _LOSS_PER_POWER * np.maximum(0.0, lacking)
-            - np.log(seconds)
-            + step_drift * earlier
-        )
-        busy = np.log(
-            np.minimum(
-                configs.workers, np.where(configs.queue > 0, configs.queue + 1, configs.workers)
-            )
-        )
-        shared = _softmin(busy, np.where(configs.processes, capacity, g), 4.0)
-        shared = np.where(configs.queued, shared, 0.0) + auto * configs.auto_workers
-        # a sample, in seconds; what a call costs in Python is spent without the workers, too
-        made = np.exp(p) * (1 + np.exp(p0) / configs.batch) + np.exp(x) * configs.processes
-        inputs = -np.logaddexp(np.log(made) - shared, np.log(call))
-        inputs = (
-            np.where(configs.processes, _softmin(inputs, -r, 8.0), inputs) + input_drift * earlier
-        )
-        smoothing = (
-            np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES) / _QUEUE_SMOOTHING_BATCHES
-        )
-        sharpness, beside = np.exp(k) * (1 + smoothing), step
-        alternate = ~configs.queued & self._takes_turns
-        if self._on_cpu:
-            taken = np.where(alternate, 0.0, np.minimum(configs.workers, self._cores) / self._cores)
-            share = np.maximum(_LEAST_SHARE, taken / (1 + np.exp(-active)))
-            beside = -np.logaddexp(-step, np.log(share) - inputs)
-        fit = _softmin(beside, inputs, np.where(alternate, 1.0, sharpness))
-        gap = np.log(np.exp(a) + np.exp(c) * configs.worker_processes + configs.batch * made)
-        fit = -np.logaddexp(-fit, gap - np.log(configs.epoch_samples))
+        theta = _Parameters(*parameters.T[:, :, None])
+        call_seconds = np.exp(theta.h) / (configs.steps * configs.batch)
+        if self._context.description.stacks_steps:
+            call_seconds = call_seconds + np.exp(theta.s) * (configs.steps > 1)
+        step_seconds = _sample_seconds(theta.t, theta.t0, configs) + call_seconds
+        step = step_off - _tile_loss(configs) - np.log(step_seconds) + theta.step_drift * earlier
+        made_seconds = _sample_seconds(theta.p, theta.p0, configs)
+        made_seconds = made_seconds + np.exp(theta.x) * configs.processes
+        inputs = _log_input(theta, configs, made_seconds, call_seconds)
+        inputs = inputs + theta.input_drift * earlier
+        steady = self._log_steady(theta, configs, step, inputs)
+        starting_seconds = np.exp(theta.a) + np.exp(theta.c) * configs.worker_processes
+        gap = np.log(starting_seconds + configs.batch * made_seconds)
+        fit = -np.logaddexp(-steady, gap - np.log(configs.epoch_samples))
         return np.stack(np.broadcast_arrays(step, inputs, fit))
+
+    def _log_steady(
+        self, theta: _Parameters, configs: ConfigArrays, step: Matrix, inputs: Matrix
+    ) -> Matrix:
+        """Return the log rates of `fit` within an epoch; all arrays have shape (sets, configs)."""
+        alternate = ~configs.queued & self._context.description.takes_turns
+        if self._context.on_cpu:
+            cores = self._context.cores
+            taken = np.where(alternate, 0.0, np.minimum(configs.workers, cores) / cores)
+            share = np.maximum(_LEAST_SHARE, taken / (1 + np.exp(-theta.activity)))
+            step = -np.logaddexp(-step, np.log(share) - inputs)
+        # a queue evens out variation, so k grows with its size
+        batches = np.minimum(configs.queue, 2 * _QUEUE_SMOOTHING_BATCHES)
+        sharpness = np.exp(theta.k) * (1 + batches / _QUEUE_SMOOTHING_BATCHES)
+        return _softmin(step, inputs, np.where(alternate, 1.0, sharpness))
 
     def slopes(
         self, parameters: Vector, configs: ConfigArrays, earlier: Mask, step_off: Vector
-    ) -> tuple[Matrix, ...]:
-        sets = np.vstack(
-            [parameters, parameters + _DIFFERENCE * np.eye(len(parameters)), parameters]
-        )
-        offs = np.tile(step_off, (len(sets), 1))
-        offs[-1] += _DIFFERENCE
-        rates = self.log_rates(sets, configs, earlier, offs)
-        moved = (rates[:, 1:] - rates[:, :1]) / _DIFFERENCE
-        return rates[:, 0], moved[:, :-1].swapaxes(1, 2), moved[:, -1]
+    ) -> tuple[Matrix, Matrix, Matrix]:
+        """Return log rates (3, configs), and their slopes by the parameters and by `step_off`.
+
+        The slopes have the shapes (3, configs, parameters) and (3, configs).
+        """
+        each = parameters + _DIFFERENCE * np.eye(len(parameters))
+        sets = np.vstack([parameters, each, parameters])
+        step_offs = np.tile(step_off, (len(sets), 1))
+        step_offs[-1] += _DIFFERENCE
+        rates = self.log_rates(sets, configs, earlier, step_offs)
+        slopes = (rates[:, 1:] - rates[:, :1]) / _DIFFERENCE
+        by_parameter = slopes[:, :-1].swapaxes(1, 2)
+        return rates[:, 0], by_parameter, slopes[:, -1]
+
+
+def _sample_seconds(log_sample: Matrix, log_extra: Matrix, configs: ConfigArrays) -> Matrix:
+    """Return the seconds of a sample, where each batch takes as long as some extra samples more."""
+    return np.exp(log_sample) * (1 + np.exp(log_extra) / configs.batch)
+
+
+def _tile_loss(configs: ConfigArrays) -> Vector:
+    """Return the log rate that the step loses where batches are no multiples of a tile."""
+    size = configs.batch.astype(int)
+    powers = np.log2(size & -size)
+    lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - powers
+    return _LOSS_PER_POWER * np.maximum(0.0, lacking)
+
+
+def _log_input(
+    theta: _Parameters, configs: ConfigArrays, made_seconds: Matrix, call_seconds: Matrix
+) -> Matrix:
+    """Return the log rates of the input alone; all arrays have shape (sets, configs)."""
+    # workers beyond max_queue_size + 1 are idle
+    most = np.where(configs.queue > 0, configs.queue + 1, configs.workers)
+    workers = np.log(np.minimum(configs.workers, most))
+    capacity = np.where(configs.processes, theta.g_processes, theta.g)
+    busy = np.where(configs.queued, _softmin(workers, capacity, 4.0), 0.0)
+    busy = busy + theta.auto * configs.auto_workers
+    # what a call costs in Python is spent without the workers, too
+    rates = -np.logaddexp(np.log(made_seconds) - busy, np.log(call_seconds))
+    return np.where(configs.processes, _softmin(rates, -theta.r, 8.0), rates)
 
 
 class _Rows(NamedTuple):
-    """Log rates as linear functions of all that is unknown, with a row for each rate."""
+    """Log rates as linear functions of all that is unknown, with a row for each rate.
 
-    # The unknowns are the parameters, with these `slopes`; the step's residual, with the slope `by_step`, over `octaves`;
-    # and the residual of fit, whose standard deviation is `height`, over `points`.
+    The unknowns are the parameters, with these `slopes`; the step's residual, with the slope
+    `by_step`, over `octaves`; and the residual of fit, whose standard deviation is `height`, over
+    `points`.
+    """
+
     slopes: Matrix
     by_step: Vector
     height: Vector
     octaves: Vector
     points: Matrix
 
+    def of(self, rates: Indices) -> _Rows:
+        """Return the rows of some rates."""
+        return _Rows(*(values[rates] for values in self))
+
     def covariance(self, other: _Rows, variances: Vector) -> Matrix:
-        of_step = np.outer(self.by_step, other.by_step) * _step_covariance(
-            self.octaves, other.octaves
-        )
-        of_fit = np.outer(self.height, other.height) * _correlation(self.points, other.points)
-        return np.asarray((self.slopes * variances) @ other.slopes.T + of_step + of_fit)
+        """Return the covariance with other rates; `variances` are those of the parameters."""
+        of_step = _step_covariance(self.octaves, other.octaves)
+        of_step = np.outer(self.by_step, other.by_step) * of_step
+        of_parameters = (self.slopes * variances) @ other.slopes.T
+        return of_parameters + of_step + self.covariance_of_fit(other)
+
+    def covariance_of_fit(self, other: _Rows) -> Matrix:
+        """Return the covariance of the residual of fit."""
+        heights = np.outer(self.height, other.height)
+        return heights * _correlation(self.points, other.points)
 
 
 class Prediction(NamedTuple):
-    """The predicted log rates of `fit` (samples per second) of several configs, and their standard deviations."""
+    """The predicted log rates of `fit` (samples per second) of several configs, with deviations.
+
+    `noise` is the standard deviation of one more reading of such a rate.
+    """
 
     mean: Vector
     deviation: Vector
-    noise: float  # the standard deviation of one more reading of such a rate
+    noise: float
     rows: _Rows
     explained: Matrix
     variances: Vector
 
     def covariance(self, first: Indices, second: Indices) -> Matrix:
         """Return the covariance of the log rates of some configs with those of others."""
-        one, other = (_Rows(*(values[at] for values in self.rows)) for at in (first, second))
-        known = self.explained[:, first].T @ self.explained[:, second]
-        return np.asarray(one.covariance(other, self.variances) - known)
+        prior = self.rows.of(first).covariance(self.rows.of(second), self.variances)
+        explained = self.explained[:, first].T @ self.explained[:, second]
+        return prior - explained
 
     def lead_over(self, index: int) -> tuple[Vector, Vector]:
-        """Return the lead of each config over one of them, in log rate, and the standard deviation of the difference."""
-        shared = self.covariance(np.arange(len(self.mean)), np.array([index]))[:, 0]
+        """Return each config's lead over one of them, in log rate, and the lead's deviation."""
+        everything = np.arange(len(self.mean))
+        shared = self.covariance(everything, np.array([index]))[:, 0]
         variance = np.square(self.deviation) + self.deviation[index] ** 2 - 2 * shared
         return self.mean - self.mean[index], np.sqrt(np.maximum(variance, 0.0))
 
 
-class _Fit:
-    """Parameters and residuals, fitted together: Gaussian updates of the law, linearized at the last fit."""
+class _Readings:
+    """The rates that trials of this tune and of an earlier one read, as arrays.
 
-    # `scale` is the factor of the amplitudes, `run_factor` that of the noise between runs. An update that does not lower
-    # the misfit is halved. The evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes for
-    # Machine Learning, algorithm 2.1). `weights` are those of the readings in a prediction.
+    `at` are the configs that ran, and `earlier` marks those of the earlier tune. `is_read`, of
+    shape (3, configs), tells which rates of step, input and fit were read. Arrays with an entry for
+    each of these are `values`, the log rates; `trial`, the index of the config; `is_input` and
+    `is_fit`. `own_noise` is a diagonal matrix of their variances. `epoch_samples` are those of the
+    longest epoch whose gap was read.
+    """
+
+    def __init__(self, trials: Sequence[Trial], context: SearchContext) -> None:
+        everything = [*trials, *rated_trials(context.warm_start)]
+        measured = [trial.measurement for trial in everything]
+        self.law = Law(everything[0], context)
+        charged = np.array([_charged_samples(each) for each in measured], float)
+        self.epoch_samples = max(charged[np.isfinite(charged)], default=math.inf)
+        configs = [trial.config for trial in everything]
+        self.at = ConfigArrays(configs, context.cores, charged)
+        self.earlier = np.arange(len(everything)) >= len(trials)
+        rates = [[rate or math.nan for rate in _own_rates(each)] for each in measured]
+        values = np.log(rates).T
+        self.is_read = np.isfinite(values)
+        self.values = values[self.is_read]
+        kind, self.trial = np.nonzero(self.is_read)
+        self.is_input = kind == 1
+        self.is_fit = kind == 2
+        spreads = [(each.compute_spread, each.input_spread, each.spread) for each in measured]
+        variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
+        of_law = np.square(_LAW_NOISE)
+        self.run_noise = _GPU_RUN_NOISE
+        if context.on_cpu:
+            of_law = of_law + np.square(_CPU_NOISE)
+            self.run_noise = _CPU_RUN_NOISE
+        self.own_noise = np.diag((variances + of_law[:, None])[self.is_read])
+
+    def sum_by_config(self, values: Vector) -> Any:
+        return np.bincount(self.trial, values, len(self.at))
+
+
+def _charged_samples(measured: Measurement) -> float:
+    """Return the samples of an epoch if its rate includes the gap before it, else infinity."""
+    if measured.epoch_gap_seconds is None:
+        return math.inf
+    return measured.epoch_samples or math.inf
+
+
+def _own_rates(measured: Measurement) -> tuple[float | None, float | None, float | None]:
+    """Return the rates of step, input and fit that a trial read itself.
+
+    The others are another trial's readings, or the rate of `fit` once more.
+    """
+    step = measured.compute_samples_per_second if measured.compute_is_read else None
+    inputs = measured.input_samples_per_second if measured.input_is_read else None
+    return step, inputs, measured.samples_per_second
+
+
+class _State(NamedTuple):
+    """The parameters, and the coefficients of both residuals for each trial."""
+
     parameters: Vector
+    of_step: Vector
+    of_fit: Vector
+
+
+class _Update(NamedTuple):
+    """The law linearized at a state, and the state to which that leads.
+
+    `root` is the Cholesky factor of the covariance of the readings, `weights` are those of the
+    readings in a prediction, and `distance` is the square of how far the readings are from the
+    prior, in standard deviations.
+    """
+
+    rows: _Rows
+    root: Matrix
+    weights: Vector
+    distance: float
+    target: _State
+
+
+class _Fit(NamedTuple):
+    """Parameters and residuals that explain the readings, with the last update that led to them.
+
+    `noise` is the covariance of the readings' errors, and `shares` are those of
+    `_share_below_ceiling`.
+    """
+
+    parameters: Vector
+    last: _Update
+    evidence: float
+    scale: float
+    noise: Matrix
     shares: Vector
+
+
+class _Fitting:
+    """Fits parameters and residuals together to the readings, for errors of given sizes.
+
+    `scale` is the factor of the amplitudes, and `run_factor` that of the noise between runs.
+    Covariances have a row and a column for each config that ran, and the noise for each reading.
+    """
 
     def __init__(
         self,
-        readings: Rates,
+        readings: _Readings,
+        shares: Vector,
         scale: float = 1.0,
         run_factor: float = 1.0,
         input_error: float = 0.0,
-        first: _Fit | None = None,
     ) -> None:
-        law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
-        variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
+        self._readings = readings
+        self._scale = scale
+        self._unlikely = (math.log(scale) / _SCALE_DEVIATION) ** 2
+        self._unlikely += (math.log(run_factor) / _RUN_DEVIATION) ** 2
+        at = readings.at
         of_runs = (run_factor * readings.run_noise) ** 2
+        same_run = readings.trial[:, None] == readings.trial
         of_input = np.diag(np.square(input_error * readings.is_input))
-        self.noise = readings.own_noise + of_runs * (trial[:, None] == trial) + of_input
-        self.scale = scale
-        parameters, shares = law.mean, np.ones(len(at))
-        if first is not None:
-            parameters, shares = first.parameters, first.shares
-        heights = self.scale * _FIT_AMPLITUDE * shares
-        of_step = self.scale**2 * _step_covariance(at.octaves, at.octaves)
-        of_fit = np.outer(heights, heights) * _correlation(points, points)
+        self._noise = readings.own_noise + of_runs * same_run + of_input
+        self._heights = scale * _FIT_AMPLITUDE * shares
+        self._points = at.coordinates / _FIT_LENGTHS
+        self._step_covariance = scale**2 * _step_covariance(at.octaves, at.octaves)
+        heights = np.outer(self._heights, self._heights)
+        self._fit_covariance = heights * _correlation(self._points, self._points)
 
-        def misfit(parameters: Vector, step: Vector, fit: Vector) -> float:
-            rates = law.log_rates(parameters[None], at, readings.earlier, (of_step @ step)[None])[
-                :, 0
-            ][readings.is_read]
-            errors = readings.values - rates - (of_fit @ fit)[trial] * is_fit
-            of_prior = (
-                np.square((parameters - law.mean) / law.deviation).sum()
-                + step @ of_step @ step
-                + fit @ of_fit @ fit
-            )
-            return float(0.5 * (errors @ np.linalg.solve(self.noise, errors) + of_prior))
-
-        # the parameters, and the coefficients of both residuals for each trial
-        state = parameters, np.zeros(len(at)), np.zeros(len(at))
-        now = misfit(*state)
+    def fit(self, parameters: Vector) -> _Fit:
+        """Update the parameters until that hardly lowers the misfit."""
+        none = np.zeros(len(self._readings.at))
+        state = _State(parameters, none, none)
+        misfit = self._misfit(state)
         for _ in range(_MOST_UPDATES):
-            step_off = of_step @ state[1]
-            rates, *both = law.slopes(state[0], at, readings.earlier, step_off)
-            slopes, by_step = (values[readings.is_read] for values in both)
-            rows = _Rows(
-                slopes,
-                self.scale * by_step,
-                heights[trial] * is_fit,
-                at.octaves[trial],
-                points[trial],
-            )
-            root = np.linalg.cholesky(rows.covariance(rows, variances) + self.noise)
-            errors = readings.values - (
-                rates[readings.is_read] - slopes @ (state[0] - law.mean) - by_step * step_off[trial]
-            )
-            weights = np.linalg.solve(root.T, np.linalg.solve(root, errors))
-            of_step_target, of_fit_target = (
-                np.bincount(trial, by * weights, len(at)) for by in (by_step, is_fit)
-            )
-            target = law.mean + variances * (slopes.T @ weights), of_step_target, of_fit_target
-            before, start = now, state
-            for share in _SHARES_OF_UPDATE:
-                state = tuple(
-                    old + share * (new - old) for old, new in zip(start, target, strict=True)
-                )
-                now = misfit(*state)
-                if now < before:
-                    break
-            else:
-                state = start
-            if now >= before - _SETTLED * max(1.0, before):
+            before = misfit
+            update = self._linearize(state)
+            state, misfit = self._move(state, before, update.target)
+            if misfit >= before - _SETTLED * max(1.0, before):
                 break
-        unlikely = (math.log(scale) / _SCALE_DEVIATION) ** 2
-        unlikely += (math.log(run_factor) / _RUN_DEVIATION) ** 2
-        self.evidence = float(-0.5 * (errors @ weights + unlikely) - np.log(np.diag(root)).sum())
-        self.parameters, self.weights, self.root, self.rows = state[0], weights, root, rows
-        rates = law.log_rates(state[0][None], at, readings.earlier, (of_step @ state[1])[None])[
-            :, 0
-        ]
-        self.shares = _share_below_ceiling(rates)
+        # the evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
+        # for Machine Learning, algorithm 2.1)
+        half_log_determinant = np.log(np.diag(update.root)).sum()
+        evidence = -0.5 * (update.distance + self._unlikely) - half_log_determinant
+        shares = _share_below_ceiling(self._log_rates(state))
+        return _Fit(state.parameters, update, evidence, self._scale, self._noise, shares)
+
+    def _log_rates(self, state: _State) -> Matrix:
+        """Return the log rates without the residual of fit, of shape (3, configs)."""
+        step_off = (self._step_covariance @ state.of_step)[None]
+        readings = self._readings
+        parameters = state.parameters[None]
+        rates = readings.law.log_rates(parameters, readings.at, readings.earlier, step_off)
+        return rates[:, 0]
+
+    def _misfit(self, state: _State) -> float:
+        """Return the negative log density of readings and state, without its constants."""
+        readings = self._readings
+        law = readings.law
+        residual = (self._fit_covariance @ state.of_fit)[readings.trial] * readings.is_fit
+        errors = readings.values - self._log_rates(state)[readings.is_read] - residual
+        of_prior = (
+            np.square((state.parameters - law.mean) / law.deviation).sum()
+            + state.of_step @ self._step_covariance @ state.of_step
+            + state.of_fit @ self._fit_covariance @ state.of_fit
+        )
+        return 0.5 * (errors @ np.linalg.solve(self._noise, errors) + of_prior)
+
+    def _linearize(self, state: _State) -> _Update:
+        """Linearize the law at a state, and find the likeliest state by that."""
+        readings = self._readings
+        law = readings.law
+        trial = readings.trial
+        step_off = self._step_covariance @ state.of_step
+        rates, slopes, by_step = law.slopes(
+            state.parameters, readings.at, readings.earlier, step_off
+        )
+        slopes = slopes[readings.is_read]
+        by_step = by_step[readings.is_read]
+        rows = _Rows(
+            slopes,
+            self._scale * by_step,
+            self._heights[trial] * readings.is_fit,
+            readings.at.octaves[trial],
+            self._points[trial],
+        )
+        root = np.linalg.cholesky(rows.covariance(rows, law.variances) + self._noise)
+        moved = slopes @ (state.parameters - law.mean)
+        prior = rates[readings.is_read] - moved - by_step * step_off[trial]
+        errors = readings.values - prior
+        weights = np.linalg.solve(root.T, np.linalg.solve(root, errors))
+        target = _State(
+            law.mean + law.variances * (slopes.T @ weights),
+            readings.sum_by_config(by_step * weights),
+            readings.sum_by_config(readings.is_fit * weights),
+        )
+        return _Update(rows, root, weights, errors @ weights, target)
+
+    def _move(
+        self,
+        state: _State,
+        misfit: float,
+        target: _State,
+    ) -> tuple[_State, float]:
+        """Return a state toward the target that lowers the misfit, if one does, and its misfit."""
+        for share in _SHARES_OF_UPDATE:
+            pairs = zip(state, target, strict=True)
+            moved = _State(*(old + share * (new - old) for old, new in pairs))
+            now = self._misfit(moved)
+            if now < misfit:
+                return moved, now
+        return state, misfit
 
 
 class Rates:
-    """Predicts the log rates of configs from finished trials that have a rate, and from those of an earlier tune."""
+    """Predicts log rates from trials that have a rate, and from those of an earlier tune."""
 
     def __init__(self, trials: Sequence[Trial], context: SearchContext) -> None:
-        readings = [*trials, *ran(context.warm_start)]
-        measured = [t.measurement for t in readings]
-        self.law = Law(readings[0], context)
-        charged = [
-            math.inf if m.epoch_gap_seconds is None else float(m.epoch_samples or math.inf)
-            for m in measured
-        ]
-        self._epoch_samples = max(
-            (samples for samples in charged if math.isfinite(samples)), default=math.inf
-        )
-        self.at = ConfigArrays([t.config for t in readings], context.cores, np.array(charged))
-        self.earlier = np.arange(len(readings)) >= len(trials)
-        # a rate that a trial did not read itself is another trial's reading, or the rate of `fit` once more
-        step = [m.compute_samples_per_second if m.compute_is_read else None for m in measured]
-        inputs = [m.input_samples_per_second if m.input_is_read else None for m in measured]
-        fit = [m.samples_per_second for m in measured]
-        values = np.log([[rate or math.nan for rate in rates] for rates in (step, inputs, fit)])
-        self.is_read = np.isfinite(values)
-        self.values, (kind, self.trial) = values[self.is_read], np.nonzero(self.is_read)
-        self.is_input, self.is_fit = kind == 1, kind == 2
-        spreads = [(m.compute_spread, m.input_spread, m.spread) for m in measured]
-        variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
-        of_law = np.square(_LAW_NOISE) + (np.square(_ALONE_NOISE) if context.on_cpu else 0.0)
-        self.own_noise, self.run_noise = (
-            np.diag((variances + of_law[:, None])[self.is_read]),
-            _RUN_NOISE[context.on_cpu],
-        )
+        self._readings = _Readings(trials, context)
         # a first fit shows which trials the step alone bounds: the residual of fit is small there
-        first = _Fit(self)
+        everywhere = np.ones(len(self._readings.at))
+        first = _Fitting(self._readings, everywhere).fit(self._readings.law.mean)
         # all errors at once: where the residuals may not grow, a decline at large batches reads as
         # noise
         fits = (
-            _Fit(self, *errors, first)
+            _Fitting(self._readings, first.shares, *errors).fit(first.parameters)
             for errors in itertools.product(_SCALES, _RUN_FACTORS, _INPUT_ERRORS)
         )
         self._best = max(fits, key=lambda fit: fit.evidence)
@@ -371,64 +525,67 @@ class Rates:
     def predict(self, configs: ConfigArrays) -> Prediction:
         """Predict the log rates of `fit`, over epochs if gaps between them were read."""
         configs = copy.copy(configs)
-        configs.epoch_samples = self._epoch_samples
-        best, variances, now = (
-            self._best,
-            np.square(self.law.deviation),
-            np.zeros(len(configs), bool),
-        )
-        step_off = (
-            best.scale
-            * _step_covariance(configs.octaves, best.rows.octaves)
-            @ (best.rows.by_step * best.weights)
-        )
-        rates, slopes, by_step = self.law.slopes(best.parameters, configs, now, step_off)
-        height = best.scale * _FIT_AMPLITUDE * _share_below_ceiling(rates)
+        configs.epoch_samples = self._readings.epoch_samples
+        best = self._best
+        law = self._readings.law
+        ran = best.last.rows
+        weights = best.last.weights
+        step_covariance = _step_covariance(configs.octaves, ran.octaves)
+        step_off = best.scale * step_covariance @ (ran.by_step * weights)
+        now = np.zeros(len(configs), bool)
+        rates, slopes, by_step = law.slopes(best.parameters, configs, now, step_off)
         rows = _Rows(
             slopes[2],
             best.scale * by_step[2],
-            height,
+            best.scale * _FIT_AMPLITUDE * _share_below_ceiling(rates),
             configs.octaves,
             configs.coordinates / _FIT_LENGTHS,
         )
-        residual = np.outer(height, best.rows.height) * _correlation(rows.points, best.rows.points)
-        explained = np.linalg.solve(best.root, rows.covariance(best.rows, variances).T)
-        variance = (
-            np.square(rows.slopes) @ variances + np.square(height) - np.square(explained).sum(0)
-        )
-        variance += np.square(rows.by_step) * np.square(_STEP_AMPLITUDES).sum()
-        deviation, noise = (
-            np.sqrt(np.maximum(variance, 0.0)),
-            math.sqrt(np.median(np.diag(best.noise)[self.is_fit])),
-        )
-        return Prediction(
-            rates[2] + residual @ best.weights, deviation, noise, rows, explained, variances
-        )
+        mean = rates[2] + rows.covariance_of_fit(ran) @ weights
+        explained = np.linalg.solve(best.last.root, rows.covariance(ran, law.variances).T)
+        of_parameters = np.square(rows.slopes) @ law.variances
+        variance = of_parameters + np.square(rows.height) - np.square(explained).sum(0)
+        variance += np.square(rows.by_step) * np.square([*_STEP_AMPLITUDES.values()]).sum()
+        deviation = np.sqrt(np.maximum(variance, 0.0))
+        noise = math.sqrt(np.median(np.diag(best.noise)[self._readings.is_fit]))
+        return Prediction(mean, deviation, noise, rows, explained, law.variances)
 
 
-def ran(trials: Sequence[Trial]) -> list[Trial]:
+def rated_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials that have a rate."""
-    return [t for t in trials if t.measurement.samples_per_second]
+    return [trial for trial in trials if trial.samples_per_second]
 
 
-def _softmin(a: Matrix | Vector, b: Matrix, sharpness: Matrix | float) -> Matrix:
-    return np.asarray(-np.logaddexp(-sharpness * a, -sharpness * b) / sharpness)
+def _softmin(
+    a: Matrix | Vector,
+    b: Matrix,
+    sharpness: Matrix | float,
+) -> Matrix:
+    return -np.logaddexp(-sharpness * a, -sharpness * b) / sharpness
 
 
 def _share_below_ceiling(rates: Matrix) -> Vector:
-    """Return the share of its amplitude that the residual of fit has: little where the step, with its own, is the bound."""
+    """Return the share of its amplitude that the residual of fit has, by log rates (3, configs).
+
+    It is little where the step, with its own residual, is the bound.
+    """
     step, _, fit = rates
-    return np.asarray(
-        np.minimum(1.0, (np.maximum(step - fit, 0.0) + _ABOVE_CEILING) / _FIT_AMPLITUDE)
-    )
+    below = np.maximum(step - fit, 0.0) + _ABOVE_CEILING
+    return np.minimum(1.0, below / _FIT_AMPLITUDE)
 
 
 def _correlation(points: Matrix, others: Matrix) -> Matrix:
-    squares = np.square(points).sum(1)[:, None] + np.square(others).sum(1) - 2 * points @ others.T
-    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)))
+    """Return the correlations of a residual at points that are rows: a squared exponential."""
+    squares = np.square(points).sum(1)[:, None] + np.square(others).sum(1)
+    squares -= 2 * points @ others.T
+    return np.exp(-0.5 * np.maximum(squares, 0.0))
 
 
 def _step_covariance(octaves: Vector, others: Vector) -> Matrix:
+    """Return the covariances of the step's residual between two lists of batch sizes."""
     apart = np.square(octaves[:, None] - others)
-    parts = zip(_STEP_AMPLITUDES, _STEP_LENGTHS_OCTAVES, strict=True)
-    return np.asarray(sum(height**2 * np.exp(-0.5 * apart / length**2) for height, length in parts))
+    parts = [
+        amplitude**2 * np.exp(-0.5 * apart / length**2)
+        for length, amplitude in _STEP_AMPLITUDES.items()
+    ]
+    return np.sum(parts, axis=0)

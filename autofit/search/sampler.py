@@ -181,7 +181,7 @@ class BoundedSampler(FrontierSampler):
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
         # only whether to stop: the proposal is made when Optuna asks for a trial
-        reason = self.search.near(self.search.configs[0], trials).stop_reason
+        reason = self.search.propose_near(self.search.configs[0], trials).stop_reason
         if self._repeats >= _MOST_REPEATS:
             reason = f"the last {_MOST_REPEATS} proposals of {self._name} were not new"
         if self._has_ended:
@@ -205,11 +205,11 @@ class BoundedSampler(FrontierSampler):
     def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Decision:
         trials = self._trials(study)
         with self._explained():
-            wanted = self.search.snapped(self._drawn(study, study.get_trials()[trial.number]))
+            wanted = self.search.snap(self._drawn(study, study.get_trials()[trial.number]))
         is_new = wanted not in {*self._wanted, *(each.config for each in trials)}
         self._repeats = 0 if is_new else self._repeats + 1
         self._wanted.add(wanted)
-        return self.search.near(wanted, trials)
+        return self.search.propose_near(wanted, trials)
 
     def _drawn(self, study: optuna.Study, trial: FrozenTrial) -> FitConfig:
         """Draw each knob as `optuna.Trial` does; `trial` is a copy with what the other sampler stored in `before_trial`."""

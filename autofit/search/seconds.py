@@ -11,7 +11,7 @@ from autofit.backends.protocol import JAX
 from autofit.records.states import Outcome
 from autofit.records.trial import Trial
 from autofit.search.context import ConfigArrays, SearchContext, Vector
-from autofit.search.rates import ran
+from autofit.search.rates import rated_trials
 
 # that an OOM costs beyond a trial on a CPU: TensorFlow repeats a failing allocation for 10 s, and
 # an OOM alarms
@@ -31,12 +31,12 @@ def relative_seconds(
 
     `risk` is the probability that it runs out of memory. One of the trials has a rate.
     """
-    rated = ran(trials)
+    rated = rated_trials(trials)
     mean = statistics.fmean(trial.measurement.seconds for trial in rated) or _OOM_SECONDS
     relative: Vector = 1 + risk * _oom_seconds(mean, trials, context) / mean
     if not context.description.compiler:
         return relative
-    programs = _programs(ConfigArrays([trial.config for trial in rated], context.cores), context)
+    programs = _programs(context.arrays(rated), context)
     compiling = _compiling_seconds(rated, programs)
     if compiling < _LEAST_COMPILING_SECONDS:
         return relative

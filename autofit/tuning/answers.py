@@ -1,7 +1,7 @@
 """Make the answers of a tune: the chosen configs with their figures.
 
-A shown gain has the figures of the runs beside each other, a likely one those of all readings: the reading that made a config
-the best is too high.
+A shown gain has the figures of the runs beside each other, a likely one those of all readings: the
+reading that made a config the best is too high.
 """
 
 from __future__ import annotations
@@ -9,54 +9,61 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autofit.records.intervals import pooled_half_width
 from autofit.records.result import Answer, Speedup
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Trial
-from autofit.search.rates import ran
+from autofit.search.rates import rated_trials
 from autofit.tuning import claims
-from autofit.tuning.delivery import Beliefs, baseline_outcome
+from autofit.tuning.delivery import baseline_outcome
 from autofit.tuning.policy import Stop
 from autofit.tuning.problem import Problem
 
 
 def answers_of(
-    problem: Problem, readings: Sequence[Trial], rounds: Sequence[claims.Round], stop: Stop
+    problem: Problem,
+    readings: Sequence[Trial],
+    rounds: Sequence[claims.Round],
+    stop: Stop,
 ) -> tuple[Answer, Answer | None]:
-    """Make the answers: the fastest config, and that of the own batch size; the latter may be the same, or None."""
+    """Make the answers: the fastest config, and that of the own batch size.
+
+    The latter may be the same, or None.
+    """
     assert stop.choice is not None, "a trial may be chosen"
-    own, fastest, beliefs = stop.choice
-
-    def answer(config: FitConfig) -> Answer:
-        made = _answer(problem, readings, rounds, beliefs, config)
-        return replace(made, needed_seconds=stop.needed_seconds)
-
-    return answer(fastest), None if own is None else answer(own)
+    own = stop.choice.own
+    fastest = _answer(problem, readings, rounds, stop, stop.choice.fastest)
+    if own is None:
+        return fastest, None
+    return fastest, _answer(problem, readings, rounds, stop, own)
 
 
 def _answer(
     problem: Problem,
     readings: Sequence[Trial],
     rounds: Sequence[claims.Round],
-    beliefs: Beliefs,
+    stop: Stop,
     config: FitConfig,
 ) -> Answer:
-    baseline, finished = problem.baseline, ran(readings)
-    trials = [trial for trial in finished if trial.config == config]
+    assert stop.choice is not None
+    beliefs = stop.choice.beliefs
+    baseline = problem.baseline
+    rated = rated_trials(readings)
+    trials = [trial for trial in rated if trial.config == config]
     further = [trial for trial in trials if trial.stage is not Stage.SEARCH]
-    outcome = baseline_outcome(problem, readings)
-    is_known = outcome is Outcome.OK and any(trial.config == baseline for trial in finished)
-    speedup = claims.speedup(config, baseline, rounds) or Speedup(baseline, outcome)
-    if speedup.is_shown or speedup.is_loss or config == baseline or not is_known:
-        rate, spread = _figures(config, further or trials, rounds)
-        if config == baseline and is_known:
-            speedup = Speedup(baseline, Outcome.OK, 1.0, 1.0, 1.0, speedup.pairs)
-    else:
-        (rate, spread), speedup = beliefs.rate(config), beliefs.speedup(config, baseline)
     measured = [trial.measurement for trial in trials]
-    has_probability = is_known and config != baseline
+    outcome = baseline_outcome(problem, readings)
+    is_known = outcome is Outcome.OK and any(trial.config == baseline for trial in rated)
+    is_other = is_known and config != baseline
+    speedup = claims.speedup(config, baseline, rounds) or Speedup(baseline, outcome)
+    if speedup.is_shown or speedup.is_loss or not is_other:
+        rate, spread = _figures(config, further or trials, rounds)
+    else:
+        rate, spread = beliefs.rate(config)
+        speedup = beliefs.speedup(config, baseline)
+    if is_known and config == baseline:
+        speedup = claims.speedup_of(baseline, 0.0, 0.0, speedup.pairs)
     return Answer(
         config=config,
         samples_per_second=rate,
@@ -64,15 +71,21 @@ def _answer(
         device_peak_bytes=max(m.device_peak_bytes or 0 for m in measured) or None,
         host_peak_bytes=max(m.host_peak_bytes or 0 for m in measured) or None,
         speedup=speedup,
-        probability=beliefs.probability(config, baseline) if has_probability else None,
+        probability=beliefs.probability(config, baseline) if is_other else None,
         confirmed=bool(further),
+        needed_seconds=stop.needed_seconds,
     )
 
 
 def _figures(
-    config: FitConfig, counted: Sequence[Trial], rounds: Sequence[claims.Round]
+    config: FitConfig,
+    counted: Sequence[Trial],
+    rounds: Sequence[claims.Round],
 ) -> tuple[float, float | None]:
-    """Return the median rate of the runs of a config beside others, and its spread; without them, those of other runs."""
+    """Return the median rate of the runs of a config beside others, and its spread.
+
+    Without them, return those of the `counted` runs.
+    """
     logs = claims.log_rates(config, rounds)
     if not logs:
         rate = statistics.median(trial.samples_per_second for trial in counted)

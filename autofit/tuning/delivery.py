@@ -1,13 +1,15 @@
-"""Choose the configs that a tune delivers: the likeliest best by all readings, if it is likely faster than what it replaces.
+"""Choose the configs that a tune delivers: the likeliest best by all readings.
 
     readings ──> Beliefs: the posterior of all rates, and of their differences
-                    │ likeliest best at the own batch size ── P(faster than the baseline) ≥ LIKELY ──> the own answer
-                    │ likeliest best of all ───────── P(faster than the own answer) ≥ LIKELY ────────> the fastest
+                    │ likeliest best at the own batch size,
+                    │ if P(faster than the baseline) ≥ LIKELY ────> the own answer
+                    │ likeliest best of all,
+                    │ if P(faster than the own answer) ≥ LIKELY ──> the fastest
                     └ otherwise what would be replaced stays
 
-Runs beside each other decide what is *claimed* (`claims.py`); a gain need not be shown to reach the user. By whole tunes on
-jobs of known truth (tests/benchmarks/whole_tunes.py), the threshold delivers nearly as much as none, and where there is
-nothing to gain, 0.998 of the baseline's rate.
+Runs beside each other decide what is *claimed* (`claims.py`); a gain need not be shown to reach the
+user. By whole tunes on jobs of known truth (tests/benchmarks/whole_tunes.py), the threshold
+delivers nearly as much as none, and where there is nothing to gain, 0.998 of the baseline's rate.
 """
 
 from __future__ import annotations
@@ -23,28 +25,35 @@ from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.search import failures
 from autofit.search.context import ConfigArrays, SearchContext
-from autofit.search.rates import Rates, ran
+from autofit.search.rates import Rates, rated_trials
 from autofit.search.space import nearest
 from autofit.search.value import LIKELY
-from autofit.tuning.claims import NOTHING_SHOWN, Shown
+from autofit.tuning.claims import NOTHING_SHOWN, Shown, speedup_of
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
 
-_NORMAL_95 = 1.96  # standard deviations on either side of the mean that hold 95 % of a Gaussian
+# standard deviations on either side of the mean that hold 95 % of a Gaussian
+_NORMAL_95 = 1.96
 
 
 class Beliefs:
-    """What the readings say of the rates of some configs: a Gaussian posterior of their logarithms."""
+    """What the readings say of the rates of configs: a Gaussian posterior of their logarithms."""
 
     def __init__(
-        self, readings: Sequence[Trial], configs: Collection[FitConfig], context: SearchContext
+        self,
+        readings: Sequence[Trial],
+        configs: Collection[FitConfig],
+        context: SearchContext,
     ) -> None:
         self._index = {config: number for number, config in enumerate(configs)}
         arrays = ConfigArrays(list(configs), context.cores)
         self._predicted = Rates(readings, context).predict(arrays)
 
     def rate(self, config: FitConfig) -> tuple[float, float]:
-        """Return the rate of a config in samples/s, and the half-width of its 95 % interval relative to it."""
+        """Return the rate of a config in samples/s, and its relative spread.
+
+        The spread is the half-width of the 95 % interval.
+        """
         index = self._index[config]
         deviation = float(self._predicted.deviation[index])
         return math.exp(self._predicted.mean[index]), math.expm1(_NORMAL_95 * deviation)
@@ -55,11 +64,12 @@ class Beliefs:
         return float(ndtr(lead / deviation)) if deviation else float(lead > 0)
 
     def speedup(self, config: FitConfig, baseline: FitConfig) -> Speedup:
-        """Return how many times as fast as the baseline a config is, with the 95 % interval; it is not shown by pairs."""
+        """Return how many times as fast as the baseline a config is, with the 95 % interval.
+
+        It is not shown by pairs.
+        """
         lead, deviation = self._lead(config, baseline)
-        ends = (lead - _NORMAL_95 * deviation, lead + _NORMAL_95 * deviation)
-        low, high = map(math.exp, ends)
-        return Speedup(baseline, Outcome.OK, math.exp(lead), low, high)
+        return speedup_of(baseline, lead, _NORMAL_95 * deviation)
 
     def likeliest(
         self,
@@ -68,7 +78,10 @@ class Beliefs:
         baseline: FitConfig,
         tolerance: float,
     ) -> FitConfig:
-        """Return the likeliest best config, nearest to the baseline, of those that are likely faster than the replaced one."""
+        """Return the likeliest best config of those that are likely faster than the replaced one.
+
+        Of several about as fast, it is the one nearest to the baseline.
+        """
         rates = {
             config: self.rate(config)[0]
             for config in among
@@ -85,7 +98,10 @@ class Beliefs:
 
 
 class Choice(NamedTuple):
-    """What is to be delivered: the fastest config, and that of the own batch size; None if no trial of that may be chosen."""
+    """What is to be delivered: the fastest config, and that of the own batch size.
+
+    The latter is None if no trial of that batch size may be chosen.
+    """
 
     own: FitConfig | None
     fastest: FitConfig
@@ -107,24 +123,26 @@ def choose(
 ) -> Choice | None:
     """Choose the answers by all readings; None if no config that ran may be chosen.
 
-    What is `shown` to lose is not chosen, and what still stands there is only replaced by what is likely faster. The
-    baseline may be chosen before it has run, unless `has_run` is asked for.
+    What is `shown` to lose is not chosen, and what still stands there is only replaced by what is
+    likely faster. The baseline may be chosen before it has run, unless `has_run` is asked for.
     """
     baseline = problem.baseline
-    fitting = {trial.config for trial in failures.eligible(readings, problem.context)}
     is_in_space = baseline in problem.space
-    among = {config for config in fitting if config != baseline or is_in_space}
+    fitting = {trial.config for trial in failures.eligible(readings, problem.context)}
+    among = fitting if is_in_space else fitting - {baseline}
     if not among:
         return None
-    beliefs = Beliefs(
-        ran(readings), [*dict.fromkeys([*sorted(among, key=str), baseline])], problem.context
-    )
-    if problem.request.settings.batch_size == LARGEST:  # without a comparison
+    configs = dict.fromkeys([*sorted(among, key=str), baseline])
+    beliefs = Beliefs(rated_trials(readings), configs, problem.context)
+    if problem.request.settings.batch_size == LARGEST:
+        # without a comparison
         largest = max(among, key=lambda config: config.batch_size or 1)
         return Choice(largest, largest, beliefs)
     may_win = is_in_space and baseline_outcome(problem, readings) is Outcome.OK
     replaced = baseline if may_win and (baseline in fitting or not has_run) else None
-    among = (among | {replaced} if replaced else among).difference(shown.beaten) or among
+    if replaced is not None:
+        among = among | {replaced}
+    among = among - shown.beaten or among
     tolerance = problem.request.settings.options.tolerance
 
     def likeliest(among: set[FitConfig], replaced: FitConfig | None) -> FitConfig:

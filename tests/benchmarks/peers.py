@@ -8,7 +8,7 @@ import optuna
 from autofit.records.states import Outcome
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search import failures
-from autofit.search.rates import ran
+from autofit.search.rates import rated_trials
 from autofit.search.sampler import FrontierSampler
 from autofit.storage import codec
 from autofit.tuning.delivery import Beliefs
@@ -134,7 +134,7 @@ class Autofit(Peer):
         )
         if not configs:
             return None
-        beliefs = Beliefs(ran(trials), configs, self._last.context)
+        beliefs = Beliefs(rated_trials(trials), configs, self._last.context)
         return beliefs.likeliest(configs, None, nearest(case.space, KERAS_DEFAULTS), 0.0)
 
 

@@ -15,60 +15,56 @@ from tests.fakes import DESCRIPTION, arrays
 
 CONTEXT = SearchContext(DESCRIPTION, Limits(None, 2**34), 8, True)
 BATCHES = (8, 24, 30, 32, 48, 64, 96, 160)
-BASELINE = FitConfig(30, 1, 10, False, steps_per_execution=1)
+
+
+def at(batch, workers=1, queue=10, steps=1, processes=False):
+    return FitConfig(batch, workers, queue, processes, steps_per_execution=steps)
 
 
 def out(failures, ran, configs):
-    outcomes = [
-        *((config, Outcome.ERROR) for config in failures),
-        *((config, Outcome.OK) for config in ran),
-    ]
-    trials = [
-        Trial(config, Measurement(outcome, Evidence("it ran, or not")))
-        for config, outcome in outcomes
-    ]
-    mask = ruled_out(arrays(*configs), trials, CONTEXT, [BASELINE])
+    error = Measurement(Outcome.ERROR, Evidence("it raised"))
+    fine = Measurement(Outcome.OK, Evidence("it ran"))
+    trials = [Trial(config, error) for config in failures]
+    trials += [Trial(config, fine) for config in ran]
+    mask = ruled_out(arrays(*configs), trials, CONTEXT, [at(30)])
     return [config for config, is_out in zip(configs, mask, strict=True) if is_out]
 
 
 @pytest.mark.parametrize(
     ("failed", "ran", "left"),
     [
-        ((32,), (), (24, 30, 48, 96)),  # multiples of 3
-        ((32,), (64,), (8, 24, 30, 48, 64, 96, 160)),  # smaller and larger ones ran
+        # multiples of 3
+        ((32,), (), (24, 30, 48, 96)),
         ((160,), (24, 48), (24, 30, 48, 96)),
-        ((96,), (24, 32), (8, 24, 30, 32, 48, 64)),  # too large: no divisor tells them apart
+        # smaller and larger ones ran
+        ((32,), (64,), (8, 24, 30, 48, 64, 96, 160)),
+        # too large: no divisor tells them apart
+        ((96,), (24, 32), (8, 24, 30, 32, 48, 64)),
         ((32, 160, 64), (), (30,)),  # only one size ever ran
     ],
 )
 def test_batch_sizes_that_the_code_cannot_take_are_left_out(failed, ran, left):
-    sizes = [FitConfig(size, 1, 10, False, steps_per_execution=1) for size in BATCHES]
-    failures, finished = (
-        [config for config in sizes if config.batch_size in some] for some in (failed, ran)
-    )
-    assert (
-        tuple(config.batch_size for config in sizes if config not in out(failures, finished, sizes))
-        == left
-    )
+    sizes = [at(size) for size in BATCHES]
+    ruled_out = out(map(at, failed), map(at, ran), sizes)
+    assert tuple(config.batch_size for config in sizes if config not in ruled_out) == left
 
 
 def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_has_run():
-    threads, steps, both = (
-        FitConfig(30, *workers, False, steps_per_execution=number)
-        for workers, number in (((4, 2), 1), ((1, 10), 8), ((4, 2), 8))
+    threads = at(30, workers=4, queue=2)
+    steps = at(30, steps=8)
+    both = at(30, workers=4, queue=2, steps=8)
+    everything = [threads, steps, both]
+    assert out([both], [], everything) == [both]
+    assert out([both], [steps], everything) == [threads, both]
+    assert out([both], [threads], everything) == [steps, both]
+    several = [at(size, steps=8) for size in BATCHES[:5]]
+    assert out(several, [], [at(size) for size in BATCHES]) == []
+    # the larger one waits for the other
+    alone, larger, failed = (
+        at(size, workers=8, queue=4, steps=steps, processes=True)
+        for size, steps in ((30, 1), (64, 1), (64, 8))
     )
-    assert out([both], [], [threads, steps, both]) == [both]
-    assert out([both], [steps], [threads, steps, both]) == [threads, both]
-    assert out([both], [threads], [threads, steps, both]) == [steps, both]
-    one, several = (
-        [FitConfig(size, 1, 10, False, steps_per_execution=number) for size in BATCHES]
-        for number in (1, 8)
-    )
-    assert out(several[:5], [], one) == []
-    alone, larger = (FitConfig(size, 8, 4, True, steps_per_execution=1) for size in (30, 64))
-    assert out([FitConfig(64, 8, 4, True, steps_per_execution=8)], [], [alone, larger]) == [
-        larger
-    ]  # which waits for it
+    assert out([failed], [], [alone, larger]) == [larger]
 
 
 configs = st.builds(
@@ -88,12 +84,11 @@ def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
 
 
 def test_where_a_call_stacks_its_batches_the_steps_are_blamed_before_the_batch():
-    one, eight, many = (
-        FitConfig(64, 1, 10, False, steps_per_execution=steps) for steps in (1, 8, 128)
-    )
-    larger, finished = replace(many, batch_size=96), Evidence("it ran, or not")
-    ran = Measurement(Outcome.OK, finished, samples_per_second=100.0, host_peak_bytes=1)
-    trials = [Trial(one, ran), Trial(many, Measurement(Outcome.DEVICE_OOM, finished))]
+    one, eight, many = (at(64, steps=steps) for steps in (1, 8, 128))
+    larger = at(96, steps=128)
+    ran = Measurement(Outcome.OK, Evidence("ran"), samples_per_second=100.0, host_peak_bytes=1)
+    full = Measurement(Outcome.DEVICE_OOM, Evidence("full"))
+    trials = [Trial(one, ran), Trial(many, full)]
     stacking = replace(CONTEXT, description=replace(DESCRIPTION, stacks_steps=True))
     for context, left in ((stacking, [one, eight]), (CONTEXT, [])):
         configs = one, eight, many, larger
@@ -103,16 +98,14 @@ def test_where_a_call_stacks_its_batches_the_steps_are_blamed_before_the_batch()
 
 
 def test_a_hang_rules_out_as_many_workers_of_its_kind():
-    threads, processes, inline = (
-        FitConfig(32, 4, 10, False),
-        FitConfig(32, 4, 10, True),
-        FitConfig(32, 1, 10, False),
-    )
-    smaller = FitConfig(8, 2, 10, False), FitConfig(64, 2, 10, True), FitConfig(8, 1, 10, False)
+    threads = at(32, workers=4)
+    processes = at(32, workers=4, processes=True)
+    inline = at(32)
+    smaller = [at(8, workers=2), at(64, workers=2, processes=True), at(8)]
     alike = {
-        threads: FitConfig(8, 8, 2, False),
-        processes: FitConfig(8, 8, 2, True),
-        inline: FitConfig(64, 1, 10, False),
+        threads: at(8, workers=8, queue=2),
+        processes: at(8, workers=8, queue=2, processes=True),
+        inline: at(64),
     }
     for hung, other in alike.items():
         among = [threads, processes, inline, *smaller, other]

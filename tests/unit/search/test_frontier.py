@@ -41,7 +41,11 @@ def hung(workers):
 
 
 def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, seconds=0.0):
-    """A trial by formula, from the seconds of a sample in step and worker, busy workers, and bytes of a sample."""
+    """A trial by formula.
+
+    It follows from the seconds of a sample in step and worker, the workers that can be busy, and
+    the bytes of a sample that are held.
+    """
     step = config.batch_size / (0.01 + sample * config.batch_size)
     workers = min(config.workers, capacity) if config.has_queue else 1
     device = 100 * MIB + held * config.batch_size

@@ -60,7 +60,8 @@ def test_on_a_gpu_the_bound_leaves_room_for_another_algorithm_beyond_the_largest
     description,
 ):
     memory = memory_of(description, ran_at(lambda b: (50 + 2 * b) * MIB, 16, 32, 64))
-    (at_largest, _), (beyond, _) = (bytes_of(memory, FitConfig(batch)) for batch in (64, 68))
+    at_largest, _ = bytes_of(memory, FitConfig(64))
+    beyond, _ = bytes_of(memory, FitConfig(68))
     assert at_largest[1] < 1.12 * at_largest[0]
     assert beyond[1] > 1.12 * beyond[0]
 
@@ -85,7 +86,8 @@ def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description)
     def config(steps):
         return FitConfig(32, steps_per_execution=steps)
 
-    stacking, batch_bytes = replace(description, stacks_steps=True), 8 * MIB
+    stacking = replace(description, stacks_steps=True)
+    batch_bytes = 8 * MIB
     trials = [ran(config(1), device=400 * MIB, host=300 * MIB)]
     for each, held in ((description, 0), (stacking, 4 * 31 * batch_bytes)):
         one, many = (bytes_of(memory_of(each, trials), config(steps)) for steps in (1, 32))
@@ -100,7 +102,8 @@ def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description)
 @pytest.mark.parametrize("growing", [0.2, 0.5, 1.0])
 def test_after_an_estimate_of_one_size_the_first_trial_of_another_shows_the_line(growing):
     """Of what is neither weights nor optimizer, a share grows with the batch."""
-    weights, others = 300 * MIB, 700 * MIB
+    weights = 300 * MIB
+    others = 700 * MIB
     one = Footprint(32, {"weights": weights, "temporaries": others}, "XLA", 0.1)
     description = replace(DESCRIPTION, footprints=(one,), jit_compile=True)
 
@@ -110,21 +113,23 @@ def test_after_an_estimate_of_one_size_the_first_trial_of_another_shows_the_line
     def at_512(trials):
         return bytes_of(memory_of(description, trials), FitConfig(512))[0]
 
-    (_, most), (expected, bound) = (at_512(ran_at(peak, *sizes)) for sizes in ((32,), (32, 128)))
+    _, most = at_512(ran_at(peak, 32))
     assert most > peak(512)
+    expected, bound = at_512(ran_at(peak, 32, 128))
     assert expected == pytest.approx(peak(512), rel=0.05)
     assert peak(512) < bound < 1.25 * peak(512)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
-    """Affine peaks that scatter by half a percent, as XLA's do; the estimate lacks a constant or is off by up to 30 %."""
+    """Affine peaks that scatter by half a percent, as XLA's do.
+
+    The estimate lacks a constant or is off by up to 30 %.
+    """
     draw = random.Random(seed)
-    held, a_sample, off = (
-        draw.uniform(0.04, 0.35),
-        draw.uniform(0.0005, 0.02),
-        draw.uniform(0.7, 1.3),
-    )
+    held = draw.uniform(0.04, 0.35)
+    a_sample = draw.uniform(0.0005, 0.02)
+    off = draw.uniform(0.7, 1.3)
     description = estimated(
         (8, 32),
         lambda b: (seed % 2 * held + a_sample * b) * off * LIMIT,
@@ -132,14 +137,17 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
         0.5,
         jit_compile=True,
     )
-    largest, trials = int((1 - held) / a_sample), []
+    largest = int((1 - held) / a_sample)
+    trials = []
     batch = max(1, largest // 16)
     for _ in range(4):
         peak = (held + a_sample * batch) * LIMIT
         assert peak <= LIMIT
         trials.append(ran(FitConfig(batch), device=int(peak * draw.gauss(1, 0.005))))
-        memory, low, high = memory_of(description, trials), 1, 2 * largest
-        while high - low > 1:  # memory never falls with the batch
+        memory = memory_of(description, trials)
+        low, high = 1, 2 * largest
+        # memory never falls with the batch
+        while high - low > 1:
             middle = (low + high) // 2
             fits = bytes_of(memory, FitConfig(middle))[0][1] <= LIMIT
             low, high = (middle, high) if fits else (low, middle)
@@ -151,9 +159,9 @@ def test_measured_peaks_are_believed_however_wrong_the_estimate_was(seed):
 def test_a_device_oom_raises_what_is_predicted(has_peak):
     trials = ran_at(lambda b: 36 * MIB, 16) if has_peak else []
     full = oom(FitConfig(64), Outcome.DEVICE_OOM)
-    memories = (memory_of(ESTIMATED, each, 100 * MIB) for each in (trials, [*trials, full]))
     (before, _), (after, _) = (
-        bytes_of(memory, FitConfig(64), (100 * MIB, LIMIT)) for memory in memories
+        bytes_of(memory_of(ESTIMATED, each, 100 * MIB), FitConfig(64), (100 * MIB, LIMIT))
+        for each in (trials, [*trials, full])
     )
     assert before[0] < 86 * MIB < after[0]
     assert after[1] > 100 * MIB
@@ -161,7 +169,8 @@ def test_a_device_oom_raises_what_is_predicted(has_peak):
 
 def test_after_a_host_oom_batches_are_known_to_be_larger():
     """The description says 256 KiB a sample; in the queue a sample takes four times that."""
-    large, trials = FitConfig(64, 2, 10, False), [ran(FitConfig(8, 2, 10, False), host=220 * MIB)]
+    large = FitConfig(64, 2, 10, False)
+    trials = [ran(FitConfig(8, 2, 10, False), host=220 * MIB)]
     limits = (LIMIT, 900 * MIB)
     before = memory_of(DESCRIPTION, trials, None, 900 * MIB)
     after = memory_of(DESCRIPTION, [*trials, oom(large, Outcome.HOST_OOM)], None, 900 * MIB)

@@ -28,10 +28,17 @@ ALL = [
 
 
 def truth(config):
-    """(fit, step, input): a step of 2 ms + 0.1 ms a sample; 0.25 ms a sample to make, up to 5 workers."""
+    """The rates of fit, step and input.
+
+    A step takes 2 ms + 0.1 ms a sample; a sample takes 0.25 ms to make, by up to 5 workers.
+    """
     step = config.batch_size / (2e-3 + 1e-4 * config.batch_size)
     made = 4000 * min(config.workers if config.has_queue else 1, 5)
     return min(step, made), step, made
+
+
+def log_truth(configs):
+    return np.log([truth(config)[0] for config in configs])
 
 
 def ran(config, scale=1.0, spread=0.02):
@@ -60,9 +67,7 @@ def predicted(trials, *configs, on_cpu=False, cores=8, takes_turns=False):
 
 
 def test_four_trials_predict_the_rest():
-    errors = np.abs(
-        predicted([ran(c) for c in SEEN], *ALL).mean - np.log([truth(c)[0] for c in ALL])
-    )
+    errors = np.abs(predicted([*map(ran, SEEN)], *ALL).mean - log_truth(ALL))
     assert np.median(errors) < 0.05
     assert np.percentile(errors, 90) < 0.25
 
@@ -76,25 +81,26 @@ def test_one_trial_is_enough_to_begin_and_the_model_is_surer_near_it_than_far_fr
 
 
 def test_what_the_forms_leave_over_is_corrected_where_it_was_seen_and_near_it():
-    dip, others = threads(128, 4), [ran(c) for c in (*SEEN, threads(512, 4))]
-    at = dip, FitConfig(128, 4, 20, False), threads(8, 1)
-    measured, near, far = (
-        predicted([*others, ran(dip, scale=0.8)], *at).mean - predicted(others, *at).mean
-    )
+    dip = threads(128, 4)
+    others = [*map(ran, SEEN), ran(threads(512, 4))]
+    at = (dip, FitConfig(128, 4, 20, False), threads(8, 1))
+    before = predicted(others, *at).mean
+    measured, near, far = predicted([*others, ran(dip, scale=0.8)], *at).mean - before
     assert measured < -0.09
     assert near == pytest.approx(measured, abs=0.02)
     assert abs(far) < 0.05
 
 
 def test_a_rate_is_not_expected_to_pass_its_ceilings():
-    mean = predicted(
-        [ran(threads(b, 1)) for b in (8, 64, 512)], *(threads(512, w) for w in (2, 4, 8))
-    ).mean
-    assert (mean < math.log(truth(threads(512, 8))[1]) + 0.03).all()
+    trials = [ran(threads(batch, 1)) for batch in (8, 64, 512)]
+    mean = predicted(trials, *(threads(512, workers) for workers in (2, 4, 8))).mean
+    _, step, _ = truth(threads(512, 8))
+    assert (mean < math.log(step) + 0.03).all()
 
 
 def test_where_step_and_input_take_turns_a_queue_is_known_to_help_after_one_trial():
-    one, two = threads(64, 1), threads(64, 2)
+    one = threads(64, 1)
+    two = threads(64, 2)
     trials = [of_rates(one, 1500.0, 3000.0, 3000.0)]
     means = [
         predicted(trials, one, two, on_cpu=True, cores=2, takes_turns=turns).mean
@@ -123,7 +129,10 @@ def test_more_steps_in_a_call_are_expected_to_help_small_batches_and_the_gain_is
 
 
 def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
-    """The readings of a real job on two cores that loads volumes from files: two threads take both cores from the step."""
+    """The readings of a real job on two cores that loads volumes from files.
+
+    Two threads take both cores from the step.
+    """
     read = [
         (32, 1, 2889, 5733, 3896),
         (128, 2, 3079, 5337, 5049),
@@ -134,7 +143,8 @@ def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
         of_rates(threads(batch, workers), *rates, spread=0.05) for batch, workers, *rates in read
     ]
     mean = predicted(trials, threads(64, 1), threads(128, 1), on_cpu=True, cores=2).mean
-    assert mean == pytest.approx(np.log([3000, 3234]), abs=0.1)  # as plain `fit` trained
+    # as plain `fit` trained
+    assert mean == pytest.approx(np.log([3000, 3234]), abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -156,28 +166,26 @@ def test_what_the_law_lacks_is_not_read_as_noise_between_runs(read):
 
 
 def test_stated_deviations_are_those_of_the_errors():
-    """Each error counts once: at what ran, the model is no less sure than the reading, and it errs as it says."""
-    draw, squares, deviation = (
-        np.random.default_rng(0),
-        [],
-        math.hypot(0.03, 0.03),
-    )  # of the reading, and between runs
+    """Each error counts once: at what ran, the model is no less sure than the reading.
+
+    And it errs as it says.
+    """
+    draw = np.random.default_rng(0)
+    squares = []
+    # of the reading, and between runs
+    deviation = math.hypot(0.03, 0.03)
     for _ in range(12):
-        trials = [
-            ran(c, scale=math.exp(deviation * draw.standard_normal()), spread=0.06) for c in SEEN
-        ]
-        rates = predicted(trials, *SEEN)
+        scales = [math.exp(deviation * draw.standard_normal()) for _ in SEEN]
+        pairs = zip(SEEN, scales, strict=True)
+        rates = predicted([ran(c, scale=scale, spread=0.06) for c, scale in pairs], *SEEN)
         assert (rates.deviation <= deviation).all()
-        squares += list(
-            np.square((rates.mean - np.log([truth(c)[0] for c in SEEN])) / rates.deviation)
-        )
+        squares += list(np.square((rates.mean - log_truth(SEEN)) / rates.deviation))
     assert 0.6 < math.sqrt(np.mean(squares)) < 1.4
 
 
 def test_what_is_uncertain_for_both_is_certain_for_their_difference():
-    rates = predicted(
-        [ran(threads(8, 1), spread=0.1)], threads(1024, 1), threads(896, 1), threads(8, 1)
-    )
+    at = [threads(batch, 1) for batch in (1024, 896, 8)]
+    rates = predicted([ran(at[-1], spread=0.1)], *at)
     lead, deviation = rates.lead_over(0)
     assert lead == pytest.approx(rates.mean - rates.mean[0])
     assert deviation[0] == pytest.approx(0.0, abs=1e-6)
@@ -187,18 +195,25 @@ def test_what_is_uncertain_for_both_is_certain_for_their_difference():
 
 @pytest.mark.parametrize("kind", ["compute", "input"])
 def test_a_rate_that_a_trial_took_over_is_no_further_reading(kind):
-    one, two = (ran(threads(64, workers), spread=0.15) for workers in (1, 2))
-    name, rates = f"{kind}_samples_per_second", []
-    for changes in ({name: None}, {name: getattr(one.measurement, name), f"{kind}_is_read": False}):
+    at = [threads(64, workers) for workers in (1, 2, 4)]
+    one, two, _ = (ran(config, spread=0.15) for config in at)
+    name = f"{kind}_samples_per_second"
+    taken_over = {name: getattr(one.measurement, name), f"{kind}_is_read": False}
+    rates = []
+    for changes in ({name: None}, taken_over):
         other = replace(two, measurement=replace(two.measurement, **changes))
-        rates.append(predicted([one, other], *(threads(64, workers) for workers in (1, 2, 4))))
+        rates.append(predicted([one, other], *at))
     assert (rates[0].mean == rates[1].mean).all()
     assert (rates[0].deviation == rates[1].deviation).all()
 
 
 def of_epochs(config, samples=3000):
-    """A trial of epochs of so many samples, before each of which 0.05 s pass, and 0.1 s for each worker process."""
-    trial, gap = ran(config), 0.05 + 0.1 * config.workers * config.use_multiprocessing
+    """A trial of epochs of so many samples.
+
+    Before each of them 0.05 s pass, and 0.1 s for each worker process.
+    """
+    trial = ran(config)
+    gap = 0.05 + 0.1 * config.workers * config.use_multiprocessing
     rate = samples / (samples / trial.samples_per_second + gap)
     read = {"samples_per_second": rate, "steady_samples_per_second": trial.samples_per_second}
     return Trial(
@@ -207,8 +222,9 @@ def of_epochs(config, samples=3000):
 
 
 def test_processes_that_start_in_each_short_epoch_are_expected_to_be_slow_where_one_trial_read_it():
-    at, seen = (threads(256, 4), FitConfig(256, 8, 10, True)), [*SEEN, FitConfig(64, 2, 10, True)]
-    steady, mean = (predicted([read(c) for c in seen], *at).mean for read in (ran, of_epochs))
+    at = (threads(256, 4), FitConfig(256, 8, 10, True))
+    seen = [*SEEN, FitConfig(64, 2, 10, True)]
+    steady, mean = (predicted([*map(read, seen)], *at).mean for read in (ran, of_epochs))
     assert abs(steady[0] - steady[1]) < 0.2
     assert mean[0] - mean[1] > 0.4
     assert mean == pytest.approx([math.log(of_epochs(c).samples_per_second) for c in at], abs=0.15)
@@ -265,19 +281,16 @@ def test_several_steps_in_a_call_may_cost_more_than_they_save_where_it_stacks_th
 
 def test_an_input_that_the_law_does_not_fit_says_nothing_about_the_rate_of_fit():
     """Large samples on JAX beside other work: fit, step and input alone, as they were read."""
-    spread, read = (
-        0.15,
-        {
-            8: [(11_900.0, 14_800.0, 25_400.0)],
-            32: [(25_900.0, 28_700.0, 89_200.0), (29_700.0, None, None)],
-            192: [(23_800.0, None, 221_800.0)],
-            896: [(22_900.0, 24_000.0, 100_000.0)],
-            1792: [(18_400.0, 18_900.0, 40_200.0), (19_500.0, None, None)],
-            1920: [(18_900.0, 22_200.0, 42_100.0)],
-        },
-    )
+    read = {
+        8: [(11_900.0, 14_800.0, 25_400.0)],
+        32: [(25_900.0, 28_700.0, 89_200.0), (29_700.0, None, None)],
+        192: [(23_800.0, None, 221_800.0)],
+        896: [(22_900.0, 24_000.0, 100_000.0)],
+        1792: [(18_400.0, 18_900.0, 40_200.0), (19_500.0, None, None)],
+        1920: [(18_900.0, 22_200.0, 42_100.0)],
+    }
     trials = [
-        of_rates(threads(batch, 1, 1), *rates, spread=spread)
+        of_rates(threads(batch, 1, 1), *rates, spread=0.15)
         for batch, readings in read.items()
         for rates in readings
     ]
