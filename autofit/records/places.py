@@ -5,6 +5,7 @@ unified diff.
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -83,12 +84,13 @@ class Edits:
     def apply(self, file: str, text: str) -> str:
         """Return the text of a file with the edits."""
         lines = text.encode().splitlines(keepends=True) or [b""]
+        newline = "\r\n" if "\r\n" in text else "\n"
         own = [edit for edit in self._changed() if edit[0].file == file]
         own.sort(key=lambda edit: edit[0].span)
         # from the end, so that the spans before stay right
         for place, value in reversed(own):
             line, start, end_line, end = place.span
-            new = place.template.format(value)
+            new = place.template.format(value).replace("\n", newline)
             before = lines[line - 1][:start]
             after = lines[end_line - 1][end:]
             changed = before + new.encode() + after
@@ -103,8 +105,9 @@ class Edits:
             name = os.path.relpath(file, folder)
             if name.startswith(".."):
                 name = file
-            before = old.splitlines(keepends=True)
-            after = self.apply(file, old).splitlines(keepends=True)
+            # as `patch` divides lines, which takes no other character for their end
+            before = [*io.StringIO(old)]
+            after = [*io.StringIO(self.apply(file, old))]
             lines += difflib.unified_diff(before, after, name, name, n=1)
         for index, line in enumerate(lines):
             if not line.endswith("\n"):

@@ -94,7 +94,7 @@ class Call:
             for node in ast.walk(self.tree)
             if isinstance(node, ast.stmt) and self.node in ast.walk(node)
         )
-        lines = texts[self.file].splitlines()
+        lines = texts[self.file].split("\n")
         line = lines[statement.lineno - 1].encode()
         indent = line[: statement.col_offset].decode()
         owner = "" if target is None else ast.unparse(target)
@@ -380,7 +380,7 @@ def uses_of(place: Place) -> dict[str, bool]:
     found = dict[str, bool]()
     for used, method, file, line in uses:
         if used == place and file in texts:
-            lines = texts[file].splitlines()
+            lines = texts[file].split("\n")
             use = f"{Path(file).name}:{line}: {lines[line - 1].strip()}"
             found[use] = found.get(use, False) or "div" in method
     return found
