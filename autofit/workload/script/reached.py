@@ -9,13 +9,13 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.knobs import STEPS_PER_EXECUTION
+from autofit.records.knobs import DATA_KNOBS, STEPS_PER_EXECUTION
 from autofit.records.places import Edits, Place
 from autofit.records.trial import AUTOTUNE
 from autofit.workload.inputs.arrays import Arrays
@@ -116,7 +116,7 @@ class Reached:
     model: Any
     arguments: Mapping[str, Any]  # of `fit`, by name
     where: str  # such as "train.py:91"
-    places: Mapping[str, Place] = field(default_factory=dict)  # by knob
+    places: Mapping[str, Place]  # by knob
 
     @property
     def data(self) -> Any:
@@ -259,11 +259,7 @@ def _in_tfdata(
     *,
     is_set: bool,
 ) -> dict[str, Place]:
-    noted = {
-        "batch_size": [*_nearest(dataset, "batch_size")],
-        "workers": [*_nearest(dataset, "workers")],
-        "max_queue_size": [*_nearest(dataset, "max_queue_size")],
-    }
+    noted = {knob: [*_nearest(dataset, knob)] for knob in DATA_KNOBS}
     batches = {place for place in noted["batch_size"] if place.is_known}
     if len(batches) > 1 and not is_set:
         lines = sorted(map(str, batches))
