@@ -246,6 +246,8 @@ def _found_in(
         values = x.gi_frame.f_globals
         read = {name: values.get(name) for name in x.gi_code.co_names}
         return _batch_among({**read, **x.gi_frame.f_locals})
+    if not Arrays.recognises((x,)):
+        return _in_parts(x)
     size = arguments.get("batch_size")
     added = None
     if size is None and call is not None:
@@ -308,6 +310,15 @@ def _in_pydataset(
         if call is not None:
             added = call.with_attribute(call.data, name, value)
         found[name] = place_of(value, added)
+    return found
+
+
+def _in_parts(data: Any) -> dict[str, Place]:
+    """Return the batch size of the nearest part of a data set or loader of grain."""
+    found = _batch_among(getattr(data, "__dict__", {}))
+    for name in ("_operations", "_parents"):
+        for part in getattr(data, name, ()):
+            found = found or _in_parts(part)
     return found
 
 
