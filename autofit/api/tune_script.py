@@ -58,7 +58,8 @@ def tune_script(
         Others: as for `tune`.
 
     Example:
-        >>> result = autofit.tune_script("train.py", space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> space = {"batch_size": [32, 256]}
+        >>> result = autofit.tune_script("train.py", space=space, max_seconds=60, progress=False)
         >>> result.config.batch_size in (32, 256)
         True
     """
@@ -73,7 +74,10 @@ def tune_script(
     return tune_arguments({**settings, **of_script}, progress)
 
 
-def describe(arguments: Mapping[str, Any], progress: bool | Progress = False) -> Description:
+def describe(
+    arguments: Mapping[str, Any],
+    progress: bool | Progress = False,
+) -> Description:
     """Run a script once up to its call of `fit`, and return what is known before anything is
     trained.
     """

@@ -5,6 +5,7 @@ unified diff.
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -32,8 +33,14 @@ class Place:
     option: str = ""  # such as "--batch-size", or "batch_size=" if the value follows at once
 
     @property
+    def is_known(self) -> bool:
+        return bool(self.file or self.option)
+
+    @property
     def is_added(self) -> bool:
-        return not self.option and self.span[:2] == self.span[2:]
+        start = self.span[:2]
+        end = self.span[2:]
+        return not self.option and start == end
 
     @property
     def line(self) -> int:
@@ -42,12 +49,6 @@ class Place:
     def __str__(self) -> str:
         """Return the place as people write it, such as "train.py:12" or "--batch-size"."""
         return self.option.rstrip("=") or f"{Path(self.file).name}:{self.line}"
-
-    def option_with(self, value: Any) -> list[str]:
-        """Return the arguments of the command line that set the option."""
-        if self.option.endswith("="):
-            return [f"{self.option}{value}"]
-        return [self.option, str(value)]
 
 
 @dataclass(frozen=True)
@@ -59,33 +60,40 @@ class Edits:
 
     def _changed(self) -> Iterator[tuple[Place, Any]]:
         for knob, place in self.places.items():
-            if knob in self.values and self.values[knob] != place.value:
-                yield place, self.values[knob]
+            value = self.values.get(knob, place.value)
+            if value != place.value:
+                yield place, value
 
     @property
     def files(self) -> list[str]:
         """The files that change, by their absolute paths."""
-        return sorted({place.file for place, _ in self._changed() if place.file})
+        files = {place.file for place, _ in self._changed()}
+        return sorted(filter(None, files))
 
     @property
     def options(self) -> list[str]:
         """The arguments to add to the command line."""
-        return [
-            part
-            for place, value in self._changed()
-            if place.option
-            for part in place.option_with(value)
-        ]
+        arguments = list[str]()
+        for place, value in self._changed():
+            if place.option.endswith("="):
+                arguments.append(f"{place.option}{value}")
+            elif place.option:
+                arguments += [place.option, str(value)]
+        return arguments
 
     def apply(self, file: str, text: str) -> str:
         """Return the text of a file with the edits."""
         lines = text.encode().splitlines(keepends=True) or [b""]
-        own = [(place, value) for place, value in self._changed() if place.file == file]
+        newline = "\r\n" if "\r\n" in text else "\n"
+        own = [edit for edit in self._changed() if edit[0].file == file]
+        own.sort(key=lambda edit: edit[0].span)
         # from the end, so that the spans before stay right
-        for place, value in sorted(own, key=lambda edit: edit[0].span, reverse=True):
+        for place, value in reversed(own):
             line, start, end_line, end = place.span
-            new = place.template.format(value).encode()
-            changed = lines[line - 1][:start] + new + lines[end_line - 1][end:]
+            new = place.template.format(value).replace("\n", newline)
+            before = lines[line - 1][:start]
+            after = lines[end_line - 1][end:]
+            changed = before + new.encode() + after
             lines[line - 1 : end_line] = changed.splitlines(keepends=True)
         return b"".join(lines).decode()
 
@@ -95,12 +103,16 @@ class Edits:
         for file in self.files:
             old = read_text(file)
             name = os.path.relpath(file, folder)
-            name = file if name.startswith("..") else name
-            new = self.apply(file, old)
-            lines += difflib.unified_diff(
-                old.splitlines(keepends=True), new.splitlines(keepends=True), name, name, n=1
-            )
-        return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
+            if name.startswith(".."):
+                name = file
+            # as `patch` divides lines, which takes no other character for their end
+            before = [*io.StringIO(old)]
+            after = [*io.StringIO(self.apply(file, old))]
+            lines += difflib.unified_diff(before, after, name, name, n=1)
+        for index, line in enumerate(lines):
+            if not line.endswith("\n"):
+                lines[index] = f"{line}\n{_NO_NEWLINE}"
+        return "".join(lines)
 
 
 def read_text(file: str) -> str:

@@ -1,8 +1,9 @@
-"""The identity of a workload: a hash of its functions with their modules, of their arguments and of its data."""
+"""The identity of a workload: a hash of its functions with their modules, of their arguments and of
+its data.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib
 import sys
@@ -22,35 +23,41 @@ _VALUES_BYTES = 4096
 
 
 def identify(**parts: Any) -> str:
-    """Return the fingerprint of a workload or a sampler, given as its parts; it is the same in every process."""
-    # It depends on the user's own modules that define the functions or that these import, on arguments, defaults and
-    # closures, and on what the program has set. Of arrays other than small ones, shape and type count, as their values
-    # change neither speed nor memory. What else the functions may read does not count: files, environment variables, and
-    # modules that they import by a computed name.
+    """Return the fingerprint of a workload or a sampler, given as its parts.
+
+    It is the same in every process.
+    """
+    # It depends on the user's own modules that define the functions or that these import, on
+    # arguments, defaults and closures, and on what the program has set. Of arrays other than small
+    # ones, shape and type count, as their values change neither speed nor memory. What else the
+    # functions may read does not count: files, environment variables, and modules that they import
+    # by a computed name.
     importlib.invalidate_caches()  # the user of a notebook may have written a module a moment ago
     modules = OwnModules()
     hasher = _Hasher(modules)
     with explained_pickling_errors(parts):
-        kwargs = {
-            name: sorted(expanded({**part}).items())
-            for name, part in parts.items()
-            if name.endswith("_kwargs")
-        }
+        hashed = {**parts}
         # the script of functions is None, and was no part when there were no scripts
-        given = {name: part for name, part in parts.items() if name != "script" or part is not None}
-        hasher.dump({**given, **kwargs})
-    files = sorted({f"{file.name} {digest}" for file, digest in modules.digests.items()})
-    text = "\n".join([hasher.digest.hexdigest(), *files])
+        if parts.get("script", "") is None:
+            del hashed["script"]
+        for name, part in parts.items():
+            if name.endswith("_kwargs"):
+                hashed[name] = sorted(expanded({**part}).items())
+        hasher.dump(hashed)
+    digests = modules.digests.items()
+    files = {f"{file.name} {digest}" for file, digest in digests}
+    text = "\n".join([hasher.digest.hexdigest(), *sorted(files)])
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
-    """A pickler that hashes its output, and adds the modules that define functions and classes to `modules`."""
+    """A pickler that hashes its output, and adds modules of functions and classes to `modules`."""
 
-    # Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of `__main__` or a
-    # notebook, and those made by another function. For these, the byte code of a function or the members of a class, the
-    # globals that they use, and the modules that they import are hashed as well. What changes nothing may count, such as a
-    # docstring: a new tune costs less than an answer for other code. An object without a stable pickle, such as a set of
+    # Functions and classes are hashed by name. Some cannot be imported by name in a trial: those of
+    # `__main__` or a notebook, and those made by another function. For these, the byte code of a
+    # function or the members of a class, the globals that they use, and the modules that they
+    # import are hashed as well. What changes nothing may count, such as a docstring: a new tune
+    # costs less than an answer for other code. An object without a stable pickle, such as a set of
     # objects, has another hash in each process.
 
     def __init__(self, modules: OwnModules) -> None:
@@ -63,25 +70,30 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             return obj.encode(errors="surrogatepass")
         if type(obj) in (set, frozenset):  # their order differs between processes
             return type(obj).__name__, sorted(obj, key=repr)
-        if is_plain_array(obj) or (type(obj).__module__ == "torch" and hasattr(obj, "stride")):
-            is_small = is_plain_array(obj) and obj.nbytes <= _VALUES_BYTES
-            return "array", tuple(obj.shape), str(obj.dtype), obj.tobytes() if is_small else b""
+        is_plain = is_plain_array(obj)
+        if is_plain or (type(obj).__module__ == "torch" and hasattr(obj, "stride")):
+            is_small = is_plain and obj.nbytes <= _VALUES_BYTES
+            values = obj.tobytes() if is_small else b""
+            return "array", tuple(obj.shape), str(obj.dtype), values
         return "parts" if obj is _Hasher else None
 
     def reducer_override(self, obj: Any) -> Any:
         parts: list[Any]
         if isinstance(obj, CodeType):
             parts = [repr(_parts_of(obj))]
-            self._modules.follow(names_in(obj)[1], Path(obj.co_filename))
+            _, imports = names_in(obj)
+            self._modules.follow(imports, Path(obj.co_filename))
         elif isinstance(obj, ModuleType):
             parts = [obj.__name__]
             # code can reach loaded submodules as attributes
             if self._modules.add_module(obj.__name__):
-                for name in [name for name in sys.modules if name.startswith(f"{obj.__name__}.")]:
-                    self._modules.add_module(name)
+                for name in list(sys.modules):
+                    if name.startswith(f"{obj.__name__}."):
+                        self._modules.add_module(name)
         elif isinstance(obj, Reference):
             parts = [obj.name if obj.path else obj.text]
-            self._modules.folders[:0] = [str(obj.path.parent)] if obj.path else []
+            if obj.path:
+                self._modules.folders.insert(0, str(obj.path.parent))
             self._modules.follow({obj.module}, Path())
         elif isinstance(
             getattr(obj, "__qualname__", None), str
@@ -91,7 +103,8 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
             parts = identity_of(obj)
         else:
             return NotImplemented  # reduced as usual
-        # the parts are given as the object's state: pickle knows the object by then, so the parts may contain it
+        # the parts are given as the object's state: pickle knows the object by then, so the parts
+        # may contain it
         return _Hasher, (type(obj).__name__,), parts
 
     def _definition(self, value: Any) -> list[Any]:
@@ -100,32 +113,54 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         is_class = isinstance(value, type)
         # decorators change the `__module__` of a function: the module with its code counts, too
         scope = {} if is_class else getattr(value, "__globals__", {})
-        is_own = self._modules.add_module(str(scope.get("__name__", module)))
+        code_module = str(scope.get("__name__", module))
+        is_own = self._modules.add_module(code_module)
         loaded = sys.modules.get(module) if module != "__main__" else None
-        imported = functools.reduce(
-            lambda outer, part: getattr(outer, part, None), name.split("."), loaded
-        )
+        imported: Any = loaded
+        for part in name.split("."):
+            imported = getattr(imported, part, None)
         is_imported = imported is value and hasattr(loaded, "__file__")
         is_named = is_imported or not is_own
         parts = [module, name]
         if is_class:
-            return parts if is_named else [*parts, type(value), value.__bases__, members_of(value)]
-        parts += [getattr(value, key, None) for key in ("__closure__", "__self__", "__wrapped__")]
+            if is_named:
+                return parts
+            return [*parts, type(value), value.__bases__, members_of(value)]
+        of_function = ("__closure__", "__self__", "__wrapped__")
+        parts += [getattr(value, key, None) for key in of_function]
         code = getattr(value, "__code__", None)
         if is_named or code is None:
             return parts
-        used = {key: scope[key] for key in sorted(names_in(code)[0] & scope.keys())}
-        return [*parts, code, value.__defaults__, value.__kwdefaults__, vars(value), used]
+        names, _ = names_in(code)
+        used = {key: scope[key] for key in sorted(names & scope.keys())}
+        return [
+            *parts,
+            code,
+            value.__defaults__,
+            value.__kwdefaults__,
+            vars(value),
+            used,
+        ]
 
 
 def _parts_of(code: CodeType) -> tuple[Any, ...]:
     """Return what code does, without its positions; its text is the same in every process."""
     # from Python 3.13 on, the body of a class has its own line as a constant
     position = code.co_firstlineno if "__firstlineno__" in code.co_names else None
-    parts = (part for part in code.co_consts if part is None or part != position)
-    inner = [_parts_of(part) if isinstance(part, CodeType) else part for part in parts]
-    constants = [sorted(part, key=repr) if isinstance(part, frozenset) else part for part in inner]
-    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    constants = list[Any]()
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            constants.append(_parts_of(part))
+        elif isinstance(part, frozenset):
+            constants.append(sorted(part, key=repr))
+        elif part is None or part != position:
+            constants.append(part)
+    counts = (
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_flags,
+    )
     exceptions = getattr(code, "co_exceptiontable", None)  # Python 3.10 has none
     return (
         code.co_code,

@@ -1,4 +1,6 @@
-"""What a program has set in Keras and its backend, as lines of Python that set it again in trials and in the snippet."""
+"""What a program has set in Keras and its backend, as lines of Python that set it again in trials
+and in the snippet.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +42,23 @@ class Program:
             if names[line.partition(".")[0]] is not None:
                 exec(line, names)
         keras.saving.get_custom_objects().update(self.custom_objects)
-        for package, _, name in (key.rpartition(">") for key in self.custom_objects if ">" in key):
-            keras.saving.register_keras_serializable(package, name)(
-                self.custom_objects[f"{package}>{name}"]
-            )
+        for key, made in self.custom_objects.items():
+            package, separator, name = key.rpartition(">")
+            if separator:
+                keras.saving.register_keras_serializable(package, name)(made)
 
 
 def _loaded() -> dict[str, Any]:
     return {name: sys.modules.get(module) for name, module in _MODULES.items()}
 
 
-# The settings that decide speed and memory in most programs: how each is read, its default, and the line that sets another
-# value. All are read by public functions but TensorFlow's threads: that function lists the devices, and thus starts CUDA in
-# the user's program. By default, torch uses a thread for each physical core; on a processor where it does not, trials set
-# what it uses. What else a program sets (XLA's clustering, eager execution, determinism, a scope of custom objects) must be
-# set in `build_model`. A program that has not loaded Keras, such as the command line, has set nothing: what the modules of
-# a YAML file set is in force once a trial imports them.
+# The settings that decide speed and memory in most programs: how each is read, its default, and the
+# line that sets another value. All are read by public functions but TensorFlow's threads: that
+# function lists the devices, and thus starts CUDA in the user's program. By default, torch uses a
+# thread for each physical core; on a processor where it does not, trials set what it uses. What
+# else a program sets (XLA's clustering, eager execution, determinism, a scope of custom objects)
+# must be set in `build_model`. A program that has not loaded Keras, such as the command line, has
+# set nothing: what the modules of a YAML file set is in force once a trial imports them.
 _SETTINGS = (
     ("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
     ("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
@@ -101,9 +104,10 @@ _SETTINGS = (
         "torch.set_float32_matmul_precision({!r})",
     ),
     ("torch.get_num_threads()", "psutil.cpu_count(logical=False)", "torch.set_num_threads({!r})"),
-    # last, because it starts the backend; trials see the devices of the tune only, by numbers from 0
+    # last, because it starts the backend; trials see only the devices of the tune, numbered from 0
     (
-        "keras.distribution.distribution() and keras.distribution.distribution().device_mesh.devices.size",
+        "keras.distribution.distribution() and "
+        "keras.distribution.distribution().device_mesh.devices.size",
         "None",
         "keras.distribution.set_distribution("
         "keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:{}]))",
@@ -112,7 +116,7 @@ _SETTINGS = (
 
 
 def require_distribution(count: int) -> None:
-    """Raise UsageError if the models of this process are not distributed as those of trials on `count` devices."""
+    """Raise UsageError if this process does not distribute models as trials on the devices do."""
     keras = sys.modules.get("keras")
     distribution = None if keras is None else keras.distribution.distribution()
     if distribution is None:
@@ -122,7 +126,8 @@ def require_distribution(count: int) -> None:
     without = "or call keras.distribution.set_distribution(None) to tune for one device"
     if name != "DataParallel" or distribution.device_mesh.devices.ndim != 1:
         raise UsageError(
-            f"{given}, but trials take only a DataParallel over a row of devices; set one, {without}"
+            f"{given}, but trials take only a DataParallel over a row of devices; set one, "
+            f"{without}"
         )
     devices = distribution.device_mesh.devices
     if devices.size != count:
@@ -137,9 +142,8 @@ def require_distribution(count: int) -> None:
 def read_program() -> Program:
     """Return what this process has set."""
     lines = []
-    context = getattr(
-        sys.modules.get("tensorflow.python.eager.context"), "context_safe", lambda: None
-    )()
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    context = getattr(eager, "context_safe", lambda: None)()
     names = {**_loaded(), "context": context, "psutil": psutil}
     for expression, default, line in _SETTINGS:
         # of None if it is not loaded, or of a version that lacks the setting

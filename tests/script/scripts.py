@@ -10,6 +10,11 @@ model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 """
 TFDATA = HEAD + "import tensorflow as tf\n\nds = tf.data.Dataset.from_tensor_slices((x, y))\n"
+GRAIN = (
+    HEAD
+    + "import grain\n\nclass Pairs:\n    def __len__(self):\n        return 512\n\n"
+    + "    def __getitem__(self, i):\n        return x[i], y[i]\n\n"
+)
 
 # name: (text, arguments, where the batch size is set)
 PLACES = {
@@ -97,6 +102,19 @@ PLACES = {
         + "pairs = TensorDataset(torch.tensor(x), torch.tensor(y))\n"
         + "model.fit(DataLoader(pairs, 32))\n",
         "line 12",
+    ),
+    "grain loader": (
+        GRAIN
+        + "sampler = grain.samplers.IndexSampler(512, seed=0, num_epochs=1)\n"
+        + "batches = grain.transforms.Batch(batch_size=32)\n"
+        + "model.fit(grain.DataLoader(data_source=Pairs(), sampler=sampler, operations=[batches]))\n",
+        "line 18",
+    ),
+    "grain dataset": (
+        GRAIN
+        + "ds = grain.MapDataset.source(Pairs()).to_iter_dataset()\n"
+        + "model.fit(ds.batch(32))\n",
+        "line 18",
     ),
     # traps: a constant of the name that is dead, and one that is multiplied and not used
     "dead": (

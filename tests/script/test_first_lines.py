@@ -57,7 +57,7 @@ def test_first_lines_act_as_in_a_plain_run(backend, tmp_path, monkeypatch):
         writes=True,
         space={"batch_size": [32, 128]},
         max_trials=2,
-        max_seconds=90,
+        max_seconds=300,
         storage=str(tmp_path / "trials.db"),
         progress=False,
     )
@@ -120,7 +120,7 @@ def test_first_lines_act_as_well_where_one_of_several_calls_is_tuned(tmp_path, m
         writes=True,
         space={"batch_size": [32, 128]},
         max_trials=2,
-        max_seconds=60,
+        max_seconds=300,
         storage=str(tmp_path / "trials.db"),
         progress=False,
     )

@@ -3,6 +3,7 @@ the user's changes.
 """
 
 import hashlib
+import os
 import sys
 
 import pytest
@@ -87,7 +88,9 @@ def test_what_cannot_be_tuned_is_refused_and_nothing_changes(why, tmp_path):
 HARMLESS = {
     "callbacks that write": HEAD
     + 'keep = keras.callbacks.ModelCheckpoint("best.keras")\nlog = keras.callbacks.CSVLogger("log")\n'
-    + "model.fit(x, y, batch_size=32, callbacks=[keep, log])\n",
+    + 'board = keras.callbacks.TensorBoard("board")\n'
+    + 'backup = keras.callbacks.BackupAndRestore("backup")\n'
+    + "model.fit(x, y, batch_size=32, callbacks=[keep, log, board, backup])\n",
     "what follows fit": HEAD + FIT + SAVE,
     "try and finally": HEAD + "try:\n    " + FIT + "finally:\n    " + SAVE,
     "a loop": HEAD + "for fold in range(3):\n    " + FIT,
@@ -109,6 +112,37 @@ def test_a_tune_changes_nothing_of_the_users(what, tmp_path):
     done = run(AUTOFIT, "tune", "short.yaml", folder=tmp_path, XDG_DATA_HOME=f"{tmp_path}/../share")
     assert done.returncode == 0, done.stdout + done.stderr
     assert state_of(tmp_path) == before
+
+
+TRACKER = """\
+import os
+
+def init(project):
+    if os.environ.get("WANDB_MODE") != "disabled":
+        open("runs", "a").write(project)
+"""
+
+
+def test_a_tracker_is_off_in_trials(tmp_path):
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "wandb.py").write_text(TRACKER)
+    (tmp_path / "train.py").write_text(HEAD + 'import wandb\n\nwandb.init("photos")\n' + FIT)
+    (tmp_path / "short.yaml").write_text(
+        "script: train.py\nwrites: true\nspace: {batch_size: [32, 128]}\nmax_trials: 2\n"
+        "max_seconds: 60\n"
+    )
+    variables = {
+        "XDG_DATA_HOME": str(tmp_path / "share"),
+        "PYTHONPATH": os.pathsep.join([str(packages), *sys.path]),
+        "WANDB_MODE": None,
+    }
+    done = run(AUTOFIT, "tune", "short.yaml", folder=tmp_path, **variables)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "runs").exists()
+    plain = run(sys.executable, "train.py", folder=tmp_path, **variables)
+    assert plain.returncode == 0, plain.stderr
+    assert (tmp_path / "runs").read_text() == "photos"
 
 
 def test_a_script_on_jax_may_compile_before_fit(tmp_path):

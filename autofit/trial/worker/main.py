@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import functools
 import gc
 import os
 import signal
@@ -32,7 +31,6 @@ from autofit.trial.worker.job import (
 from autofit.workload import workload
 from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.fit_input import BatchError
-from autofit.workload.script import Script
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
@@ -62,7 +60,12 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     script = workload.script_in(folder)
 
-    def of_functions() -> None:
+    def do() -> None:
+        if script is not None:
+            from autofit.trial.worker.script import ScriptRun
+
+            ScriptRun(script, context, backend).run()
+            return
         limit(context, backend)
         context.enter(Phase.LOADING)
         with backend.refusing_late_switches():
@@ -70,15 +73,7 @@ def play(folder: Path, task_name: str, channel: int) -> int:
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
         work(context, loaded, named)
 
-    def of_script(given: Script) -> None:
-        from autofit.trial.worker.script import run_script
-
-        run_script(given, context, backend, finish)
-
-    def finish(do: Callable[[], None]) -> int:
-        return _finished(context, backend, do)
-
-    return finish(of_functions if script is None else functools.partial(of_script, script))
+    return finish(context, backend, do)
 
 
 def limit(context: TrialContext, backend: Backend) -> None:
@@ -107,7 +102,7 @@ def work(
         (confirm if context.spec.role is Role.CONFIRM else measure)(context, loaded)
 
 
-def _finished(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
+def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
     """Do what a task asks for, send the error that it ends with, if any, and return the exit
     status.
     """

@@ -1,7 +1,7 @@
 """The user's training script as it is: run up to its call of `fit` with one edit, and ended there.
 
-The first run:    the text with marks ────> runs as __main__ ──> fit is called ──> places, a description
-The later ones:   the text with edits ────> runs as __main__ ──> fit is called ──> a trial
+The first run:   the text with marks ──> runs as __main__ ──> calls fit ──> its places
+The later ones:  the text with edits ──> runs as __main__ ──> calls fit ──> a trial
 """
 
 from __future__ import annotations
@@ -47,25 +47,38 @@ class Script:
         if not self.module:
             return Path(self.file)
         folder = Path.cwd().joinpath(*self.module.split("."))
-        files = (folder.with_suffix(".py"), folder / "__main__.py")
-        return next((file for file in files if file.is_file()), None)
+        for file in (folder.with_suffix(".py"), folder / "__main__.py"):
+            if file.is_file():
+                return file
+        return None
 
     @property
     def command(self) -> str:
         """The command line that runs the script."""
-        started = ["-m", self.module] if self.module else [os.path.relpath(self.file)]
+        started = ["-m", self.module]
+        if not self.module:
+            started = [os.path.relpath(self.file)]
         return shlex.join(["python", *started, *self.written])
+
+    @property
+    def text(self) -> str:
+        """The text of the file that runs."""
+        return self.path.read_text(errors="replace") if self.path else ""
 
     def backend(self) -> str | None:
         """Return the backend that the script's text sets before it imports Keras; None if it sets
         none.
         """
-        text = self.path.read_text(errors="replace") if self.path else ""
-        found = _BACKEND.search(text)
+        found = _BACKEND.search(self.text)
         return found[1] if found else None
 
     def validate(self) -> None:
         """Raise UsageError if this cannot be a script, without running anything."""
+        for knob in self.settings:
+            if knob not in KNOBS:
+                raise UsageError(
+                    f"{knob} is not a knob; there are {', '.join(KNOBS)}", key="script"
+                )
         if Path(self.name).name in _OTHER_LAUNCHERS:
             raise UsageError(
                 f"{Path(self.name).name} starts a process for each GPU; autofit starts the "
@@ -73,7 +86,8 @@ class Script:
                 key="script",
             )
         if self.module:
-            if not all(part.isidentifier() for part in self.module.split(".")):
+            parts = self.module.split(".")
+            if not all(map(str.isidentifier, parts)):
                 raise UsageError(f"{self.module!r} does not name a module", key="script")
             return
         path = Path(self.file)
@@ -91,10 +105,6 @@ class Script:
             raise UsageError(f"{path}:{error.lineno}: {error.msg}", key="script") from None
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}", key="script") from None
-        if unknown := [knob for knob in self.settings if knob not in KNOBS]:
-            raise UsageError(
-                f"{unknown[0]} is not a knob; there are {', '.join(KNOBS)}", key="script"
-            )
 
 
 # the arguments of `tune_script` and of tuning files that describe a script
@@ -112,17 +122,25 @@ def make_script(
     """Return the script of a path relative to a folder, or of "-m MODULE"; raise UsageError if
     there is none.
     """
-    text = str(script)
-    is_module = text.startswith("-m ")
-    file = "" if is_module else str((Path(folder) / text).absolute())
-    module = text[3:].strip() if is_module else ""
+    is_module = script.startswith("-m ")
+    module = script[3:].strip() if is_module else ""
+    file = "" if is_module else str((Path(folder) / script).absolute())
     given = tuple(str(expanded(part)) for part in arguments or ())
     written = tuple(map(str, arguments or ()))
-    made = Script(file, module, given, written, dict(places or {}), fit, writes)
+    made = Script(
+        file,
+        module,
+        arguments=given,
+        written=written,
+        settings=dict(places or {}),
+        fit=fit,
+        writes=writes,
+    )
     made.validate()
     return made
 
 
 def is_named(text: str) -> bool:
     """Return whether an argument of the command line names a script and not a tuning file."""
-    return text.endswith((".py", ".ipynb")) or Path(text).name in _OTHER_LAUNCHERS
+    is_file = text.endswith((".py", ".ipynb"))
+    return is_file or Path(text).name in _OTHER_LAUNCHERS

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
-from autofit.records.knobs import KNOBS, STEPS_PER_EXECUTION
+from autofit.records.knobs import DATA_KNOBS, PROCESSES
 from autofit.records.places import Edits, Place
 from autofit.records.trial import FitConfig
 from autofit.workload import fit_options
@@ -28,11 +28,6 @@ _FILE = "places.json"
 _PLACES = TypeAdapter(dict[str, Place])
 # arguments of `fit` that the data takes the place of
 _OF_DATA = ("x", "y", "sample_weight", "batch_size", "validation_data")
-# parameters by knob, for the kinds of data whose names are not Keras's
-_NAMES = {
-    "torch.utils.data": {"workers": "num_workers"},
-    "tensorflow": {"workers": "num_parallel_calls", "max_queue_size": "prefetch"},
-}
 
 
 class GivenData:
@@ -40,7 +35,12 @@ class GivenData:
     script sets.
     """
 
-    def __init__(self, data: Any, values: Mapping[str, Any], call: Reached | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        values: Mapping[str, Any],
+        call: Reached | None = None,
+    ) -> None:
         self._data = data
         self._call = call  # of `fit`; None for validation data
         parameters = [
@@ -60,13 +60,14 @@ class GivenData:
         if self._call is None or asked is None:
             return
         place = self._call.places["batch_size"]
-        given = self._call.arguments.get("batch_size")
-        arrived = given or length_of(leaves(made.batch())[0])
+        arrived = self._call.arguments.get("batch_size")
+        if not arrived:
+            arrived = length_of(leaves(made.batch())[0])
         # a batch of all samples may be smaller
         if arrived > asked or (arrived != asked and arrived == place.value):
             raise UsageError(
-                f"{place}: changing it does not change the batch of fit ({self._call.where}), which "
-                f"stays {arrived}; name the line that does: --set batch_size=FILE:LINE"
+                f"{place}: changing it does not change the batch of fit ({self._call.where}), "
+                f"which stays {arrived}; name the line that does: --set batch_size=FILE:LINE"
             )
 
 
@@ -74,21 +75,18 @@ def workload_of(script: Script, reached: Reached) -> Workload:
     """Return the workload of a call of `fit`; raise UsageError for arguments that trials cannot
     take.
     """
-    arguments = reached.arguments
     names = names_of(reached)
-    values = {names[knob]: reached.places[knob].value for knob in names}
+    values = {name: reached.places[knob].value for knob, name in names.items()}
     options = {
         name: value
-        for name, value in arguments.items()
+        for name, value in reached.arguments.items()
         if name not in _OF_DATA and value is not None
     }
-    validation = arguments.get("validation_data")
-    if isinstance(validation, list):
-        validation = tuple(validation)
-    if validation is not None and not isinstance(validation, tuple):
-        validation = GivenData(validation, {})
+    validation = reached.arguments.get("validation_data")
     if validation is not None:
         options.pop(fit_options.VALIDATION_SPLIT, None)
+        is_arrays = isinstance(validation, list | tuple)
+        validation = tuple(validation) if is_arrays else GivenData(validation, {})
     return Workload(
         build_model=lambda: reached.model,
         data=GivenData(reached.data, values, reached),
@@ -102,34 +100,32 @@ def workload_of(script: Script, reached: Reached) -> Workload:
 def names_of(reached: Reached) -> dict[str, str]:
     """Return the knobs of the data that have a place, each with the parameter of such data."""
     data = reached.arguments.get("x")
-    kind = next((package for package in _NAMES if has_base(data, package, *_CLASSES)), "")
-    return {
-        knob: _NAMES.get(kind, {}).get(knob, knob)
-        for knob in KNOBS
-        if knob in reached.places and knob != STEPS_PER_EXECUTION
-    }
-
-
-_CLASSES = ("DataLoader", "DatasetV2")
+    names = dict[str, str]()
+    if has_base(data, "torch.utils.data", "DataLoader"):
+        names = {"workers": PROCESSES}
+    elif hasattr(data, "element_spec"):
+        names = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+    with_place = [knob for knob in DATA_KNOBS if knob in reached.places]
+    return {knob: names.get(knob, knob) for knob in with_place}
 
 
 def save_places(folder: Path, places: Mapping[str, Place]) -> None:
     """Write the places to the folder of a launcher, for the trials that follow."""
-    (folder / _FILE).write_bytes(_PLACES.dump_json(dict(places)))
+    text = _PLACES.dump_json(dict(places))
+    (folder / _FILE).write_bytes(text)
 
 
 def places_in(folder: Path) -> dict[str, Place]:
     """Return the places that an earlier trial found; none in the first."""
     file = folder / _FILE
-    return _PLACES.validate_json(file.read_bytes()) if file.exists() else {}
+    if not file.exists():
+        return {}
+    return _PLACES.validate_json(file.read_bytes())
 
 
 def edits_for(places: Mapping[str, Place], config: FitConfig) -> Edits:
     """Return the edits that set a config."""
-    names = {knob: knob for knob in places}
-    if "prefetch_factor" in places:
-        names = {**names, "workers": "num_workers"}
-    values = arguments_of(names, config)
+    values = arguments_of({knob: knob for knob in places}, config)
     if not config.has_queue:  # Keras makes none, whatever its length
         values.pop("max_queue_size", None)
-    return Edits(places, {knob: values[name] for knob, name in names.items() if name in values})
+    return Edits(places, values)

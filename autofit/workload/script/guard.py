@@ -2,21 +2,23 @@
 programs, connecting.
 """
 # It cannot see everything: what libraries in C++ and other programs do is hidden. The script's
-# folder and the
-# working folder are therefore compared before and after the first run.
+# folder and the working folder are therefore compared before and after the first run.
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from autofit.workload.script.run import texts
+import psutil
+
+from autofit.workload.script.marks import texts
 
 # environment variables that turn off trackers of experiments, and windows, which would wait for
 # somebody to close them
@@ -29,25 +31,25 @@ _TURNED_OFF = {
     "MLFLOW_TRACKING_URI": "file:{folder}/mlruns",
     "DISABLE_MLFLOW_INTEGRATION": "1",
 }
-# audit events by what they do; the number is the argument that names the path
-_DELETES = {"os.remove": 0, "os.rmdir": 0, "shutil.rmtree": 0}
-_MOVES = ("os.rename", "shutil.move")  # from the first argument to the second
-_WRITES = {
-    "os.mkdir": 0,
-    "os.link": 1,
-    "os.symlink": 1,
-    "os.truncate": 0,
-    "os.chmod": 0,
-    "shutil.copyfile": 1,
-    "shutil.copytree": 1,
-    "shutil.make_archive": 0,
-    "shutil.unpack_archive": 1,
-    "sqlite3.connect": 0,
+_WRITES = "writes {}"
+# audit events: what they do to paths, and which of their arguments name these; functions of shutil
+# that copy and move come down to these and to `open`
+_CHANGES: dict[str, tuple[Any, ...]] = {
+    "os.remove": ("deletes {}", 0),
+    "os.rmdir": ("deletes {}", 0),
+    "shutil.rmtree": ("deletes {}", 0),
+    "os.rename": ("moves {} to {}", 0, 1),
+    "os.mkdir": (_WRITES, 0),
+    "os.link": (_WRITES, 1),
+    "os.symlink": (_WRITES, 1),
+    "os.truncate": (_WRITES, 0),
+    "os.chmod": (_WRITES, 0),
+    "sqlite3.connect": (_WRITES, 0),
 }
-_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn")
+_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 _CONNECTS = "socket.connect"
-_WATCHED = {"open", *_DELETES, *_MOVES, *_WRITES, *_STARTS, _CONNECTS}
-_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_WATCHED = {"open", *_CHANGES, *_STARTS, _CONNECTS}
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 _IMPORTS = "<frozen importlib"
 # folders of caches that packages share, below the home folder
@@ -72,22 +74,33 @@ class Guard:
     must not return.
     """
 
-    def __init__(self, folder: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        report: Callable[[str], None],
+    ) -> None:
         self._report = report
         self._allowed = caches(folder)
         self._is_busy = False
         sys.addaudithook(self._hook)
 
-    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _hook(
+        self,
+        event: str,
+        arguments: tuple[Any, ...],
+    ) -> None:
         # most events are of other kinds
-        if event not in _WATCHED or self._is_busy or not (does := _does(event, arguments)):
+        if event not in _WATCHED or self._is_busy:
+            return
+        does = _does(event, arguments)
+        if does is None:
             return
         self._is_busy = True  # what follows opens nothing, but other threads may
         try:
             doing, *paths = does
             if paths and all(map(self._is_allowed, paths)):
                 return
-            where = _users_line(sys._getframe(1), doing)
+            where = _users_line(sys._getframe(1), changes_files=bool(paths))
             if where:
                 self._report(f"{where} {doing}")
         finally:
@@ -125,33 +138,38 @@ def caches(folder: Path) -> tuple[str, ...]:
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
+    return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def _does(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return what an event does, with the paths that it changes; None for one that changes nothing."""
+def _does(
+    event: str,
+    arguments: tuple[Any, ...],
+) -> tuple[Any, ...] | None:
+    """Return what an event does, with the paths that it changes; None if it changes nothing."""
     if event == "open":
         path, mode, flags = arguments
-        writes = bool(flags & _WRITING_FLAGS) if mode is None else bool(set(mode) & set("wax+"))
-        return (f"writes {path}", path) if writes and path is not None else None
-    if event in _DELETES:
-        return f"deletes {arguments[0]}", arguments[_DELETES[event]]
-    if event in _MOVES:
-        return f"moves {arguments[0]} to {arguments[1]}", *arguments[:2]
-    if event in _WRITES:
-        path = arguments[_WRITES[event]]
+        # `os.open` has no mode
+        writes = flags & _WRITING_FLAGS
+        if mode is not None:
+            writes = set(mode) & set("wax+")
+        return (_WRITES.format(path), path) if writes and path is not None else None
+    if event in _CHANGES:
+        does, *indices = _CHANGES[event]
+        paths = [arguments[index] for index in indices]
         # `makedirs` of what exists
-        exists = event == "os.mkdir" and Path(path).is_dir()
-        return None if exists else (f"writes {path}", path)
+        if event == "os.mkdir" and Path(*paths).is_dir():
+            return None
+        return does.format(*paths), *paths
     if event in _STARTS:
         command = arguments[1] if event == "subprocess.Popen" else arguments[0]
-        words = command if isinstance(command, list | tuple) else [os.fsdecode(command)]
-        return (f"runs the program {' '.join(map(str, words))[:60]!r}",)
+        if isinstance(command, list | tuple):
+            command = " ".join(map(str, command))
+        return (f"runs the program {os.fsdecode(command)[:60]!r}",)
     address = arguments[1]  # a path of a socket on this machine, or a host and a port
     return (f"connects to {address[0]}",) if isinstance(address, tuple) else None
 
 
-def _users_line(frame: FrameType | None, doing: str) -> str:
+def _users_line(frame: FrameType | None, *, changes_files: bool) -> str:
     """Return the line of the user's code that an event comes from; empty for what packages do on
     their own.
     """
@@ -164,7 +182,7 @@ def _users_line(frame: FrameType | None, doing: str) -> str:
         # packages start programs when they are imported, to look at the machine, and Keras
         # downloads data sets into its cache
         is_package = file.startswith(_IMPORTS) or "keras/src/utils/file_utils" in file
-        if is_package and not doing.startswith(("writes", "deletes", "moves")):
+        if is_package and not changes_files:
             return ""
         frame = frame.f_back
     return ""
@@ -176,29 +194,45 @@ def turn_off_others(folder: Path) -> None:
         os.environ[name] = value.format(folder=folder)
 
 
-def state_of(folders: Iterable[Path], allowed: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Return size and time of each file in some folders, without those that are `allowed` to
-    change.
-    """
-    found = dict[str, tuple[int, int]]()
-    for folder in {*folders}:
-        for above, names, files in os.walk(folder):
-            if _is_below(os.path.realpath(above), allowed):
-                names.clear()
-                continue
-            names[:] = [n for n in names if n not in _NOT_COMPARED and not n.startswith(".")]
-            for name in files:
-                path = Path(above, name)
-                with contextlib.suppress(FileNotFoundError):
-                    status = path.lstat()
-                    found[str(path)] = (status.st_size, status.st_mtime_ns)
-                if len(found) >= _MOST_FILES:
-                    return found
-    return found
+class Files:
+    """The files of some folders, without those that are `allowed` to change, as they are now."""
+
+    def __init__(
+        self,
+        folders: Iterable[Path],
+        allowed: Iterable[str],
+    ) -> None:
+        self._folders = {*folders}
+        self._allowed = allowed
+        self._before = self._states()
+
+    def changed(self) -> list[str]:
+        """Return the files that differ by now, but not those that output goes to."""
+        differ = self._before.items() ^ self._states().items()
+        paths = {path for path, _ in differ}
+        return sorted(paths - {*_outputs()})
+
+    def _states(self) -> dict[str, tuple[int, int]]:
+        """Return size and time of each file."""
+        return dict(itertools.islice(self._all_states(), _MOST_FILES))
+
+    def _all_states(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        for folder in self._folders:
+            for above, names, files in os.walk(folder):
+                if _is_below(os.path.realpath(above), self._allowed):
+                    names.clear()
+                    continue
+                names[:] = [n for n in names if n not in _NOT_COMPARED and not n.startswith(".")]
+                for name in files:
+                    path = Path(above, name)
+                    with contextlib.suppress(FileNotFoundError):
+                        status = path.lstat()
+                        yield str(path), (status.st_size, status.st_mtime_ns)
 
 
-def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the files that differ between two states."""
-    return sorted(
-        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
-    )
+def _outputs() -> Iterator[str]:
+    """Yield the files that standard output and error of the processes above go to."""
+    for process in psutil.Process().parents():
+        for number in (1, 2):
+            with contextlib.suppress(OSError):  # another user's process
+                yield str(Path(f"/proc/{process.pid}/fd/{number}").readlink())

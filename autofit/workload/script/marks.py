@@ -1,4 +1,4 @@
-"""Mark the ints of the user's files that may set a knob, so that `fit` can tell where one came from.
+"""Mark the ints of the user's files that may set a knob, so that `fit` can tell their places.
 
 Not the name of a variable says what sets the batch size of `fit`, but its flow: each expression
 that gives its value to something named like a knob is compiled as `mark(expression, number)`. An
@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from autofit.records.places import Place
@@ -19,7 +20,7 @@ from autofit.records.places import Place
 MARK = "__autofit_mark__"  # the name of `mark` in the user's files
 # the flow decides, so names may be many
 _NAMES = re.compile(
-    r"batch|(^|_)bs($|_)|worker|thread|parallel|n_?jobs|n_?proc|queue|prefetch|buffer"
+    r"batch|(^|_)bs($|_)|worker|thread|parallel|n_?jobs|n_?proc|multiproc|queue|prefetch|buffer"
     r"|steps_per_(execution|loop|call)",
     re.IGNORECASE,
 )
@@ -32,22 +33,14 @@ _POSITIONAL = {
     "fit": ("", "", "batch_size"),
     "DataLoader": ("", "batch_size"),
 }
-# values of these kinds are never ints, or are looked at part by part
-_NO_INTS = (
-    ast.Starred,
-    ast.Dict,
-    ast.List,
-    ast.Tuple,
-    ast.Set,
-    ast.Lambda,
-    ast.JoinedStr,
-    ast.Compare,
-    ast.ListComp,
-    ast.GeneratorExp,
-)
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "truediv")
 
-_places: list[Place] = []  # of this process, by number
-# where the user's files compute with marked ints: place, operator, file and line
+# the user's files that this process has compiled, with their text as it was run
+texts = dict[str, str]()
+# of those files, in the order in which they are compiled: of nested places, the outer comes last.
+# One has a value once an int has been marked there
+places = list[Place]()
+# where the user's files compute with marked ints: place, method, file and line
 uses = dict[tuple[Place, str, str, int], None]()
 
 
@@ -60,21 +53,21 @@ class Marked(int):
         return int, (int(self),)
 
 
-def _operation(name: str, sign: str) -> Any:
+def _noted(name: str) -> Any:
     compute = getattr(int, name)
 
     def method(self: Marked, *others: Any) -> Any:
         frame = sys._getframe(1)
-        uses[self.place, sign, frame.f_code.co_filename, frame.f_lineno] = None
+        file = frame.f_code.co_filename
+        uses[self.place, name, file, frame.f_lineno] = None
         return compute(self, *others)
 
     return method
 
 
-for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/"}.items():
-    for _side in ("", "r"):
-        _method = f"__{_side}{_name}__"
-        setattr(Marked, _method, _operation(_method, _sign))
+for _name in _ARITHMETIC:
+    for _method in (f"__{_name}__", f"__r{_name}__"):
+        setattr(Marked, _method, _noted(_method))
 
 
 def marked(value: Any, place: Place) -> Any:
@@ -84,13 +77,16 @@ def marked(value: Any, place: Place) -> Any:
     if type(value) is not int:
         return value
     made = Marked(value)
-    made.place = Place(value, place.file, place.span, place.template, place.name, place.option)
+    made.place = replace(place, value=value)
     return made
 
 
 def mark(value: Any, number: int) -> Any:
     """Mark a value of the user's compiled code."""
-    return marked(value, _places[number])
+    made = marked(value, places[number])
+    if made is not value:
+        places[number] = made.place
+    return made
 
 
 def plain(value: Any) -> Any:
@@ -98,9 +94,13 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, Marked) else value
 
 
-def places_at(file: str, line: int) -> list[Place]:
-    """Return the places that a line of a file has; of nested ones, the outer comes last."""
-    return [place for place in _places if place.file == file and place.line == line]
+def place_of(value: Any, added: Place | None = None) -> Place:
+    """Return the place of a marked int; of anything else the one that can be `added`, or a place
+    that is not known.
+    """
+    if isinstance(value, Marked):
+        return value.place
+    return added or Place(value)
 
 
 def is_knob_name(name: Any) -> bool:
@@ -113,91 +113,90 @@ class Marker(ast.NodeTransformer):
 
     def __init__(self, file: str, tree: ast.AST) -> None:
         self._file = file
-        self._parameters = dict(_parameters_in(tree))
+        self._names = dict[ast.AST, str]()
+        parameters = dict(_parameters_in(tree))
+        for node in ast.walk(tree):
+            for target, value in _bindings(node, parameters):
+                if is_knob_name(name := name_of(target)):
+                    self._names[value] = name
 
-    def _wrapped(self, node: Any, name: Any) -> Any:
-        if node is None or not is_knob_name(name) or isinstance(node, _NO_INTS):
+    def visit(self, node: ast.AST) -> Any:
+        self.generic_visit(node)
+        if node not in self._names or isinstance(node, ast.Starred):
             return node
-        if isinstance(node, ast.Constant) and type(node.value) is not int:
-            return node
-        span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        _places.append(Place(None, self._file, span, name=name))
-        call = ast.Call(ast.Name(MARK, ast.Load()), [node, ast.Constant(len(_places) - 1)], [])
+        return self.wrap(node, self._names[node])
+
+    def wrap(self, node: Any, name: str) -> ast.AST:
+        span = (
+            node.lineno,
+            node.col_offset,
+            node.end_lineno,
+            node.end_col_offset,
+        )
+        function = ast.Name(MARK, ast.Load())
+        number = ast.Constant(len(places))
+        call = ast.Call(function, [node, number], [])
+        place = Place(None, self._file, span, name=name)
+        places.append(place)
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        self.generic_visit(node)
-        for target in node.targets:
-            values = node.value
-            if isinstance(target, ast.Tuple) and isinstance(values, ast.Tuple):
-                pairs = zip(target.elts, values.elts, strict=False)
-                values.elts = [self._wrapped(value, _name_of(part)) for part, value in pairs]
-            else:
-                node.value = self._wrapped(node.value, _name_of(target))
-        return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        self.generic_visit(node)
-        node.value = self._wrapped(node.value, _name_of(node.target))
-        return node
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
-        self.generic_visit(node)
-        node.value = self._wrapped(node.value, _name_of(node.target))
-        return node
-
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        self.generic_visit(node)
-        pairs = zip(node.keys, node.values, strict=True)
-        node.values = [self._wrapped(value, getattr(key, "value", "")) for key, value in pairs]
-        return node
-
-    def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        self.generic_visit(node)
-        names = [parameter.arg for parameter in (*node.posonlyargs, *node.args)]
-        with_default = names[len(names) - len(node.defaults) :]
-        pairs = zip(node.defaults, with_default, strict=True)
-        node.defaults = [self._wrapped(default, name) for default, name in pairs]
-        keywords = zip(node.kw_defaults, node.kwonlyargs, strict=True)
-        node.kw_defaults = [self._wrapped(default, each.arg) for default, each in keywords]
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        for keyword in node.keywords:
-            keyword.value = self._wrapped(keyword.value, keyword.arg)
-        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        names: Sequence[str] = _POSITIONAL.get(called, self._parameters.get(called, ()))
-        for index, name in enumerate(names[: len(node.args)]):
-            node.args[index] = self._wrapped(node.args[index], name)
-        return node
+def _bindings(
+    node: ast.AST,
+    parameters: Mapping[str, list[ast.arg]],
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each expression of a node that gives its value to something, behind what gets it."""
+    match node:
+        case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+            yield from zip(targets, values, strict=False)
+        case ast.Assign(targets, value):
+            yield from ((target, value) for target in targets)
+        case ast.AnnAssign(target, _, value) | ast.NamedExpr(target, value):
+            yield target, value
+        case ast.Dict(keys, values):
+            yield from zip(keys, values, strict=True)
+        case ast.keyword(name, value):
+            yield name, value
+        case ast.arguments():
+            # defaults are those of the last parameters
+            positional = reversed([*node.posonlyargs, *node.args])
+            yield from zip(positional, reversed(node.defaults), strict=False)
+            yield from zip(node.kwonlyargs, node.kw_defaults, strict=True)
+        case ast.Call(function, arguments):
+            called = name_of(function)
+            known: Any = parameters.get(called, ())
+            known = _POSITIONAL.get(called, known)
+            yield from zip(known, arguments, strict=False)
 
 
-def _name_of(target: ast.AST) -> str:
-    """Return the name of a variable, an attribute or a key that is assigned to."""
-    if isinstance(target, ast.Name):
-        return target.id
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    key = getattr(getattr(target, "slice", None), "value", "")
-    return key if isinstance(key, str) else ""
+def name_of(target: Any) -> Any:
+    """Return the name of a variable, an attribute, a parameter or a key; empty if it has none."""
+    match target:
+        case (
+            str(name)
+            | ast.Name(name)
+            | ast.Attribute(_, name)
+            | ast.arg(name)
+            | ast.Constant(name)
+            | ast.Subscript(_, ast.Constant(name))
+        ):
+            return name
+    return ""
 
 
-def _parameters_in(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
-    """Yield each function and class of a file with the names of its positional parameters."""
+def _parameters_in(tree: ast.AST) -> Iterator[tuple[str, list[ast.arg]]]:
+    """Yield each function and class of a file with its positional parameters."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield node.name, _positional(node)
         if isinstance(node, ast.ClassDef):
-            inits = (
-                part
-                for part in node.body
-                if isinstance(part, ast.FunctionDef) and part.name == "__init__"
-            )
-            for init in inits:
-                yield node.name, _positional(init)
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                    yield node.name, _positional(part)
 
 
-def _positional(function: ast.FunctionDef) -> list[str]:
-    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
-    return names[1:] if names[:1] == ["self"] else names
+def _positional(function: ast.FunctionDef) -> list[ast.arg]:
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args]
+    is_method = bool(parameters) and parameters[0].arg == "self"
+    return parameters[1:] if is_method else parameters

@@ -4,138 +4,124 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from autofit.records.places import Place
-from autofit.workload.script.marks import is_knob_name, marked
-from autofit.workload.script.run import AfterImport, texts
+from autofit.workload.script.marks import is_knob_name, marked, texts
+from autofit.workload.script.run import AfterImport
 
 
-def mark_options(imports: AfterImport) -> None:
-    """Have the parsers that people use mark the values of options, and those of YAML and JSON
-    files.
-    """
-    imports.add("argparse", _argparse)
-    imports.add("click.core", _click)
-    imports.add("absl.flags._flagvalues", _absl)
-    imports.add("omegaconf.dictconfig", _omegaconf)
-    imports.add("yaml", _yaml)
-    imports.add("json", _yaml)
+def _is_read_by_user() -> bool:
+    """Return whether the user's file calls what is marked, two frames above."""
+    return sys._getframe(3).f_code.co_filename in texts
 
 
 def _option(value: Any, name: str, option: str) -> Any:
-    return marked(value, Place(None, name=name, option=option)) if is_knob_name(name) else value
+    if not is_knob_name(name):
+        return value
+    return marked(value, Place(None, name=name, option=option))
 
 
 def _longest(names: Sequence[str]) -> str:
     return max(names, key=len)
 
 
-def _argparse(module: Any) -> None:
-    parser = module.ArgumentParser
-    original = parser.parse_known_args
-
-    @functools.wraps(original)
-    def parse_known_args(self: Any, *args: Any, **kwargs: Any) -> Any:
-        namespace, rest = original(self, *args, **kwargs)
-        # an option is set by what stands behind the script's own arguments
-        for action in self._actions:
-            if action.option_strings and hasattr(namespace, action.dest):
-                value = getattr(namespace, action.dest)
-                name = _longest(action.option_strings)
-                setattr(namespace, action.dest, _option(value, action.dest, name))
-        return namespace, rest
-
-    parser.parse_known_args = parse_known_args
+def _of_argparse(parsed: Any, parser: Any, *_: Any) -> Any:
+    namespace = parsed[0]
+    # an option is set by what stands behind the script's own arguments
+    for action in parser._actions:
+        if action.option_strings and hasattr(namespace, action.dest):
+            value = getattr(namespace, action.dest)
+            option = _longest(action.option_strings)
+            made = _option(value, action.dest, option)
+            setattr(namespace, action.dest, made)
+    return parsed
 
 
-def _click(module: Any) -> None:
-    option = module.Option
-    original = option.process_value
-
-    @functools.wraps(original)
-    def process_value(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _option(original(self, *args, **kwargs), self.name, _longest(self.opts))
-
-    option.process_value = process_value
+def _of_click(value: Any, option: Any, *_: Any) -> Any:
+    return _option(value, option.name, _longest(option.opts))
 
 
-def _absl(module: Any) -> None:
-    values = module.FlagValues
-    original = values.__getattr__
-
-    def get(self: Any, name: str) -> Any:
-        return _option(original(self, name), name, f"--{name}")
-
-    values.__getattr__ = get
+def _of_absl(value: Any, _: Any, name: str) -> Any:
+    return _option(value, name, f"--{name}")
 
 
-def _omegaconf(module: Any) -> None:
-    config = module.DictConfig
-    for method in ("__getattr__", "__getitem__"):
-        _mark_keys(config, method)
-
-
-def _mark_keys(config: Any, method: str) -> None:
-    original = getattr(config, method)
-
-    def get(self: Any, key: Any) -> Any:
-        value = original(self, key)
-        if not is_knob_name(key) or not _is_read_by_user():
-            return value
-        return _option(value, key, f"{self._get_full_key(key)}=")
-
-    setattr(config, method, get)
-
-
-def _is_read_by_user() -> bool:
+def _of_omegaconf(value: Any, config: Any, key: Any) -> Any:
     # OmegaConf takes nothing but plain ints where it merges its own values
-    return sys._getframe(2).f_code.co_filename in texts
+    if not is_knob_name(key) or not _is_read_by_user():
+        return value
+    return _option(value, key, f"{config._get_full_key(key)}=")
 
 
-def _yaml(module: Any) -> None:
-    for name in ("load", "loads", "safe_load"):
-        if hasattr(module, name):
-            setattr(module, name, _marking(getattr(module, name)))
+def _of_file(
+    tree: Any,
+    stream: Any = None,
+    *_: Any,
+) -> Any:
+    """Mark the ints of a configuration; the parser of YAML finds their places in its file."""
+    name = getattr(stream, "name", None)
+    # the file of a text is not known
+    if isinstance(name, str) and _is_read_by_user():
+        import yaml
+
+        file = Path(name).absolute()
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        _mark_node(tree, yaml.compose(text), str(file), lines)
+    return tree
 
 
-def _marking(original: Any) -> Any:
-    @functools.wraps(original)
-    def load(stream: Any, *args: Any, **kwargs: Any) -> Any:
-        tree = original(stream, *args, **kwargs)
-        if _is_read_by_user():
-            _mark_tree(tree, _file_of(stream))
-        return tree
-
-    return load
-
-
-def _file_of(stream: Any) -> str:
-    """Return the file of a stream; empty for a text, whose file is not known."""
-    name = getattr(stream, "name", "")
-    return str(Path(name).absolute()) if isinstance(name, str) and name else ""
-
-
-def _mark_tree(tree: Any, file: str) -> None:
-    """Mark the ints of a configuration, whose places are found in the file by the parser of YAML."""
-    import yaml
-
-    if not file or not isinstance(tree, dict):
+def _mark_node(
+    tree: Any,
+    node: Any,
+    file: str,
+    lines: Sequence[str],
+) -> None:
+    if not isinstance(tree, dict):
         return
-    text = Path(file).read_text(encoding="utf-8")
-    _mark_node(tree, yaml.compose(text), file, text.splitlines())
-
-
-def _mark_node(tree: dict[Any, Any], node: Any, file: str, lines: Sequence[str]) -> None:
-    for key, value in getattr(node, "value", ()):
+    for key, value in node.value:
         name = key.value
         inner = tree.get(name)
-        if isinstance(inner, dict):
-            _mark_node(inner, value, file, lines)
-        elif is_knob_name(name):
-            start, end = value.start_mark, value.end_mark
-            before = len(lines[start.line][: start.column].encode())
-            span = (start.line + 1, before, start.line + 1, before + end.column - start.column)
-            tree[name] = marked(inner, Place(None, file, span, name=name))
+        _mark_node(inner, value, file, lines)
+        if is_knob_name(name):
+            row = value.start_mark.line
+            column = value.start_mark.column
+            before = lines[row][:column]
+            start = len(before.encode())
+            end = start + value.end_mark.column - column
+            span = (row + 1, start, row + 1, end)
+            place = Place(None, file, span, name=name)
+            tree[name] = marked(inner, place)
+
+
+# modules, their functions that read, and what marks the values
+_READERS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("argparse", "ArgumentParser.parse_known_args", _of_argparse),
+    ("click.core", "Option.process_value", _of_click),
+    ("absl.flags._flagvalues", "FlagValues.__getattr__", _of_absl),
+    ("omegaconf.dictconfig", "DictConfig.__getattr__", _of_omegaconf),
+    ("omegaconf.dictconfig", "DictConfig.__getitem__", _of_omegaconf),
+    ("yaml", "load", _of_file),
+    ("yaml", "safe_load", _of_file),
+    ("json", "load", _of_file),
+)
+
+
+def mark_options(imports: AfterImport) -> None:
+    """Have the parsers that people use mark the values of options, and those of YAML and JSON
+    files.
+    """
+    for module, function, marking in _READERS:
+        imports.wrap(module, function, functools.partial(_marking, marking))
+
+
+def _marking(marking: Callable[..., Any], original: Any) -> Any:
+    """Return a function that returns what `marking` makes of a result and the arguments."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return marking(original(*args, **kwargs), *args)
+
+    return call

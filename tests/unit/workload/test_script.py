@@ -13,6 +13,7 @@ from autofit.workload.script import guard, make_script
 from autofit.workload.script.calls import FitCall, chosen
 from autofit.workload.script.given import edits_for
 from autofit.workload.script.identity import digest_of, digest_without, key_of
+from tests.commands import run
 
 TEXT = """\
 import keras
@@ -60,6 +61,18 @@ def test_an_edit_keeps_ends_of_lines_and_counts_columns_in_bytes(ending, tmp_pat
     place = Place(8, str(file), (*span[:2], 1, span[1] + 1))
     edited = Edits({"batch_size": place}, {"batch_size": 16}).apply(str(file), read_text(str(file)))
     assert edited == text.replace("8", "16")
+
+
+def test_lines_that_a_patch_adds_end_as_the_others_of_a_file(script):
+    text = TEXT.replace("Data(BATCH)", "Data(BATCH)\x0c").replace("\n", "\r\n")
+    Path(script.file).write_bytes(text.encode())
+    edits = edits_for(places_of(script), FitConfig(256, 4, steps_per_execution=8))
+    Path("a.patch").write_bytes(edits.diff(Path.cwd()).encode())
+    patched = run("patch", "-p0", "-i", "a.patch")
+    assert patched.returncode == 0, patched.stdout + patched.stderr
+    lines = Path(script.file).read_bytes().splitlines(keepends=True)
+    assert len(lines) == 6
+    assert all(line.endswith(b"\r\n") for line in lines)
 
 
 def test_the_key_is_the_same_after_a_patch_and_another_after_a_change(script):
