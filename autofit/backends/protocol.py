@@ -100,6 +100,12 @@ class Backend(ABC):
     limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
     # whether `fit` dispatches steps asynchronously when no batch callback is set
     steps_are_async = True
+    # whether a step takes the state of the model as an argument, and returns it
+    is_stateless = False
+    # whether the first step creates the variables of optimizer and metrics, for which it is traced
+    # twice; if not, `fit` creates them before
+    creates_variables_in_step = False
+    has_steps_per_execution = True  # whether Keras can run several steps in a call
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
     # whether steps and batches alternate on a CPU when the input has no queue
     alternates_on_cpu = False
@@ -148,6 +154,18 @@ class Backend(ABC):
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
+
+    def distribution_of(self, model: Any) -> tuple[str, int] | None:
+        """Return the name of the class that distributes a model, and the number of devices.
+
+        None is returned for a model that is not distributed.
+        """
+        import keras  # heavy: must stay out of the parent
+
+        layout = keras.distribution.distribution()
+        if layout is None:
+            return None
+        return type(layout).__name__, int(layout.device_mesh.devices.size)
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
         """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size of the data's arrays."""

@@ -45,6 +45,7 @@ class Jax(Backend):
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
+    is_stateless = True
     unlimited = (  # allocators without a pool, and pools that grow
         ("XLA_PYTHON_CLIENT_ALLOCATOR", "^(platform|cuda_async|vmm|address)$"),
         ("XLA_FLAGS", r"--xla_gpu_memory_fraction_policy=\S+"),

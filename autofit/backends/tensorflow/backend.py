@@ -52,6 +52,7 @@ class TensorFlow(Backend):
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
+    creates_variables_in_step = True
     unlimited = (
         ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"),
         ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
@@ -128,6 +129,12 @@ class TensorFlow(Backend):
         # uses all visible GPUs or, without any, all logical devices of the CPU
         scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
+
+    def distribution_of(self, model: Any) -> tuple[str, int] | None:
+        strategy = getattr(model, "distribute_strategy", None)
+        if strategy is None or strategy is self._library.distribute.get_strategy():
+            return super().distribution_of(model)
+        return type(strategy).__name__, int(strategy.num_replicas_in_sync)
 
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None or device.compute_capability is None:

@@ -59,6 +59,7 @@ class Torch(Backend):
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
     # the latter is set by scripts for any machine
     no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})
+    has_steps_per_execution = False  # of Keras 3.15
     alternates_on_cpu = True  # a step occupies the training thread there
     _allocated_bytes = 0  # the highest peak of tensors so far
 

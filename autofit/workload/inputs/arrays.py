@@ -35,6 +35,7 @@ class Arrays(FitInput):
     kind = "arrays"
     tunes = ()  # a function that makes arrays needs no knobs
     ends_by_itself = False
+    fit_makes_batches = True
     of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
     epoch_batches: int  # without a partial batch
 
@@ -84,11 +85,9 @@ class Arrays(FitInput):
         return self._count
 
     def without_targets(self) -> Arrays:
-        """Return x alone, which is all that `predict` takes."""
         return self._of(self._parts[0])
 
     def split(self, share: float) -> tuple[Arrays, Arrays]:
-        """Split off the last `share` of the samples for validation, as `validation_split` of `fit` does."""
         training = math.floor(self._count * (1.0 - share))
         if not 0 < training < self._count:
             raise UsageError(

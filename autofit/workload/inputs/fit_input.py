@@ -94,6 +94,14 @@ class FitInput(ABC):
     # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
     one_fit = False
     autotunes = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
+    # whether `fit` makes the batches, so that their size is an argument of it
+    fit_makes_batches = False
+    # whether the user's code says how many batches there are, which may not follow their size
+    computes_length = False
+    # whether, without a queue, a batch may be made only while no step runs
+    takes_turns = True
+    # whether the workers are forked from the process that trains, though Keras does not start them
+    forks_workers = False
     # whether the workers are always processes, each of which makes batches ahead
     has_processes = False
     # whether all batches have one number of samples: a traced train step may rely on it
@@ -208,6 +216,18 @@ class FitInput(ABC):
         if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
             self._is_over.value = ONE_SAMPLE if one_sample and not self.has_processes else 1
             self._is_over = None
+
+    def without_targets(self) -> FitInput:
+        """Return what `predict` takes of the data: it drops the targets of batches itself."""
+        return self
+
+    def split(self, share: float) -> tuple[FitInput, FitInput]:
+        """Split off the last `share` of the samples for validation, as `validation_split` does."""
+        raise UsageError(
+            f"validation_split divides arrays, but the data is a {self.kind}; pass the validation "
+            "data as validation",
+            key="fit_kwargs.validation_split",
+        )
 
     def user_batches(self) -> Iterator[Any]:
         """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""

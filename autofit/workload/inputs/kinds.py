@@ -46,7 +46,7 @@ def refuse_unsupported(data: Any) -> None:
     if data is None or callable(data) or isinstance(data, Reference):
         return
     kind = _kind_of(data)
-    if kind is not Arrays and not knobs_of(data, {}):
+    if not kind.fit_makes_batches and not knobs_of(data, {}):
         name = kind.source.rpartition("the ")[2]
         parameters, returned = kind.factory
         raise UsageError(
@@ -83,7 +83,7 @@ def open_input(
         kind = GrainProcesses
     applied = (
         config
-        if kind is Arrays
+        if kind.fit_makes_batches
         else FitConfig.of({knob: given.get(name) for knob, name in names.items()})
     )
     return kind(made, applied, report_error, reopen)
@@ -95,7 +95,7 @@ def render_kwargs(
     """Write a config as arguments of the data factory and of `Model.fit`."""
     given = rendered(description.input_kind, description.knobs, description.required, config)
     # `fit` makes the batches, even if a factory takes their size, too
-    if description.input_kind == Arrays.kind:
+    if KINDS[description.input_kind].fit_makes_batches:
         return {name: value for name, value in given.items() if name in description.required}, given
     return given, {}
 
@@ -104,7 +104,8 @@ def rendered(
     kind: str, names: Mapping[str, str], required: Sequence[str], config: FitConfig
 ) -> dict[str, Any]:
     """Write a config as arguments of a factory, which names the knobs and requires some of them."""
-    is_dead = kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
+    # without a queue, Keras has no use for its size
+    is_dead = KINDS[kind].keras_starts_workers and not config.has_queue
     queue = names.get("max_queue_size") if is_dead else None
     return {
         name: value

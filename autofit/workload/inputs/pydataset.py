@@ -26,6 +26,7 @@ class PyDatasetInput(FitInput):
     tunes = ("batch_size", *_WORKER_KNOBS)
     keras_starts_workers = True
     leaves_workers = True
+    computes_length = True
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:

@@ -31,6 +31,7 @@ class TfData(FitInput):
     )
     tunes = ("batch_size", "max_queue_size")
     autotunes = True
+    takes_turns = False  # threads of TensorFlow make its batches
     recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
 
     def _open(self) -> None:

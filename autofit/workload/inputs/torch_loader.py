@@ -37,6 +37,7 @@ class TorchLoader(FitInput):
     )
     tunes = ("batch_size", "workers", "prefetch_factor")
     has_processes = True
+    forks_workers = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
     recognises = staticmethod(lambda data: has_base(data, "torch.utils.data", "DataLoader"))
 
