@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from autofit.backends import exhaustion
 from autofit.errors import UsageError
-from autofit.records import install_command, version_of
+from autofit.records import DEFAULT_BACKEND, install_command, version_of
 from autofit.records.description import Footprint
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -27,7 +27,7 @@ from autofit.records.units import format_bytes
 # waits for the end of a step; None if it has ended
 WaitForEnd = Callable[[], None] | None
 
-TENSORFLOW = "tensorflow"  # the name of Keras's default backend
+TENSORFLOW = "tensorflow"
 JAX = "jax"
 
 # beginnings of the names of environment variables that affect a step's speed or memory on any backend
@@ -45,7 +45,7 @@ _SWITCHES = (
 _DEFAULTS = {
     "floatx": "float32",
     "epsilon": 1e-07,
-    "backend": TENSORFLOW,
+    "backend": DEFAULT_BACKEND,
     "image_data_format": "channels_last",
 }
 
@@ -61,6 +61,15 @@ class TrainStep:
     multiple_of: int | None = 1
     # bytes of the data's tensors that the device holds in addition to the step's memory
     data_tensors: Sequence[int] = ()
+
+
+class ProgramSetting(NamedTuple):
+    """What a program may have set that decides speed and memory, as expressions of Python."""
+
+    # they may use `keras`, the name by which programs import the backend, `sys` and `psutil`
+    value: str
+    default: str
+    line: str  # makes the setting; its value stands for `{!r}`
 
 
 class StepEstimator(Protocol):
@@ -85,6 +94,11 @@ class Backend(ABC):
     """A Keras backend, as a trial's process uses it. Importing the module of a subclass must not load the backend."""
 
     name: ClassVar[str]  # in Keras; also that of its module and of its distribution
+    title: ClassVar[str]  # as its users write it
+    gpu_extra: ClassVar[str]  # the extra of autofit that installs it with CUDA's libraries
+    import_line: ClassVar[str]  # the usual one in programs
+    # what a program may have set in it that decides speed and memory
+    program_settings: tuple[ProgramSetting, ...] = ()
     # log lines about a failed allocation that ends the training; messages quote the group `report`
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
     # log lines about too little device memory, even if training goes on; messages quote the group `report`
@@ -116,7 +130,30 @@ class Backend(ABC):
     # what to do about a GPU for which the backend was not built
     no_code_remedy = "install a newer version of it, or set backend to another one"
     limit_code = ""  # sets a limit of device memory in a user's program
+    compiler = "XLA"  # of the train step, if `jit_compile` is set
+    # whether the compiler decides before a step where all of its tensors lie, so that its peaks
+    # follow a line closely
+    plans_memory = True
+    # by how much longer a trial may take if the step is compiled
+    compile_seconds = 0.0
+    # whether one program is compiled for all steps of a call, even if it does not stack the batches
+    compiles_whole_calls = True
+    # whether a compiler can tell the memory of a step for a GPU that is not there; if not, tensors
+    # are counted
+    compiles_for_absent_gpus = True
+    # of a trial on a GPU until it is out of memory; None if an allocator that repeats what fails
+    # makes it longer than other trials
+    seconds_to_oom: float | None = None
     distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
+    distribution_import = ""  # what a program needs for it
+
+    @classmethod
+    @abstractmethod
+    def holds_gpu_memory(cls) -> bool:
+        """Return whether this process holds memory of a GPU by the backend, which is not loaded.
+
+        Any exception means that this version of the backend does not tell.
+        """
 
     @property
     def _library(self) -> Any:  # heavy: must not be loaded in the parent process
@@ -148,11 +185,22 @@ class Backend(ABC):
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""
 
+    def _unseen_gpus(self, placement: Placement) -> UsageError:
+        return UsageError(
+            f"{self.title} does not see what the driver reports ({placement.name}); install it "
+            f"with its CUDA libraries ({install_command(self.gpu_extra)}), update the NVIDIA "
+            "driver if that does not help, or set device: cpu"
+        )
+
     def keep_to_one_host(self) -> None:  # noqa: B027  # only some backends wait for other hosts
         """Make the user's code, loaded later, raise UsageError where it would wait for other hosts."""
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
+        raise NotImplementedError(f"{self.name} has no class that trains on several devices")
+
+    def distributed_lines(self, assignment: str) -> list[str]:
+        """Return lines of a program in which an assignment builds a model for several devices."""
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def distribution_of(self, model: Any) -> tuple[str, int] | None:
@@ -305,14 +353,6 @@ def bytes_of_optimizers(model: Any) -> int:
     """Return the total size of the variables of a model's optimizers, in bytes."""
     return bytes_of_variables(
         variable for optimizer in optimizers_of(model) for variable in optimizer.variables
-    )
-
-
-def unseen_gpus(backend: str, placement: Placement, extra: str) -> UsageError:
-    """Return the error for a backend that does not see the GPUs; `extra` is the extra that installs its CUDA libraries."""
-    return UsageError(
-        f"{backend} does not see what the driver reports ({placement.name}); install it with its CUDA libraries "
-        f"({install_command(extra)}), update the NVIDIA driver if that does not help, or set device: cpu"
     )
 
 

@@ -80,10 +80,7 @@ def call_source_of(workload: Workload) -> CallSource:
         )
     same = ("dtype_policy", "jit_compile", "backend", "call", "distribution")
     fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
-    names = [line.partition(".")[0] for line in workload.program.lines]
-    imports: _Imports = {
-        "import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names
-    }
+    imports: _Imports = {line: set() for line in workload.program.imports()}
     function, written, is_whole = _call(workload.build_model, workload.model_kwargs)
     name, is_imported = _name(function, "build_model", imports)
     arguments = [f"{key}={value!r}" for key, value in written.items()]

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from autofit.backends import BackendName
 from autofit.errors import UsageError
 from autofit.workload import fit_options, unpicklable
 from autofit.workload.arguments import EXPLAINED, Keywords
@@ -54,7 +55,7 @@ class Workload:
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     call: Literal["fit", "predict", "evaluate"] = "fit"
-    backend: Literal["tensorflow", "jax", "torch"] | None = None
+    backend: BackendName | None = None
     distribution: Literal["data_parallel"] | None = None
 
     # no arguments: the script that is tuned in place of these functions, and what the calling

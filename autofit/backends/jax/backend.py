@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import absent_gpu, exhaustion
-from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
+from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -42,6 +42,19 @@ class Jax(Backend):
     """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's process."""
 
     name = "jax"
+    title = "JAX"
+    gpu_extra = "jax-gpu"
+    import_line = "import jax"
+    program_settings = (
+        ProgramSetting(
+            "jax.config.jax_enable_x64", "False", "jax.config.update('jax_enable_x64', {!r})"
+        ),
+        ProgramSetting(
+            "jax.config.jax_default_matmul_precision",
+            "None",
+            "jax.config.update('jax_default_matmul_precision', {!r})",
+        ),
+    )
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
@@ -52,11 +65,25 @@ class Jax(Backend):
         ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
     )
     limit_code = f"{_FRACTION}={{share:.2f}}"
+    compiles_whole_calls = False
+    seconds_to_oom = 20.0  # on an H200: 13 to 27
     distribution = "DataParallel"
+    distribution_import = "import keras"
     fork_problem_on_gpu = (
         "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
         "(keras-team/keras issue 20619). Use threads"
     )
+
+    @classmethod
+    def holds_gpu_memory(cls) -> bool:
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        clients = {} if bridge is None else bridge._backends
+        return any(
+            (device.memory_stats() or {}).get("pool_bytes")
+            for platform, client in clients.items()
+            if platform != "cpu"
+            for device in client.local_devices()
+        )
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
@@ -108,7 +135,7 @@ class Jax(Backend):
                     "unset it, or set device: cpu",
                     key="device",
                 )
-            raise unseen_gpus("JAX", placement, extra="jax-gpu")
+            raise self._unseen_gpus(placement)
         # what is set elsewhere may overrule the share without a word
         pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
         if limit_bytes is not None and pool_bytes > _MOST_OVER_LIMIT * limit_bytes:
@@ -124,6 +151,12 @@ class Jax(Backend):
         # stays set after the block
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         return contextlib.nullcontext()
+
+    def distributed_lines(self, assignment: str) -> list[str]:
+        return [
+            "keras.distribution.set_distribution(keras.distribution.DataParallel())",
+            assignment,
+        ]
 
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None:

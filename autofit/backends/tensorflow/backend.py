@@ -8,7 +8,9 @@ import importlib.metadata
 import inspect
 import os
 import re
+import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import TENSORFLOW, Backend, WaitForEnd, unseen_gpus
+from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -38,6 +40,9 @@ _CACHE_FLAGS = {
 _FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
+# The public function that reads the threads lists the devices, and thus starts CUDA in the user's
+# program.
+_THREADS = f"sys.modules.get({_CONTEXT!r}).context_safe()"
 # not out of memory
 _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)
 
@@ -45,7 +50,27 @@ _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota"
 class TensorFlow(Backend):
     """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
 
-    name = TENSORFLOW
+    name = "tensorflow"
+    title = "TensorFlow"
+    gpu_extra = "gpu"
+    import_line = "import tensorflow as tf"
+    program_settings = (
+        ProgramSetting(
+            f"{_THREADS}._intra_op_parallelism_threads",
+            "None",
+            "tf.config.threading.set_intra_op_parallelism_threads({!r})",
+        ),
+        ProgramSetting(
+            f"{_THREADS}._inter_op_parallelism_threads",
+            "None",
+            "tf.config.threading.set_inter_op_parallelism_threads({!r})",
+        ),
+        ProgramSetting(
+            "tf.config.experimental.tensor_float_32_execution_enabled()",
+            "True",
+            "tf.config.experimental.enable_tensor_float_32_execution({!r})",
+        ),
+    )
     switch_prefixes = ("TF_", "XLA_FLAGS")
     # of logs
     no_switches = frozenset({"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"})
@@ -63,6 +88,16 @@ class TensorFlow(Backend):
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
     )
     distribution = "MirroredStrategy"
+    distribution_import = import_line
+
+    @classmethod
+    def holds_gpu_memory(cls) -> bool:
+        eager = sys.modules.get(_CONTEXT)
+        if eager is None:
+            return False
+        context = eager.context_safe()
+        # it has no handle before the first operation
+        return context._context_handle is not None and bool(context.list_logical_devices("GPU"))
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
@@ -106,7 +141,7 @@ class TensorFlow(Backend):
             return
         seen = tf.config.list_physical_devices("GPU")
         if len(seen) < placement.count:
-            raise unseen_gpus("TensorFlow", placement, extra="gpu")
+            raise self._unseen_gpus(placement)
         for device in seen[: placement.count]:
             enforce_limit(import_module(_CONTEXT).context(), device, limit_bytes)
 
@@ -129,6 +164,12 @@ class TensorFlow(Backend):
         # uses all visible GPUs or, without any, all logical devices of the CPU
         scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
         return scope
+
+    def distributed_lines(self, assignment: str) -> list[str]:
+        return [
+            "with tf.distribute.MirroredStrategy().scope():",
+            textwrap.indent(assignment, "    "),
+        ]
 
     def distribution_of(self, model: Any) -> tuple[str, int] | None:
         strategy = getattr(model, "distribute_strategy", None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autofit import backends
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import (
@@ -40,8 +41,6 @@ class Arrays(FitInput):
     epoch_batches: int  # without a partial batch
 
     def _open(self) -> None:
-        import keras  # heavy: must stay out of the parent
-
         is_tuple = isinstance(self._data, tuple | list)
         parts = tuple(self._data) if is_tuple else (self._data,)
         self._parts = tuple(_each(part, _without_index) for part in parts)
@@ -53,8 +52,8 @@ class Arrays(FitInput):
             )
         if self._count == 0:
             raise UsageError("the arrays have no samples: the length of their first axis is 0")
-        # there, `fit` turns whole arrays into tensors
-        self.one_fit = keras.backend.backend() == "tensorflow"
+        # whose `fit` turns whole arrays into tensors
+        self.one_fit = backends.current().uses_tfdata
         self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
         self.epoch_batches = self._count // self.batch_samples
         self.applied = FitConfig(batch_size=self.batch_samples)
