@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofit.records.description import XLA, Description, Footprint
+from autofit.backends import BACKENDS
+from autofit.records.description import Description, Footprint
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
@@ -153,7 +154,8 @@ class DeviceLine(Line):
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
         self._description = context.description
         self._footprints = self._description.footprints
-        compiled = self._description.compiler == XLA
+        plans_memory = BACKENDS[self._description.backend].plans_memory
+        compiled = self._description.jit_compile and plans_memory
         gpu = _COMPILED_ON_GPU if compiled else _GPU
         self._jump = 0.0 if context.on_cpu else gpu.jump
         done = [t for t in finished(trials, context) if t.measurement.device_peak_bytes is not None]

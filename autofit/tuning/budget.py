@@ -16,7 +16,6 @@ from autofit.tuning.settings import TuneSettings
 
 SEARCH_SECONDS = 1.5  # a trial of a new config is timed for at most this long
 CONFIRM_SECONDS = 2.5  # a further run of a config is timed for this long
-COMPILE_SECONDS = 300.0  # extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
 _TRIAL_STEPS = 10  # steps of a trial of the search if steps are slow
 # additional steps of a further run if steps are slow: its first epoch and validation
 _FURTHER_STEPS = 8
