@@ -84,6 +84,8 @@ class FitInput(ABC):
     # parameters and return value of a function that makes such data, as an example
     factory: ClassVar[tuple[str, str]]
     tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
+    # what its library calls the knobs, where that is not Keras's name
+    own_names: ClassVar[Mapping[str, str]] = {}
     # whether `fit` ends after exactly the steps that `fit_arguments` was given
     ends_by_itself = True
     # whether Keras starts the workers: no worker and one are the same to it, and they are threads

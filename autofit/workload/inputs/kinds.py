@@ -29,8 +29,13 @@ KINDS: dict[str, type[FitInput]] = {
 }
 
 
+def recognise(data: Any) -> type[FitInput] | None:
+    """Return the kind that data is of; None for what Keras does not take, and for factories."""
+    return next((kind for kind in KINDS.values() if kind.recognises(data)), None)
+
+
 def _kind_of(data: Any) -> type[FitInput]:
-    kind = next((kind for kind in KINDS.values() if kind.recognises(data)), None)
+    kind = recognise(data)
     if kind is not None:
         return kind
     wrong = next((leaf for leaf in leaves(data) if not is_array(leaf)), data)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.units import format_bytes
@@ -30,6 +30,7 @@ class TfData(FitInput):
         "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)",
     )
     tunes = ("batch_size", "max_queue_size")
+    own_names: ClassVar = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
     autotunes = True
     takes_turns = False  # threads of TensorFlow make its batches
     recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))

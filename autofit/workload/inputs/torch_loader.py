@@ -8,7 +8,7 @@ import multiprocessing
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import (
@@ -36,6 +36,7 @@ class TorchLoader(FitInput):
         "persistent_workers=persistent_workers)",
     )
     tunes = ("batch_size", "workers", "prefetch_factor")
+    own_names: ClassVar = {"workers": "num_workers"}
     has_processes = True
     forks_workers = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes

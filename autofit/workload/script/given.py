@@ -18,7 +18,8 @@ from autofit.records.trial import FitConfig
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.knobs import arguments_of, has_base
+from autofit.workload.inputs.kinds import recognise
+from autofit.workload.inputs.knobs import arguments_of
 from autofit.workload.program import Program
 from autofit.workload.script import Script
 from autofit.workload.script.reached import Reached
@@ -28,11 +29,6 @@ _FILE = "places.json"
 _PLACES = TypeAdapter(dict[str, Place])
 # arguments of `fit` that the data takes the place of
 _OF_DATA = ("x", "y", "sample_weight", "batch_size", "validation_data")
-# parameters by knob, for the kinds of data whose names are not Keras's
-_NAMES = {
-    "torch.utils.data": {"workers": "num_workers"},
-    "tensorflow": {"workers": "num_parallel_calls", "max_queue_size": "prefetch"},
-}
 
 
 class GivenData:
@@ -101,16 +97,13 @@ def workload_of(script: Script, reached: Reached) -> Workload:
 
 def names_of(reached: Reached) -> dict[str, str]:
     """Return the knobs of the data that have a place, each with the parameter of such data."""
-    data = reached.arguments.get("x")
-    kind = next((package for package in _NAMES if has_base(data, package, *_CLASSES)), "")
+    kind = recognise(reached.arguments.get("x"))
+    names = {} if kind is None else kind.own_names
     return {
-        knob: _NAMES.get(kind, {}).get(knob, knob)
+        knob: names.get(knob, knob)
         for knob in KNOBS
         if knob in reached.places and knob != STEPS_PER_EXECUTION
     }
-
-
-_CLASSES = ("DataLoader", "DatasetV2")
 
 
 def save_places(folder: Path, places: Mapping[str, Place]) -> None:
