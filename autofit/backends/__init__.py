@@ -1,4 +1,6 @@
-"""The supported Keras backends, one folder each; importing this package does not load any of them."""
+"""The supported Keras backends, one folder each; importing this package does not load any of
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ NAMES = tuple(BACKENDS)
 
 
 def current() -> Backend:
-    """Return the backend that Keras uses in this environment; raise UsageError if it is not supported or installed."""
+    """Return the backend that Keras uses in this environment; raise UsageError if it is not
+    supported or installed.
+    """
     return named(None)
 
 
 def named(name: str | None) -> Backend:
-    """Return the backend with this name; None means the one that Keras uses in this environment (see `current`)."""
+    """Return the backend with this name; None means the one that Keras uses in this environment
+    (see `current`).
+    """
     key = None if name is None else "backend"
     selector = key or "KERAS_BACKEND"
     where = "" if key else " (set by KERAS_BACKEND or keras.json, or Keras's default)"

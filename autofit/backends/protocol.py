@@ -1,4 +1,6 @@
-"""The interface between a trial's process and a Keras backend, what its estimates share, and Keras's configuration file."""
+"""The interface between a trial's process and a Keras backend, what its estimates share, and
+Keras's configuration file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ WaitForEnd = Callable[[], None] | None
 TENSORFLOW = "tensorflow"
 JAX = "jax"
 
-# beginnings of the names of environment variables that affect a step's speed or memory on any backend
+# beginnings of the names of environment variables that affect a step's speed or memory on any
+# backend
 _SWITCHES = (
     "CUDA_LAUNCH_",
     "CUDA_MODULE_",
@@ -79,7 +82,8 @@ class StepEstimator(Protocol):
     uses_model_optimizer: bool  # whether the step uses the optimizer that was passed to `compile`
 
     def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        """Yield an estimate of the step's device memory for each batch size as soon as it is known, quick ones first.
+        """Yield an estimate of the step's device memory for each batch size as soon as it is known,
+        quick ones first.
 
         A method that compiles the step covers only the first one or two sizes, or all of them if
         `compile_all` is true. Any exception means that the memory of this model cannot be
@@ -87,11 +91,15 @@ class StepEstimator(Protocol):
         """
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
-        """Estimate the step's memory on a GPU that need not be there. Any exception means that this is not possible."""
+        """Estimate the step's memory on a GPU that need not be there. Any exception means that this
+        is not possible.
+        """
 
 
 class Backend(ABC):
-    """A Keras backend, as a trial's process uses it. Importing the module of a subclass must not load the backend."""
+    """A Keras backend, as a trial's process uses it. Importing the module of a subclass must not
+    load the backend.
+    """
 
     name: ClassVar[str]  # in Keras; also that of its module and of its distribution
     title: ClassVar[str]  # as its users write it
@@ -101,17 +109,20 @@ class Backend(ABC):
     program_settings: tuple[ProgramSetting, ...] = ()
     # log lines about a failed allocation that ends the training; messages quote the group `report`
     oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
-    # log lines about too little device memory, even if training goes on; messages quote the group `report`
+    # log lines about too little device memory, even if training goes on; messages quote the group
+    # `report`
     shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
-    # errors that may be due to too little device memory; they are if a log line matches `shortage_lines`
+    # errors that may be due to too little device memory; they are if a log line matches
+    # `shortage_lines`
     suspects: re.Pattern[str] = exhaustion.SUSPECTS
-    # the error of a library that found no memory outside the pool, and the log line about a pool that could not grow to its
-    # limit: a lower limit helps in both cases
+    # the error of a library that found no memory outside the pool, and the log line about a pool
+    # that could not grow to its limit: a lower limit helps in both cases
     outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
     # beginnings of the names of further variables that affect speed or memory, and exceptions
     switch_prefixes: tuple[str, ...] = ()
     no_switches: frozenset[str] = frozenset()
-    limits_cpu = False  # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
+    # whether it counts and limits the memory of steps on a CPU; if not, only host memory is limited
+    limits_cpu = False
     # whether `fit` dispatches steps asynchronously when no batch callback is set
     steps_are_async = True
     # whether a step takes the state of the model as an argument, and returns it
@@ -123,9 +134,11 @@ class Backend(ABC):
     steps_ahead = 0  # that may wait behind the running one on a CPU, each of which holds its batch
     # whether steps and batches alternate on a CPU when the input has no queue
     alternates_on_cpu = False
-    fork_problem_on_gpu = ""  # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
+    # why trials on a GPU must not use Keras's worker processes, as a sentence; empty if they may
+    fork_problem_on_gpu = ""
     uses_tfdata = False  # whether Keras turns every input into a `tf.data.Dataset`
-    # variables of the environment, each with a pattern of the values for which a GPU's limit is not enforced
+    # variables of the environment, each with a pattern of the values for which a GPU's limit is not
+    # enforced
     unlimited: tuple[tuple[str, str], ...] = ()
     # what to do about a GPU for which the backend was not built
     no_code_remedy = "install a newer version of it, or set backend to another one"
@@ -144,7 +157,9 @@ class Backend(ABC):
     # of a trial on a GPU until it is out of memory; None if an allocator that repeats what fails
     # makes it longer than other trials
     seconds_to_oom: float | None = None
-    distribution = ""  # the class that trains one model on several devices by splitting each batch; empty if there is none
+    # the class that trains one model on several devices by splitting each batch; empty if there is
+    # none
+    distribution = ""
     distribution_import = ""  # what a program needs for it
 
     @classmethod
@@ -160,7 +175,9 @@ class Backend(ABC):
         return import_module(self.name)
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        """Return the environment variables that make the backend use these devices, and share compiled code in `cache`."""
+        """Return the environment variables that make the backend use these devices, and share
+        compiled code in `cache`.
+        """
         variables = {
             "KERAS_BACKEND": self.name,
             # by UUID, which does not depend on CUDA's order
@@ -183,7 +200,9 @@ class Backend(ABC):
 
     @abstractmethod
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        """Enforce the limit on each device before a process's first operation; raise UsageError if a device is missing."""
+        """Enforce the limit on each device before a process's first operation; raise UsageError if
+        a device is missing.
+        """
 
     def _unseen_gpus(self, placement: Placement) -> UsageError:
         return UsageError(
@@ -193,10 +212,14 @@ class Backend(ABC):
         )
 
     def keep_to_one_host(self) -> None:  # noqa: B027  # only some backends wait for other hosts
-        """Make the user's code, loaded later, raise UsageError where it would wait for other hosts."""
+        """Make the user's code, loaded later, raise UsageError where it would wait for other
+        hosts.
+        """
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
-        """Return a context manager: models built in it train on all of these devices, by the class `distribution`."""
+        """Return a context manager: models built in it train on all of these devices, by the class
+        `distribution`.
+        """
         raise NotImplementedError(f"{self.name} has no class that trains on several devices")
 
     def distributed_lines(self, assignment: str) -> list[str]:
@@ -216,23 +239,32 @@ class Backend(ABC):
         return type(layout).__name__, int(layout.device_mesh.devices.size)
 
     def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
-        """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size of the data's arrays."""
+        """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size
+        of the data's arrays.
+        """
         for variable, pattern in self.unlimited:
             if found := re.search(pattern, os.environ.get(variable, ""), re.IGNORECASE):
-                yield f"{variable}={found[0]} is set: the limit of device memory is not enforced. Unset this variable"
+                yield (
+                    f"{variable}={found[0]} is set: the limit of device memory is not enforced. "
+                    "Unset this variable"
+                )
         pool_bytes = self.pool_bytes(gpu)
         if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
             code = self.limit_code.format(
                 mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes
             )
             yield (
-                f"the limit of {format_bytes(limit_bytes)} is more than {self.name} takes of {gpu.name} by default (about "
-                f"{format_bytes(pool_bytes)}): a config that fits in a trial may run out of memory in your run. Set the "
+                f"the limit of {format_bytes(limit_bytes)} is more than {self.name} takes of "
+                f"{gpu.name} by default (about "
+                f"{format_bytes(pool_bytes)}): a config that fits in a trial may run out of memory "
+                "in your run. Set the "
                 f"same limit in your program: {code}"
             )
 
     def pool_bytes(self, device: Device | None) -> int | None:
-        """Return the free device memory that a program without a limit takes, in bytes; None if unknown."""
+        """Return the free device memory that a program without a limit takes, in bytes; None if
+        unknown.
+        """
         return None
 
     def start(self) -> None:  # noqa: B027  # nothing to start by default
@@ -240,7 +272,9 @@ class Backend(ABC):
 
     @abstractmethod
     def peak_bytes(self, placement: Placement) -> int | None:
-        """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if it is not counted."""
+        """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if
+        it is not counted.
+        """
         # does not start the backend, which user code may configure until the first operation
 
     # not every backend can
@@ -259,36 +293,51 @@ class Backend(ABC):
         return False
 
     def end_of(self, outputs: Any) -> WaitForEnd:
-        """Return a function that waits for the end of the step that returned these outputs; None if it has ended."""
+        """Return a function that waits for the end of the step that returned these outputs; None if
+        it has ended.
+        """
         return None
 
     def on_device(self, batch: Any) -> Any:
-        """Return a batch whose arrays lie on the device, if the backend copies batches within its step; None stays None."""
+        """Return a batch whose arrays lie on the device, if the backend copies batches within its
+        step; None stays None.
+        """
         return batch
 
-    def wait_for_copies(self, batch: Any) -> None:  # noqa: B027  # most backends copy a batch before they pass it on
+    # most backends copy a batch before they pass it on
+    def wait_for_copies(self, batch: Any) -> None:  # noqa: B027
         """Wait until a batch that a step was given lies on the device."""
 
     def decide_as_on_gpu(self) -> None:  # noqa: B027  # nothing to change by default
-        """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that are not there."""
+        """Let Keras build models on this CPU as it builds them on a GPU, for estimates of GPUs that
+        are not there.
+        """
 
     def estimator(self, step: TrainStep) -> StepEstimator:
-        """Return an estimator, which creates all variables that the step uses; raise if the model fails for the batch."""
+        """Return an estimator, which creates all variables that the step uses; raise if the model
+        fails for the batch.
+        """
         # loads Keras and the backend
         module = import_module(f"autofit.backends.{self.name}.step_footprint")
         estimator: StepEstimator = module.StepFootprint(step)
         return estimator
 
     def exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return the memory that an exception or one of its causes reports as exhausted, or None."""
+        """Return the memory that an exception or one of its causes reports as exhausted, or
+        None.
+        """
         return next(filter(None, map(self._exhausted, exhaustion.chain(error))), None)
 
     @abstractmethod
     def _exhausted(self, error: BaseException) -> FailureKind | None:
-        """Return the memory that an exception itself reports as exhausted; a type that the user defines never counts."""
+        """Return the memory that an exception itself reports as exhausted; a type that the user
+        defines never counts.
+        """
 
     def settings(self) -> dict[str, str]:
-        """Return the versions and switches that affect a step's speed and memory, without loading the backend."""
+        """Return the versions and switches that affect a step's speed and memory, without loading
+        the backend.
+        """
         return {
             **{name: version(name) for name in (self.name, "keras", "numpy")},
             **self.switched(),
@@ -298,7 +347,9 @@ class Backend(ABC):
         }
 
     def switched(self) -> dict[str, str]:
-        """Return the environment variables that are set now and affect a step's speed and memory."""
+        """Return the environment variables that are set now and affect a step's speed and
+        memory.
+        """
         prefixes = (*_SWITCHES, *self.switch_prefixes)
         return {
             k: v
@@ -306,11 +357,14 @@ class Backend(ABC):
             if k.startswith(prefixes) and k not in self.no_switches
         }
 
-    # A trial's process has loaded Keras before it imports the user's modules. What they set in the environment for Keras,
-    # XLA or an allocator comes too late then, while the user's own run obeys it: the trial would measure another program.
+    # A trial's process has loaded Keras before it imports the user's modules. What they set in the
+    # environment for Keras, XLA or an allocator comes too late then, while the user's own run obeys
+    # it: the trial would measure another program.
     @contextlib.contextmanager
     def refusing_late_switches(self) -> Iterator[None]:
-        """Raise UsageError if modules that are imported in this context set a switch; it replaces an error of theirs."""
+        """Raise UsageError if modules that are imported in this context set a switch; it replaces
+        an error of theirs.
+        """
         before = self.switched()
         try:
             yield
@@ -320,18 +374,23 @@ class Backend(ABC):
                 if name == "KERAS_BACKEND":
                     remedy = f"set backend to {value}"
                 raise UsageError(
-                    f"your module sets {name}={value} when it is imported, and Keras is loaded before it; {remedy}"
+                    f"your module sets {name}={value} when it is imported, and Keras is loaded "
+                    f"before it; {remedy}"
                 ) from None
 
     def versions(self) -> dict[str, str]:
-        """Return the versions that affect a step's speed and memory, as the loaded modules report them."""
+        """Return the versions that affect a step's speed and memory, as the loaded modules report
+        them.
+        """
         return {
             name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")
         }
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """Return the optimizer passed to `compile` and those that are attributes of the model, each once."""
+    """Return the optimizer passed to `compile` and those that are attributes of the model, each
+    once.
+    """
     listed = [getattr(model, "optimizer", None), *vars(model).values()]
     return list(
         {id(value): value for value in listed if hasattr(value, "apply_gradients")}.values()
@@ -373,7 +432,9 @@ def require_code(backend: Backend, gpu: Device, *texts: str) -> None:
 
 
 def keras_settings() -> dict[str, Any]:
-    """Return Keras's settings: the defaults, overridden by those in its file if that can be read and is valid."""
+    """Return Keras's settings: the defaults, overridden by those in its file if that can be read
+    and is valid.
+    """
     # the same choice as Keras's
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
     file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"

@@ -1,4 +1,6 @@
-"""How a workload's functions are called: a check of their arguments without calling them, and the calls as source code."""
+"""How a workload's functions are called: a check of their arguments without calling them, and the
+calls as source code.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _Imports = dict[str, set[str]]  # the beginning of each import line, and the nam
 
 
 def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
-    """Check the arguments of each function; for `data` and `validation`, return the knobs with their parameters' names."""
+    """Check the arguments of each function; for `data` and `validation`, return the knobs with
+    their parameters' names.
+    """
     _bind(
         "build_model",
         resolve("build_model", workload.build_model),
@@ -104,7 +108,8 @@ def call_source_of(workload: Workload) -> CallSource:
             f"{key}_form": form,
         }
         elided += [] if data is None or (is_imported and is_whole) else [key]
-    # callbacks have no value to show: a function that returns them is called, and others are the user's own
+    # callbacks have no value to show: a function that returns them is called, and others are the
+    # user's own
     expressions = {}
     callbacks = workload.fit_kwargs.get(CALLBACKS)
     if is_made(callbacks):
@@ -129,7 +134,9 @@ def call_source_of(workload: Workload) -> CallSource:
 
 
 def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bool]:
-    """Return a function, its arguments whose `repr` is short code for the same value, and whether these are all."""
+    """Return a function, its arguments whose `repr` is short code for the same value, and whether
+    these are all.
+    """
     function = part
     given = {**kwargs}
     written = {}
@@ -144,7 +151,9 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
 
 
 def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
-    """Return a function's name in code, or else the word, and whether it can be imported; add that to `imports`."""
+    """Return a function's name in code, or else the word, and whether it can be imported; add that
+    to `imports`.
+    """
     if isinstance(function, Reference):
         module = function.module
         name = function.name
@@ -180,7 +189,9 @@ def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
 
 
 def _variable_of(owner: Any) -> str:
-    """Return the variable by which the user's code that calls autofit knows an object, or else the name of its class."""
+    """Return the variable by which the user's code that calls autofit knows an object, or else the
+    name of its class.
+    """
     names = (
         name
         for caller in inspect.stack(0)

@@ -19,7 +19,9 @@ _KWARGS = {"build_model": "model_kwargs", "data": "data_kwargs", "validation": "
 
 
 class Part(NamedTuple):
-    """A part of a value: as an expression, with what that expression is used in, as ` of build_model`."""
+    """A part of a value: as an expression, with what that expression is used in, as ` of
+    build_model`.
+    """
 
     value: Any
     name: str = ""
@@ -55,7 +57,9 @@ def remedy(way: Sequence[Part]) -> str:
 
 
 def _values_read(function: Any, variable: Part) -> list[str]:
-    """Return the attributes of a variable that a function reads if all are values, as those of parsed flags are."""
+    """Return the attributes of a variable that a function reads if all are values, as those of
+    parsed flags are.
+    """
     if not isinstance(function, FunctionType):
         return []
     names = sorted(attributes_in(function.__code__, variable.name))
@@ -82,7 +86,9 @@ def _parts(part: Part) -> Iterator[Part]:
 
 
 def _variables(value: Any) -> Mapping[str, Any]:
-    """Return what a function uses, by name; of a mapping, which has the arguments of a tune, the items."""
+    """Return what a function uses, by name; of a mapping, which has the arguments of a tune, the
+    items.
+    """
     if isinstance(value, FunctionType):
         with contextlib.suppress(ValueError):  # of a variable without a value
             used = inspect.getclosurevars(value)
@@ -98,7 +104,9 @@ def _variables(value: Any) -> Mapping[str, Any]:
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """Return the attributes that are pickled of an object or a class: an object may leave some out."""
+    """Return the attributes that are pickled of an object or a class: an object may leave some
+    out.
+    """
     if isinstance(value, type):
         return members_of(value)
     with contextlib.suppress(Exception):  # it has none, or cannot be pickled at all

@@ -39,7 +39,9 @@ _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
 class Jax(Backend):
-    """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's process."""
+    """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's
+    process.
+    """
 
     name = "jax"
     title = "JAX"
@@ -70,7 +72,8 @@ class Jax(Backend):
     distribution = "DataParallel"
     distribution_import = "import keras"
     fork_problem_on_gpu = (
-        "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
+        "worker processes are not tried: Keras forks them from a process in which JAX uses the "
+        "GPU, and they hang "
         "(keras-team/keras issue 20619). Use threads"
     )
 
@@ -89,11 +92,12 @@ class Jax(Backend):
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables[_PLATFORMS] = "cpu"
-            # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one
-            # thread pool, which has one thread for each core by default. With few cores, a later step may hold the threads
-            # that an earlier step needs, and training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
-            # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for
-            # each step that may be dispatched ahead and a few spare ones.
+            # In an all-reduce, each device holds a thread until the other devices arrive. All
+            # dispatched steps share one thread pool, which has one thread for each core by default.
+            # With few cores, a later step may hold the threads that an earlier step needs, and
+            # training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
+            # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for
+            # each device, a thread for each step that may be dispatched ahead and a few spare ones.
             if placement.count > 1:
                 variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
                 variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
@@ -103,8 +107,8 @@ class Jax(Backend):
 
     def preload(self) -> None:
         super().preload()
-        # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user would take the GPU's
-        # memory
+        # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user
+        # would take the GPU's memory
         if (
             os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
             and importlib.util.find_spec("tensorflow") is not None
@@ -112,7 +116,8 @@ class Jax(Backend):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
     def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        # JAX reads the share of each GPU's memory that its allocator may take at its first operation
+        # JAX reads the share of each GPU's memory that its allocator may take at its first
+        # operation
         if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
@@ -120,7 +125,8 @@ class Jax(Backend):
             tensorflow.config.set_visible_devices([], "GPU")
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
-            # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is the limit
+            # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is
+            # the limit
             os.environ[_FRACTION] = (
                 f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
             )
@@ -140,8 +146,10 @@ class Jax(Backend):
         pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
         if limit_bytes is not None and pool_bytes > _MOST_OVER_LIMIT * limit_bytes:
             raise UsageError(
-                f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} allows it "
-                f"{format_bytes(limit_bytes)}; remove what sets its memory otherwise, such as XLA_FLAGS",
+                f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} "
+                "allows it "
+                f"{format_bytes(limit_bytes)}; remove what sets its memory otherwise, such as "
+                "XLA_FLAGS",
                 key="device_memory",
             )
 
@@ -179,11 +187,12 @@ class Jax(Backend):
         counts = [device.memory_stats() for device in devices]
         if None in counts:
             return None
-        # The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
-        # tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
-        # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
-        # What a program replaces is the state of training; its other arguments are the batch. A program that replaces
-        # nothing, as in inference, is taken to have all that lives now as its state.
+        # The allocator's own peak cannot be reset, and in a process that compiles, it contains the
+        # buffers with which XLA tries algorithms. It is the bound of what the programs themselves
+        # need: the arrays that live now, the batches of the step and of the next one, and one block
+        # of temporaries and results (measured by others on a GPU, to 0.01%). What a program
+        # replaces is the state of training; its other arguments are the batch. A program that
+        # replaces nothing, as in inference, is taken to have all that lives now as its state.
         peak, in_use = (
             max(int(memory[key]) for memory in counts)
             for key in ("peak_bytes_in_use", "bytes_in_use")

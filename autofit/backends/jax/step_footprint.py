@@ -1,4 +1,6 @@
-"""Estimate the memory of a train step from XLA's buffer assignment, without running the step (loads JAX)."""
+"""Estimate the memory of a train step from XLA's buffer assignment, without running the step (loads
+JAX).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
 XLA = "XLA buffer assignment"
-# relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
-# within 0.13 of the line through two other sizes (measured: nine models on a CPU)
+# relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's
+# total for a batch size is within 0.13 of the line through two other sizes (measured: nine models
+# on a CPU)
 _ERROR = 0.8
 _GPU_ERROR = 0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
 _ABSOLUTE_ERROR_BYTES = 2**20
@@ -30,7 +33,9 @@ _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument."""
+    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace
+    an argument.
+    """
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step

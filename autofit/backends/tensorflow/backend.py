@@ -27,7 +27,8 @@ from autofit.records.units import format_bytes
 _MIB = 2**20
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
-# memory that TensorFlow leaves to libraries, by compute capability and for a small GPU (MinSystemMemory in gpu_device.cc)
+# memory that TensorFlow leaves to libraries, by compute capability and for a small GPU
+# (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
 _RESERVE = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"  # replaces them, in MiB
 _SMALL_BYTES = 2 * 2**30
@@ -48,7 +49,9 @@ _NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota"
 
 
 class TensorFlow(Backend):
-    """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a trial's process."""
+    """The TensorFlow backend of Keras. Its methods import TensorFlow when they need it, only in a
+    trial's process.
+    """
 
     name = "tensorflow"
     title = "TensorFlow"
@@ -131,8 +134,9 @@ class TensorFlow(Backend):
                 tf.config.set_logical_device_configuration(
                     tf.config.list_physical_devices("CPU")[0], logical
                 )
-            # The BFC allocator counts memory and can be capped, with and without oneDNN (measured with 2.18 and 2.21).
-            # Without a limit, TensorFlow keeps its default allocator, which is slightly faster or slower.
+            # The BFC allocator counts memory and can be capped, with and without oneDNN (measured
+            # with 2.18 and 2.21). Without a limit, TensorFlow keeps its default allocator, which is
+            # slightly faster or slower.
             if limit_bytes is not None:
                 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
                 os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
@@ -156,8 +160,10 @@ class TensorFlow(Backend):
         # other backends copy only batches
         if limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes:
             yield (
-                f"Keras copies the arrays to the GPU ({format_bytes(array_bytes)} of {format_bytes(limit_bytes)}), which "
-                "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset keeps them in host memory"
+                f"Keras copies the arrays to the GPU ({format_bytes(array_bytes)} of "
+                f"{format_bytes(limit_bytes)}), which "
+                "leaves less memory for batches. A keras.utils.PyDataset or a tf.data.Dataset "
+                "keeps them in host memory"
             )
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
@@ -205,7 +211,8 @@ class TensorFlow(Backend):
             self._library.config.experimental.reset_memory_stats(name)
 
     def decide_as_on_gpu(self) -> None:
-        # there, `jit_compile="auto"` turns XLA on if all layers allow it; Keras has no public function that decides it
+        # there, `jit_compile="auto"` turns XLA on if all layers allow it; Keras has no public
+        # function that decides it
         import keras  # heavy: must stay out of the parent
 
         # not of the trainer, whose class has another name in Keras after 3.15.1
@@ -240,9 +247,12 @@ def xla_reports() -> Path:
 
 
 def uses_onednn() -> bool:
-    """Return whether TensorFlow uses oneDNN's kernels on the CPU; False if this version does not report it."""
-    # By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86, `TF_ENABLE_ONEDNN_OPTS`
-    # overrides the default. TensorFlow has no public function that reports it.
+    """Return whether TensorFlow uses oneDNN's kernels on the CPU; False if this version does not
+    report it.
+    """
+    # By default, TensorFlow uses them on processors with AVX-512 VNNI or newer extensions; on x86,
+    # `TF_ENABLE_ONEDNN_OPTS` overrides the default. TensorFlow has no public function that reports
+    # it.
     try:
         from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
 
@@ -256,11 +266,13 @@ def _with_allocators(placement: Placement) -> list[str]:  # the logical devices 
 
 
 def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
-    """Return the environment variables that turn on the caches; settings `present` in the user's environment are kept."""
-    # A tune starts about twenty processes, and each would compile the same steps again. XLA therefore caches compiled
-    # programs and chosen kernels in the tune's folder. CUDA has its own cache, which all programs share: for GPUs of
-    # compute capability 9.0 and newer, CUDA compiles some of TensorFlow's kernels, which take more space than this cache
-    # has by default.
+    """Return the environment variables that turn on the caches; settings `present` in the user's
+    environment are kept.
+    """
+    # A tune starts about twenty processes, and each would compile the same steps again. XLA
+    # therefore caches compiled programs and chosen kernels in the tune's folder. CUDA has its own
+    # cache, which all programs share: for GPUs of compute capability 9.0 and newer, CUDA compiles
+    # some of TensorFlow's kernels, which take more space than this cache has by default.
     variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
     if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST_VERSION:
         for name, flag in _CACHE_FLAGS.items():
@@ -291,11 +303,14 @@ def _on_one_host(make: Callable[..., None], name: str, resolvers: Any) -> Callab
 
 
 def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
-    """Set the limit of a `PhysicalDevice`, in whole MiB, and keep user code, which is loaded later, from changing it."""
-    # A limit must hold whatever the user's code configures. TensorFlow itself does not ensure that: if a GPU has a limit, a
-    # call that turns on memory growth raises an error, although TensorFlow's guide contains this call; a later limit
-    # replaces an earlier one; and a program that hides the GPU trains on the CPU without a message. All public functions
-    # for these settings call methods of one context object, which are replaced here.
+    """Set the limit of a `PhysicalDevice`, in whole MiB, and keep user code, which is loaded later,
+    from changing it.
+    """
+    # A limit must hold whatever the user's code configures. TensorFlow itself does not ensure that:
+    # if a GPU has a limit, a call that turns on memory growth raises an error, although
+    # TensorFlow's guide contains this call; a later limit replaces an earlier one; and a program
+    # that hides the GPU trains on the CPU without a message. All public functions for these
+    # settings call methods of one context object, which are replaced here.
     from tensorflow.config import LogicalDeviceConfiguration  # heavy: must stay out of the parent
 
     limit = max(1, limit_bytes // _MIB)
@@ -315,7 +330,8 @@ def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
             set_logical(dev, virtual_devices)
         elif wanted < limit:  # the search must know a lower limit; a higher one has no effect
             raise UsageError(
-                f"your code limits the GPU to {format_bytes(wanted * _MIB)} (set_logical_device_configuration), less than "
+                f"your code limits the GPU to {format_bytes(wanted * _MIB)} "
+                "(set_logical_device_configuration), less than "
                 f"autofit's limit of {format_bytes(limit * _MIB)}; set device_memory: {wanted}MiB",
                 key="device_memory",
             )
@@ -324,7 +340,8 @@ def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
         visible = devices if isinstance(devices, list) else [devices]
         if device_type in (None, "GPU") and gpu not in visible:
             raise UsageError(
-                "your code hides the GPU from TensorFlow (set_visible_devices); leave it visible, or set device: cpu",
+                "your code hides the GPU from TensorFlow (set_visible_devices); leave it visible, "
+                "or set device: cpu",
                 key="device",
             )
         set_visible(devices, device_type)

@@ -1,4 +1,6 @@
-"""Estimate the device memory of a train step for any batch size without running it (loads TensorFlow)."""
+"""Estimate the device memory of a train step for any batch size without running it (loads
+TensorFlow).
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ XLA = "XLA buffer assignment"
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 # the error that 95% of small programs do not exceed (measured: likewise)
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
+# the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
+_FUSED_ERROR = 1.05
 _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
-_CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
+# the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
+_CHUNK_FACTOR = 1.12
 # bfc_allocator.cc
 _FIRST_REGION_BYTES = 2 * 2**20
 _MOST_WASTE_BYTES = 128 * 2**20
@@ -43,11 +47,13 @@ _PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph."""
+    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a
+    walk over its graph.
+    """
 
-    # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
-    # a prime number that divides no dimension of a sample or a weight. A dimension that is a multiple of the traced batch
-    # size is therefore a number of samples.
+    # The step is traced once, which builds the model, and scaled to any batch size. The traced
+    # batch size is a multiple of a prime number that divides no dimension of a sample or a weight.
+    # A dimension that is a multiple of the traced batch size is therefore a number of samples.
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step
@@ -102,7 +108,8 @@ class StepFootprint:
                     return
                 beyond = self._beyond_arguments(total, size)
                 weights = self._variables["weights"]
-                if self._program.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
+                # each weight takes two more buffers while it is drawn, which leave regions behind
+                if self._program.on_cpu:
                     beyond = _chunk_bytes(
                         beyond,
                         sum(map(sum, self._variables.values())) + 2 * max(weights, default=0),
@@ -114,7 +121,9 @@ class StepFootprint:
                 )
 
     def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
-        """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
+        """Compile the step for the GPU if XLA compiles it there, else count the tensors of the
+        walk.
+        """
         there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False)
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
@@ -190,11 +199,14 @@ def _tensorflow_variable(variable: Any) -> Any:
 
 
 def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
-    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region, larger than those before."""
+    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region,
+    larger than those before.
+    """
     region = _FIRST_REGION_BYTES
     while region < max(size_bytes, earlier_bytes):
         region *= 2
-    # it does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc)
+    # it does not split a chunk that is less than twice as large as needed and less than 128 MiB
+    # larger (bfc_allocator.cc)
     return (
         region
         if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES)
@@ -203,7 +215,9 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
 
 
 def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
+    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA
+    cannot compile it.
+    """
     # of memory usage: XLA writes one for each compilation, also those of the user's code before
     reports = xla_reports()
     shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again

@@ -39,10 +39,12 @@ _LEAST_SHARE = 0.5  # of the limit: in less memory, the ratio does not matter
 
 
 class Torch(Backend):
-    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's process."""
+    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's
+    process.
+    """
 
-    # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
-    # single `fit` call.
+    # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a
+    # process for each GPU, is not a single `fit` call.
     name = "torch"
     title = "torch"
     gpu_extra = "torch-gpu"
@@ -94,8 +96,9 @@ class Torch(Backend):
         return any(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
 
     def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that is forked after that
-        # call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
+        # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that
+        # is forked after that call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that
+        # call asks only the driver.
         variables = super().environment(placement, cache)
         variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         # a tf.data pipeline would otherwise take the GPU's memory
@@ -126,7 +129,8 @@ class Torch(Backend):
         yield from super().problems(gpu, limit_bytes, array_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
             yield (
-                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "
+                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train "
+                f"on {gpu.name}. Unset "
                 "this variable, or set device: cpu"
             )
 

@@ -31,7 +31,9 @@ _FEWEST_PIPELINE_BATCHES = 4
 
 
 class Arrays(FitInput):
-    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight); each part is a nest of arrays."""
+    """Arrays in memory as `fit` takes them: x, (x,), (x, y) or (x, y, sample_weight); each part is
+    a nest of arrays.
+    """
 
     kind = "arrays"
     tunes = ()  # a function that makes arrays needs no knobs
@@ -76,7 +78,8 @@ class Arrays(FitInput):
         return self.as_step_data(mapped(self._rows(0, self.batch_samples), _converted))
 
     def as_step_data(self, batch: Any) -> Any:
-        # as `fit` packs them: it ignores weights without targets, and x alone is a tuple only if it is a nest of arrays
+        # as `fit` packs them: it ignores weights without targets, and x alone is a tuple only if it
+        # is a nest of arrays
         parts = tuple(itertools.takewhile(lambda part: part is not None, batch))
         return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
 
@@ -90,7 +93,8 @@ class Arrays(FitInput):
         training = math.floor(self._count * (1.0 - share))
         if not 0 < training < self._count:
             raise UsageError(
-                f"a share of {share:g} of {self._count} samples leaves none for training or none for validation; change it",
+                f"a share of {share:g} of {self._count} samples leaves none for training or none "
+                "for validation; change it",
                 key="fit_kwargs.validation_split",
             )
         return self._of(self._rows(0, training)), self._of(self._rows(training, self._count))
@@ -100,8 +104,9 @@ class Arrays(FitInput):
         other.part_count = self.part_count
         return other
 
-    # Memory must be that of the user's run, and each call of `fit` copies the arrays that it is given: training gets all
-    # full batches, short epochs only what they train on, and the pipeline alone, which is a second call, a few batches.
+    # Memory must be that of the user's run, and each call of `fit` copies the arrays that it is
+    # given: training gets all full batches, short epochs only what they train on, and the pipeline
+    # alone, which is a second call, a few batches.
 
     def fit_arguments(self, steps: int, most_batches: int | None = None) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
@@ -132,9 +137,10 @@ class Arrays(FitInput):
         }
 
     def array_bytes(self) -> ArrayBytes:
-        # On TensorFlow, Keras first casts all arrays that hold floats of another precision. TensorFlow then turns one array
-        # after the other into a tensor, each from one more copy of the array (Keras 3.15 `convert_to_sliceable`, TensorFlow
-        # 2.21 `convert_to_eager_tensor`). On other backends, Keras casts the arrays and slices them batch by batch.
+        # On TensorFlow, Keras first casts all arrays that hold floats of another precision.
+        # TensorFlow then turns one array after the other into a tensor, each from one more copy of
+        # the array (Keras 3.15 `convert_to_sliceable`, TensorFlow 2.21 `convert_to_eager_tensor`).
+        # On other backends, Keras casts the arrays and slices them batch by batch.
         arrays = leaves(self._parts)
         from_files = sum(bytes_of(array) for array in arrays if _is_mapped(array))
         cast = []
@@ -166,7 +172,8 @@ def _each(part: Any, function: Any) -> Any:
 
 
 def _without_index(array: Any) -> Any:
-    # Keras makes a column of a Series, and casts a table of several types to floats (`PandasSliceable`)
+    # Keras makes a column of a Series, and casts a table of several types to floats
+    # (`PandasSliceable`)
     if not hasattr(array, "to_numpy"):
         return array
     from keras.src.trainers.data_adapters.array_slicing import convert_to_sliceable

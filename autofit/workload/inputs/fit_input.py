@@ -39,22 +39,29 @@ class ArrayBytes:
     conversion: int = 0  # temporary copies that exist only while `fit` makes the tensors
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
-        """Return the memory of these arrays together with that of `other`, which `fit` copies after them."""
-        # while these arrays are copied, the tensors of `other` do not exist yet, which leaves room for the temporary copies
+        """Return the memory of these arrays together with that of `other`, which `fit` copies after
+        them.
+        """
+        # while these arrays are copied, the tensors of `other` do not exist yet, which leaves room
+        # for the temporary copies
         conversion = max(self.conversion - sum(other.tensors), other.conversion)
         return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
 
 
 @dataclass(eq=False)
 class BatchMaker:
-    """Calls the user's code that makes batches, in any thread or process: counts the batches and reports its errors."""
+    """Calls the user's code that makes batches, in any thread or process: counts the batches and
+    reports its errors.
+    """
 
-    # While the pipeline runs alone, each thread or process repeats its last batch, or its first sample, once `is_over` is
-    # set: a `fit` that is interrupted would leave workers behind that go on making batches.
+    # While the pipeline runs alone, each thread or process repeats its last batch, or its first
+    # sample, once `is_over` is set: a `fit` that is interrupted would leave workers behind that go
+    # on making batches.
 
     report_error: ReportError
     made: Any  # a `multiprocessing.Value`: the batches made by all threads and processes
-    is_over: Any = None  # a `multiprocessing.Value`: 0, 1 or ONE_SAMPLE; None if the pipeline does not run alone
+    # a `multiprocessing.Value`: 0, 1 or ONE_SAMPLE; None if the pipeline does not run alone
+    is_over: Any = None
     _last: Any = None
 
     @property
@@ -62,7 +69,9 @@ class BatchMaker:
         return self._last is not None and bool(self.is_over.value)
 
     def make(self, function: Callable[..., Any], given: Any) -> Any:
-        """Return the batch that a function of the user makes; or the last one, if the run is over."""
+        """Return the batch that a function of the user makes; or the last one, if the run is
+        over.
+        """
         if self.repeats:
             return (
                 mapped(self._last, _first_entry) if self.is_over.value == ONE_SAMPLE else self._last
@@ -93,7 +102,8 @@ class FitInput(ABC):
     keras_starts_workers = False
     # whether an interrupted `fit` leaves workers behind, which go on making batches
     leaves_workers = False
-    # whether each call of `fit` copies the data, so that a second call takes memory that the user's run does not take
+    # whether each call of `fit` copies the data, so that a second call takes memory that the user's
+    # run does not take
     one_fit = False
     autotunes = False  # whether `workers` and `max_queue_size` may be AUTOTUNE
     # whether `fit` makes the batches, so that their size is an argument of it
@@ -113,7 +123,8 @@ class FitInput(ABC):
     # of the tuple that the user gives: 1 for (x,), 2 for (x, y); 0 if it is not a tuple
     part_count = 0
     batch_samples: int  # in a full batch
-    applied: FitConfig  # the knobs that the data has, whoever set them; None for a knob that it does not have
+    # the knobs that the data has, whoever set them; None for a knob that it does not have
+    applied: FitConfig
     # that the first batch took in a single thread; 0 if making a batch runs no user code
     batch_seconds = 0.0
     # in an epoch of a trial, all of them full; None if unknown or endless
@@ -125,8 +136,9 @@ class FitInput(ABC):
     _is_over: Any = None  # of `BatchMaker`, while the pipeline runs alone
     _processes: Any = multiprocessing  # the context that starts the workers
 
-    # `config` holds the knobs that were passed to the factory, and those that are arguments of `fit`. `report_error` may be
-    # called in another thread or process. `reopen` is a partial that makes the data again; None for arrays and objects.
+    # `config` holds the knobs that were passed to the factory, and those that are arguments of
+    # `fit`. `report_error` may be called in another thread or process. `reopen` is a partial that
+    # makes the data again; None for arrays and objects.
     def __init__(
         self, data: Any, config: FitConfig, report_error: ReportError, reopen: Any
     ) -> None:
@@ -151,7 +163,9 @@ class FitInput(ABC):
             raise UsageError(f"{problem}; make /dev/shm writable") from None
 
     def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-        """Return why knobs that data of this kind may take are not those of `data`: the reason, by their names."""
+        """Return why knobs that data of this kind may take are not those of `data`: the reason, by
+        their names.
+        """
         given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
         missing: dict[str, list[str]] = {}
         for knob in self.tunes:
@@ -173,7 +187,9 @@ class FitInput(ABC):
         )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
-        """Return the knobs that have an effect, each with its name in the factory (from `named`) or in `fit`."""
+        """Return the knobs that have an effect, each with its name in the factory (from `named`) or
+        in `fit`.
+        """
         return dict(named)
 
     def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
@@ -181,23 +197,33 @@ class FitInput(ABC):
         return {}
 
     def batch(self) -> Any:
-        """Return one full batch in the structure that Keras passes to `train_step`; its dense leaves are NumPy arrays."""
+        """Return one full batch in the structure that Keras passes to `train_step`; its dense
+        leaves are NumPy arrays.
+        """
         return self._batch
 
     def as_step_data(self, batch: Any) -> Any:
-        """Convert a batch of the user's data to the structure that Keras passes to `train_step`: a list becomes a tuple."""
+        """Convert a batch of the user's data to the structure that Keras passes to `train_step`: a
+        list becomes a tuple.
+        """
         return tuple(batch) if isinstance(batch, tuple | list) else batch
 
     def sample_count(self) -> int | None:
-        """Return the number of samples in one epoch, counting the last batch as full; None if unknown."""
+        """Return the number of samples in one epoch, counting the last batch as full; None if
+        unknown.
+        """
         return None if self.epoch_batches is None else self.epoch_batches * self.batch_samples
 
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` train on full batches for about `steps` steps (more for some kinds of input)."""
+        """Return arguments that make `fit` train on full batches for about `steps` steps (more for
+        some kinds of input).
+        """
 
     def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
-        """Return arguments that make `fit` train for this number of epochs, each of which ends with the data."""
+        """Return arguments that make `fit` train for this number of epochs, each of which ends with
+        the data.
+        """
         return {**self.fit_arguments(steps), "epochs": epochs}
 
     def validation_arguments(self, steps: int) -> dict[str, Any]:
@@ -209,12 +235,16 @@ class FitInput(ABC):
         }
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
-        """Return arguments that make `fit` run only the input pipeline for about `steps` steps, until `end_pipeline`."""
+        """Return arguments that make `fit` run only the input pipeline for about `steps` steps,
+        until `end_pipeline`.
+        """
         self._is_over = self._shared("b") if self.leaves_workers else None
         return self.fit_arguments(steps)
 
     def end_pipeline(self, *, one_sample: bool = False) -> None:
-        """End the run of the pipeline alone; workers may repeat a single sample, which takes less time to pass on."""
+        """End the run of the pipeline alone; workers may repeat a single sample, which takes less
+        time to pass on.
+        """
         if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
             self._is_over.value = ONE_SAMPLE if one_sample and not self.has_processes else 1
             self._is_over = None
@@ -232,18 +262,24 @@ class FitInput(ABC):
         )
 
     def user_batches(self) -> Iterator[Any]:
-        """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if shapes cannot differ."""
+        """Yield the batches of an epoch, made in this process, in the form of `batch`; nothing if
+        shapes cannot differ.
+        """
         return map(self._as_batch, self._epoch())
 
     def _epoch(self) -> Iterable[Any]:
         return ()
 
     def array_bytes(self) -> ArrayBytes:
-        """Return the memory of arrays that `fit` reads or copies; zero for data that is made batch by batch."""
+        """Return the memory of arrays that `fit` reads or copies; zero for data that is made batch
+        by batch.
+        """
         return ArrayBytes()
 
     def batches_made(self) -> int | None:
-        """Return how many batches the user's code has made so far, in all threads and processes; None if unknown."""
+        """Return how many batches the user's code has made so far, in all threads and processes;
+        None if unknown.
+        """
         return None if self._made is None else int(self._made.value)
 
     def _keep_first(self, batches: Iterable[Any]) -> None:
@@ -260,7 +296,8 @@ class FitInput(ABC):
         if not all(map(is_array, arrays)) or not any(map(length_of, arrays)):
             names = ", ".join(type(leaf).__name__ for leaf in arrays) or "nothing"
             raise BatchError(
-                f"{self.source} returned a batch of {names}. Return what Keras takes: arrays or tensors with at least one "
+                f"{self.source} returned a batch of {names}. Return what Keras takes: arrays or "
+                "tensors with at least one "
                 "sample on the first axis, or tuples, lists or dicts of them"
             )
         return mapped(self.as_step_data(raw), dense)
@@ -271,9 +308,11 @@ class FitInput(ABC):
         return length_of(leaves(self._batch)[0]) == self.batch_samples
 
     def count_samples(self, batch_size: int) -> None:
-        """Let `fit` train on full batches of several sizes from now on, and count their samples in `taken`.
+        """Let `fit` train on full batches of several sizes from now on, and count their samples in
+        `taken`.
 
-        `batch_size` is the size that was asked for. Data whose batches workers make cannot count them here.
+        `batch_size` is the size that was asked for. Data whose batches workers make cannot count
+        them here.
         """
         self.batch_samples = batch_size
         self.taken = np.zeros((), int)
@@ -285,7 +324,9 @@ class FitInput(ABC):
         return not self._counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
 
     def _batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        """Yield the batches of an epoch that `make` begins; report the errors of the user's code."""
+        """Yield the batches of an epoch that `make` begins; report the errors of the user's
+        code.
+        """
         batches = call_reported(self._report_error, lambda: iter(make()))
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
             yield batch
@@ -294,13 +335,16 @@ class FitInput(ABC):
         actual = getattr(self._data, name)
         if asked not in (None, actual):
             raise UsageError(
-                f"the factory was called with {name}={asked}, but its {self.kind} has {name}={actual}. "
+                f"the factory was called with {name}={asked}, but its {self.kind} has "
+                f"{name}={actual}. "
                 f"Pass {name} to {where}"
             )
 
 
 def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
-    """Yield `count` batches, starting over after each epoch; stop early if an epoch has no batches."""
+    """Yield `count` batches, starting over after each epoch; stop early if an epoch has no
+    batches.
+    """
     passed = 0
     passed_before = -1
     while passed_before < passed < count:

@@ -1,6 +1,6 @@
 """Open the user's data as one of the kinds of input, and write a config as arguments for it."""
-# To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras, TensorFlow and torch only
-# in methods that a trial's process calls.
+# To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras,
+# TensorFlow and torch only in methods that a trial's process calls.
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ def _kind_of(data: Any) -> type[FitInput]:
         return kind
     wrong = next((leaf for leaf in leaves(data) if not is_array(leaf)), data)
     raise UsageError(
-        f"the data has a {type(wrong).__module__}.{type(wrong).__qualname__}; give arrays x, (x, y) or "
-        "(x, y, sample_weight) (numpy.array(...) makes one from a list), or a function that returns such arrays, a "
-        "keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
+        f"the data has a {type(wrong).__module__}.{type(wrong).__qualname__}; give arrays x, (x, "
+        "y) or "
+        "(x, y, sample_weight) (numpy.array(...) makes one from a list), or a function that "
+        "returns such arrays, a "
+        "keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain dataset or a "
+        "generator"
     )
 
 
@@ -56,7 +59,8 @@ def refuse_unsupported(data: Any) -> None:
         parameters, returned = kind.factory
         raise UsageError(
             f"autofit can set nothing of this {name}. Pass a function that makes it; the "
-            f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
+            f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        "
+            f"return {returned}\n"
         )
 
 

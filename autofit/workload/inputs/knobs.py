@@ -35,13 +35,17 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def switches_of(data: Any) -> set[str]:
-    """Return the parameters of a factory that turn something on or off: no number can be passed to them."""
+    """Return the parameters of a factory that turn something on or off: no number can be passed to
+    them.
+    """
     parameters = parameters_of(data).values()
     return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
 def makes_processes(names: Mapping[str, str]) -> bool:
-    """Return whether the workers are processes by the name of their knob, if Keras does not start them."""
+    """Return whether the workers are processes by the name of their knob, if Keras does not start
+    them.
+    """
     return names.get("workers") == PROCESSES and "use_multiprocessing" not in names
 
 
@@ -54,10 +58,12 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs that the data takes and that the user does not fix, each with its name in the data."""
-    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    # knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
-    # `functools.partial` fix knobs.
+    """Return the knobs that the data takes and that the user does not fix, each with its name in
+    the data.
+    """
+    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A
+    # PyDataset object takes the knobs that are writable attributes; arrays take none. The
+    # `data_kwargs` in `fixed` and the keywords of a `functools.partial` fix knobs.
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
@@ -79,7 +85,9 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that are required parameters of a factory; none if the data is not a factory."""
+    """Return the names that are required parameters of a factory; none if the data is not a
+    factory.
+    """
     parameters = parameters_of(data)
     return tuple(
         name
@@ -89,8 +97,11 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes."""
-    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set
+    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an
+    object's attributes.
+    """
+    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is
+    # set
     parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
@@ -104,14 +115,18 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """Fill the knobs of a config that are None with the data's own values, or else with Keras's defaults."""
+    """Fill the knobs of a config that are None with the data's own values, or else with Keras's
+    defaults.
+    """
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value."""
-    # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
-    # which is an argument of `fit` for arrays
+    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's
+    own value.
+    """
+    # a factory's required parameters need one, which is 0 for a number of worker processes; and so
+    # does the batch size, which is an argument of `fit` for arrays
     required = required_of(data, names.values())
     usual = {"prefetch_factor": PREFETCH_FACTOR}
     if names.get("workers") == PROCESSES:
@@ -127,7 +142,9 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes."""
+    """Return the arguments that apply a config to a factory; `names` are the factory's names of the
+    knobs that it takes.
+    """
     values: dict[str, Any] = {
         knob: value for knob, value in config.values().items() if knob in names
     }

@@ -1,4 +1,6 @@
-"""`keras.utils.PyDataset` as input: a factory returns one, or the user gives one whose knobs are attributes."""
+"""`keras.utils.PyDataset` as input: a factory returns one, or the user gives one whose knobs are
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class PyDatasetInput(FitInput):
-    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
+    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required
+    number of batches.
+    """
 
     kind = "PyDataset"
     source = "__getitem__ of the PyDataset"
@@ -46,7 +50,10 @@ class PyDatasetInput(FitInput):
         if knob == "batch_size":  # Keras's classes take none
             return super()._remedy(data, knob)
         if type(self._data).__module__.startswith("keras."):  # an iterator of images, for example
-            return "add parameters with these names, and set its attributes, as in images.workers = workers"
+            return (
+                "add parameters with these names, and set its attributes, as in images.workers = "
+                "workers"
+            )
         return "give its class **kwargs, and pass them on: super().__init__(**kwargs)"
 
     def as_step_data(self, batch: Any) -> Any:
@@ -75,7 +82,9 @@ class PyDatasetInput(FitInput):
 
 
 def register_iterators() -> None:
-    """Let pickle send the iterators of Keras's `ImageDataGenerator`; lock and generator are made anew where one arrives."""
+    """Let pickle send the iterators of Keras's `ImageDataGenerator`; lock and generator are made
+    anew where one arrives.
+    """
     module = sys.modules.get("keras.src.legacy.preprocessing.image")
     for name in ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator") if module else ():
         copyreg.pickle(getattr(module, name), _reduced_iterator)

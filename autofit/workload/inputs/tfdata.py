@@ -1,4 +1,6 @@
-"""`tf.data` as input: a factory passes its parameters to `batch`, `map` and `prefetch` of the dataset that it returns."""
+"""`tf.data` as input: a factory passes its parameters to `batch`, `map` and `prefetch` of the
+dataset that it returns.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ from autofit.workload.inputs.knobs import has_base
 # of a cache in memory: few enough to be made within a second, many enough to differ
 _CACHED_ELEMENTS = 64
 _CACHED_BYTES = 256 * 2**20  # the same for large elements
-_REMEDY = "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) instead"
+_REMEDY = (
+    "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) "
+    "instead"
+)
 
 
 class TfData(FitInput):
-    """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each step."""
+    """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each
+    step.
+    """
 
     kind = "tf.data"
     source = "the tf.data.Dataset"
@@ -40,7 +47,8 @@ class TfData(FitInput):
 
         self.applied = replace(self._config, batch_size=None)
         self._keep_first(self._data)
-        # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
+        # all batches have one size if the dataset declares the first dimension of each tensor, as
+        # with `drop_remainder`
         shapes = [
             spec.shape
             for spec in tf.nest.flatten(self._data.element_spec)
@@ -75,7 +83,8 @@ class TfData(FitInput):
 
             def is_full(*batch: Any) -> Any:
                 samples = tf.shape(leaves(batch)[0], tf.int64)[0]
-                # if samples are counted, batches of every size pass; the filter runs once for each that `fit` takes
+                # if samples are counted, batches of every size pass; the filter runs once for each
+                # that `fit` takes
                 return (
                     tf.equal(samples, self.batch_samples)
                     if self.taken is None
@@ -93,17 +102,21 @@ class TfData(FitInput):
         return self._data
 
 
-# A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock there, on which the user's
-# own `fit` then fails. So a trial refuses a cache file that is not complete, before anything is written. It also refuses
-# `snapshot`, which writes anew for other knobs, and `save`.
+# A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock
+# there, on which the user's own `fit` then fails. So a trial refuses a cache file that is not
+# complete, before anything is written. It also refuses `snapshot`, which writes anew for other
+# knobs, and `save`.
 #
-# A cache in memory makes all epochs but the first faster. A trial ends before the cache is full, so its rate would be that
-# of the filling epoch, which the user's training has once. So a trial caches the first elements only, fills this cache at
-# once, and then repeats them. The memory of the elements that are left out is `reserved.bytes`, which counts as used.
+# A cache in memory makes all epochs but the first faster. A trial ends before the cache is full, so
+# its rate would be that of the filling epoch, which the user's training has once. So a trial caches
+# the first elements only, fills this cache at once, and then repeats them. The memory of the
+# elements that are left out is `reserved.bytes`, which counts as used.
 #
-# Both act where the user's code calls these methods: the dataset may be made, or even read, anywhere in that code.
+# Both act where the user's code calls these methods: the dataset may be made, or even read,
+# anywhere in that code.
 
-# the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
+# the memory of the elements that the caches of this process leave out; `unknown` if one has an
+# unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
 # whether the data is being opened: what `build_model` reads must have an end
 _opening = SimpleNamespace(data=False, ends=False)
@@ -115,7 +128,8 @@ def with_controlled_caches(make: Callable[[], Any]) -> Any:
     try:
         _control()
         made = make()
-        # if only the function itself imports TensorFlow, it is called again: a dataset that is not read has no effect
+        # if only the function itself imports TensorFlow, it is called again: a dataset that is not
+        # read has no effect
         return make() if _control() else made
     finally:
         _opening.data = False
@@ -134,12 +148,14 @@ def cache_notices() -> Iterator[str]:
     """Yield what the user should know about the caches in memory."""
     if reserved.bytes:
         yield (
-            f"trials fill a part of the data's cache in memory; the other {format_bytes(reserved.bytes)} count as used "
+            "trials fill a part of the data's cache in memory; the other "
+            f"{format_bytes(reserved.bytes)} count as used "
             "host memory, and rates are those of epochs that read from the full cache"
         )
     if reserved.unknown:
         yield (
-            "the data has a cache in memory of an unknown number of elements, whose memory is not in the figures. To count "
+            "the data has a cache in memory of an unknown number of elements, whose memory is not "
+            "in the figures. To count "
             "it, name the number before .cache(), with tf.data.experimental.assert_cardinality"
         )
 
@@ -162,7 +178,8 @@ def _control() -> bool:
 
     def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
         raise UsageError(
-            f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}"
+            f"the data writes a snapshot or a dataset to {path}, which trials must not do. "
+            f"{_REMEDY}"
         )
 
     dataset.cache = cache
@@ -175,14 +192,18 @@ def _require_complete(tf: Any, path: str) -> None:
     # tf.data only reads a cache that has an index and no locks
     if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(f"{path}.index"):
         raise UsageError(
-            f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* if there are any, fill "
-            "it once, for example with `for _ in data(): pass`, and tune again. A trial ends before the cache is full and "
+            f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* "
+            "if there are any, fill "
+            "it once, for example with `for _ in data(): pass`, and tune again. A trial ends "
+            "before the cache is full and "
             "would leave a lock there, on which your own fit would fail"
         )
 
 
 def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
-    """Return a dataset that reads the first elements from a cache in memory, as often as the elements have a number."""
+    """Return a dataset that reads the first elements from a cache in memory, as often as the
+    elements have a number.
+    """
     count = int(elements.cardinality())
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)
     size = sum(

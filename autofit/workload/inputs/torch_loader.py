@@ -1,4 +1,6 @@
-"""`torch.utils.data.DataLoader` as input, on every backend; its workers are processes, each with batches ahead."""
+"""`torch.utils.data.DataLoader` as input, on every backend; its workers are processes, each with
+batches ahead.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _READ_WHOLE = (
 
 
 class TorchLoader(FitInput):
-    """The user's DataLoader with one config applied; `fit` receives a copy with the required number of full batches."""
+    """The user's DataLoader with one config applied; `fit` receives a copy with the required number
+    of full batches.
+    """
 
     kind = "torch DataLoader"
     source = "the torch DataLoader"
@@ -51,7 +55,8 @@ class TorchLoader(FitInput):
             )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
         self.applied = FitConfig(None, data.num_workers, None, True, factor)
-        # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
+        # the counter's lock must be of the loader's multiprocessing context: its workers cannot
+        # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
         self._made = self._shared("q")
         self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
@@ -89,8 +94,11 @@ class TorchLoader(FitInput):
         return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
 
     def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
-        """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`."""
-        # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are attributes of the copy
+        """Return a copy of the loader that counts its batches and reports the errors of the dataset
+        and `collate_fn`.
+        """
+        # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are
+        # attributes of the copy
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
@@ -101,7 +109,8 @@ class TorchLoader(FitInput):
             changes |= {"dataset": watched, "batch_size": None, "drop_last": False}
             if batches is not None:
                 changes[drawn] = _Repeated(getattr(loader, drawn), batches)
-        # A DataLoader refuses to have these set, because an iterator of it may have read them; the copy has none.
+        # A DataLoader refuses to have these set, because an iterator of it may have read them; the
+        # copy has none.
         vars(loader).update(changes, _iterator=None)
         return loader
 
@@ -137,7 +146,9 @@ class _Watched:
         self._maker = maker
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
+        """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks
+        for `__getitems__`.
+        """
         if name == "__getitems__":
             return functools.partial(self._get, self._dataset.__getitems__)
         if name.startswith("__") or name == "_dataset":
