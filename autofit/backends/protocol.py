@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
 from autofit.backends import exhaustion
 from autofit.errors import UsageError
 from autofit.records import DEFAULT_BACKEND, install_command, version_of
@@ -65,6 +67,14 @@ class TrainStep:
     # bytes of the data's tensors that the device holds in addition to the step's memory
     data_tensors: Sequence[int] = ()
 
+    @property
+    def own_size(self) -> int:
+        """The number of samples in the batch; 1 if its arrays have no axis."""
+        import keras  # heavy: must stay out of the parent
+
+        arrays = [leaf for leaf in keras.tree.flatten(self.batch) if np.ndim(leaf)]
+        return max((int(array.shape[0]) for array in arrays), default=1)
+
 
 class ProgramSetting(NamedTuple):
     """What a program may have set that decides speed and memory, as expressions of Python."""
@@ -81,7 +91,12 @@ class StepEstimator(Protocol):
     optimizer_bytes: int  # of the variables that the step uses in addition to the model's own
     uses_model_optimizer: bool  # whether the step uses the optimizer that was passed to `compile`
 
-    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+    def estimates(
+        self,
+        batch_sizes: Sequence[int],
+        *,
+        compile_all: bool,
+    ) -> Iterator[Footprint]:
         """Yield an estimate of the step's device memory for each batch size as soon as it is known,
         quick ones first.
 
@@ -90,7 +105,11 @@ class StepEstimator(Protocol):
         estimated.
         """
 
-    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
+    def on_gpu(
+        self,
+        gpu: Device,
+        batch_size: int,
+    ) -> Footprint:
         """Estimate the step's memory on a GPU that need not be there. Any exception means that this
         is not possible.
         """
@@ -174,7 +193,11 @@ class Backend(ABC):
     def _library(self) -> Any:  # heavy: must not be loaded in the parent process
         return import_module(self.name)
 
-    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+    def environment(
+        self,
+        placement: Placement,
+        cache: Path,
+    ) -> dict[str, str]:
         """Return the environment variables that make the backend use these devices, and share
         compiled code in `cache`.
         """
@@ -199,7 +222,11 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+    def set_limit(
+        self,
+        placement: Placement,
+        limit_bytes: int | None,
+    ) -> None:
         """Enforce the limit on each device before a process's first operation; raise UsageError if
         a device is missing.
         """
@@ -238,7 +265,12 @@ class Backend(ABC):
             return None
         return type(layout).__name__, int(layout.device_mesh.devices.size)
 
-    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+    def problems(
+        self,
+        gpu: Device,
+        limit_bytes: int | None,
+        array_bytes: int = 0,
+    ) -> Iterator[str]:
         """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size
         of the data's arrays.
         """
@@ -277,14 +309,22 @@ class Backend(ABC):
         """
         # does not start the backend, which user code may configure until the first operation
 
-    # not every backend can
-    def reset_peak(self, placement: Placement, *, release: bool) -> None:  # noqa: B027
+    def reset_peak(  # noqa: B027  # not every backend can
+        self,
+        placement: Placement,
+        *,
+        release: bool,
+    ) -> None:
         """Reset the peak to the memory in use; called only if `peak_bytes` is not None.
 
         If `release`, memory that the backend only keeps for later steps is given back before.
         """
 
-    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
+    def allocator_notice(
+        self,
+        peak_bytes: int,
+        limit_bytes: int,
+    ) -> str:
         """Return what the allocator had to do for steps with this peak, or ""."""
         return ""
 
@@ -399,13 +439,13 @@ def optimizers_of(model: Any) -> list[Any]:
 
 def bytes_of_variables(variables: Iterable[Any]) -> int:
     """Return the total size of Keras variables, in bytes."""
-    import keras  # heavy: must stay out of the parent
-    import numpy as np  # Keras registers bfloat16 with NumPy
+    import keras  # heavy: must stay out of the parent; it registers bfloat16 with NumPy
 
-    return sum(
-        math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize
-        for v in variables
-    )
+    total = 0
+    for variable in variables:
+        name = keras.backend.standardize_dtype(variable.dtype)
+        total += math.prod(variable.shape) * np.dtype(name).itemsize
+    return total
 
 
 def bytes_of_optimizers(model: Any) -> int:
@@ -420,7 +460,11 @@ def version(name: str) -> str:
     return version_of(name) or version_of(f"{name}-nightly") or ""
 
 
-def require_code(backend: Backend, gpu: Device, *texts: str) -> None:
+def require_code(
+    backend: Backend,
+    gpu: Device,
+    *texts: str,
+) -> None:
     """Raise UsageError if a failed run's texts say that the backend was not built for the GPU."""
     if any(map(exhaustion.NO_CODE.search, texts)):
         capability = ".".join(map(str, gpu.compute_capability or ("unknown",)))

@@ -102,7 +102,11 @@ def raise_joined(errors: Sequence[UsageError]) -> None:
         raise UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]) from None
 
 
-def _explain(cls: Any, values: Any, handler: Any) -> Any:
+def _explain(
+    cls: Any,
+    values: Any,
+    handler: Any,
+) -> Any:
     try:
         return handler(values)
     except ValidationError as error:

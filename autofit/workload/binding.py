@@ -45,11 +45,21 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
         if key == "validation" and is_pydataset(source):
             knobs[key].pop("batch_size", None)
         if callable(source):
-            _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
+            _bind(
+                key,
+                source,
+                {**dict.fromkeys(knobs[key].values()), **kwargs},
+                f"{key}_kwargs",
+            )
     if is_made(maker := workload.fit_kwargs.get(CALLBACKS)):
         key = f"fit_kwargs.{CALLBACKS}"
         function = resolve(key, maker)
-        _bind(CALLBACKS, function, {FOLDER: ""} if takes_folder(function) else {}, key)
+        _bind(
+            CALLBACKS,
+            function,
+            {FOLDER: ""} if takes_folder(function) else {},
+            key,
+        )
     return knobs
 
 
@@ -61,7 +71,12 @@ def resolve_reference(key: str, part: Any) -> Any:
         raise UsageError(str(error), key=key) from None
 
 
-def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
+def _bind(
+    key: str,
+    function: Any,
+    kwargs: Mapping[str, Any],
+    kwargs_key: str,
+) -> None:
     signature = inspect.signature(function)
     try:
         signature.bind(**kwargs)
@@ -93,21 +108,9 @@ def call_source_of(workload: Workload) -> CallSource:
     model = f"{name}({', '.join(arguments)})"
     elided = [] if is_imported and is_whole else ["model"]
     for key in ("data", "validation"):
-        data = getattr(workload, key)
-        # arrays, and objects with knobs as attributes, have no name in code
-        form = "object" if is_pydataset(data) else "arrays"
-        made = key
-        if callable(data) or isinstance(data, Reference):
-            form = "factory"
-            made = f"make_{key}"
-        function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
-        name, is_imported = _name(function, made, imports)
-        fields |= {
-            key: None if data is None else name,
-            f"{key}_kwargs": written,
-            f"{key}_form": form,
-        }
-        elided += [] if data is None or (is_imported and is_whole) else [key]
+        of_data, is_whole = _source_of_data(workload, key, imports)
+        fields |= of_data
+        elided += [] if is_whole else [key]
     # callbacks have no value to show: a function that returns them is called, and others are the
     # user's own
     expressions = {}
@@ -133,6 +136,29 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
+def _source_of_data(
+    workload: Workload,
+    key: str,
+    imports: _Imports,
+) -> tuple[dict[str, Any], bool]:
+    """Return the fields of a call for `data` or `validation`, and whether its code is whole."""
+    data = getattr(workload, key)
+    # arrays, and objects with knobs as attributes, have no name in code
+    form = "object" if is_pydataset(data) else "arrays"
+    made = key
+    if callable(data) or isinstance(data, Reference):
+        form = "factory"
+        made = f"make_{key}"
+    function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
+    name, is_imported = _name(function, made, imports)
+    fields = {
+        key: None if data is None else name,
+        f"{key}_kwargs": written,
+        f"{key}_form": form,
+    }
+    return fields, data is None or (is_imported and is_whole)
+
+
 def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bool]:
     """Return a function, its arguments whose `repr` is short code for the same value, and whether
     these are all.
@@ -150,7 +176,11 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
     return function, written, len(written) == len(given)
 
 
-def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
+def _name(
+    function: Any,
+    word: str,
+    imports: _Imports,
+) -> tuple[str, bool]:
     """Return a function's name in code, or else the word, and whether it can be imported; add that
     to `imports`.
     """

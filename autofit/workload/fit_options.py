@@ -50,7 +50,13 @@ FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_TAKEN = (
+    *IN_TRIALS,
+    CALLBACKS,
+    VALIDATION_SPLIT,
+    *_COUNTS,
+    *_RENDERED_ONLY,
+)
 OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [
@@ -71,7 +77,11 @@ class TrialCallbacks:
     # names of those, run or left out, that the user's own `fit` calls for each batch
     of_batches: tuple[str, ...] = ()
 
-    def notice(self, *, of_script: bool) -> str | None:
+    def notice(
+        self,
+        *,
+        of_script: bool,
+    ) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all
         run.
         """
@@ -147,7 +157,11 @@ def _validated(name: str, value: Any) -> Any:
         ):
             # no object crosses: some cannot be pickled
             callbacks = value if isinstance(value, list | tuple) else [value]
-            return TrialCallbacks((), _names(callbacks), _names(filter(_counts_batches, callbacks)))
+            return TrialCallbacks(
+                (),
+                _names(callbacks),
+                _names(filter(_counts_batches, callbacks)),
+            )
         form = (
             "a list of callbacks, or a function that returns one (in a YAML file: "
             "path/to/file.py:function)"
@@ -179,7 +193,11 @@ def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
         made = TrialCallbacks(callbacks, of_batches=_names(filter(_counts_batches, callbacks)))
     elif not isinstance(made, TrialCallbacks):
         call = f"{getattr(function, '__name__', 'the function')}()"
-        made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))
+        made = TrialCallbacks(
+            (),
+            (f"the callbacks of {call}",),
+            (f"those of {call}",),
+        )
     patches = tuple(sorted(reference.left_out))
     return {**options, CALLBACKS: replace(made, left_out=(*made.left_out, *patches))}
 

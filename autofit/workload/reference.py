@@ -71,7 +71,12 @@ class Reference:
         if not self.path.is_file():
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
-            code = compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True)
+            code = compile(
+                self.path.read_bytes(),
+                str(self.path),
+                "exec",
+                dont_inherit=True,
+            )
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
         except (OSError, ValueError, MemoryError, RecursionError) as error:

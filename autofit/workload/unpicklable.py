@@ -82,7 +82,11 @@ def _parts(part: Part) -> Iterator[Part]:
         yield from (Part(each, key, outer) for key, each in named.items())
     else:
         yield from (Part(each, f"{name}.{key}", of) for key, each in _attributes(value).items())
-        yield Part(type(value), type(value).__name__, outer)
+        yield Part(
+            type(value),
+            type(value).__name__,
+            outer,
+        )
 
 
 def _variables(value: Any) -> Mapping[str, Any]:
@@ -99,7 +103,11 @@ def _variables(value: Any) -> Mapping[str, Any]:
         return {"self": value.__self__, value.__name__: value.__func__}
     if isinstance(value, functools.partial):
         called = getattr(value.func, "__name__", "func")
-        return {"args": value.args, **value.keywords, called: value.func}
+        return {
+            "args": value.args,
+            **value.keywords,
+            called: value.func,
+        }
     return value if isinstance(value, dict) else {}
 
 

@@ -170,7 +170,11 @@ def _require_working_folder() -> None:
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """A cloudpickle pickler that writes large arrays to files next to the pickle."""
 
-    def __init__(self, file: IO[bytes], folder: Path) -> None:
+    def __init__(
+        self,
+        file: IO[bytes],
+        folder: Path,
+    ) -> None:
         super().__init__(file)
         self._files = (folder / f"array-{number}.npy" for number in itertools.count())
 
@@ -197,7 +201,13 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             # pages start there
             begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]
             offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin
-            return np.memmap, (obj.filename, obj.dtype, "r", offset, obj.shape)
+            return np.memmap, (
+                obj.filename,
+                obj.dtype,
+                "r",
+                offset,
+                obj.shape,
+            )
         file = next(self._files)
         np.save(file, obj)
         return _mapped, (file,)

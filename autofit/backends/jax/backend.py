@@ -88,7 +88,11 @@ class Jax(Backend):
             for device in client.local_devices()
         )
 
-    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+    def environment(
+        self,
+        placement: Placement,
+        cache: Path,
+    ) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables[_PLATFORMS] = "cpu"
@@ -101,9 +105,9 @@ class Jax(Backend):
             if placement.count > 1:
                 variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
                 variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
-        return (
-            variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
-        )
+        if _CACHE not in os.environ:
+            variables |= {_CACHE: str(cache), **_CACHE_ALL}
+        return variables
 
     def preload(self) -> None:
         super().preload()
@@ -115,7 +119,11 @@ class Jax(Backend):
         ):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+    def set_limit(
+        self,
+        placement: Placement,
+        limit_bytes: int | None,
+    ) -> None:
         # JAX reads the share of each GPU's memory that its allocator may take at its first
         # operation
         if not placement.gpus:
@@ -127,13 +135,10 @@ class Jax(Backend):
             os.environ.pop(_OLD_FRACTION, None)
             # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is
             # the limit
-            os.environ[_FRACTION] = (
-                f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
-            )
-        if (
-            self._library.default_backend() == "cpu"
-            or self._library.local_device_count() < placement.count
-        ):
+            total_bytes = min(gpu.total_bytes for gpu in placement.gpus)
+            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / total_bytes):.6f}"
+        jax = self._library
+        if jax.default_backend() == "cpu" or jax.local_device_count() < placement.count:
             platforms = os.environ.get(_PLATFORMS, "")
             if platforms and not _GPU_PLATFORMS & {*platforms.split(",")}:
                 raise UsageError(
@@ -143,7 +148,7 @@ class Jax(Backend):
                 )
             raise self._unseen_gpus(placement)
         # what is set elsewhere may overrule the share without a word
-        pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+        pool_bytes = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
         if limit_bytes is not None and pool_bytes > _MOST_OVER_LIMIT * limit_bytes:
             raise UsageError(
                 f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} "
@@ -193,28 +198,26 @@ class Jax(Backend):
         # of temporaries and results (measured by others on a GPU, to 0.01%). What a program
         # replaces is the state of training; its other arguments are the batch. A program that
         # replaces nothing, as in inference, is taken to have all that lives now as its state.
-        peak, in_use = (
-            max(int(memory[key]) for memory in counts)
-            for key in ("peak_bytes_in_use", "bytes_in_use")
-        )
-        needed = (in_use + beyond for beyond in self._beyond_state(devices[0].client, in_use))
-        return min(peak, max(needed, default=peak))
+        peak = max(int(memory["peak_bytes_in_use"]) for memory in counts)
+        in_use = max(int(memory["bytes_in_use"]) for memory in counts)
+        beyond = self._beyond_state(devices[0].client, in_use)
+        return min(peak, in_use + max(beyond)) if beyond else peak
 
-    def _beyond_state(self, client: Any, in_use: int) -> list[int]:
+    def _beyond_state(
+        self,
+        client: Any,
+        in_use: int,
+    ) -> list[int]:
         programs = []
         # a plugin may not report them
         with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):
-            programs = [
-                program.get_compiled_memory_stats() for program in client.live_executables()
-            ]
-        sizes = [
-            (*absent_gpu.compiled_bytes(program), program.alias_size_in_bytes or in_use)
-            for program in programs
-        ]
-        return [
-            BATCHES_ON_GPU * max(0, arguments - state) + temporaries
-            for arguments, temporaries, state in sizes
-        ]
+            programs = [each.get_compiled_memory_stats() for each in client.live_executables()]
+        beyond = []
+        for program in programs:
+            arguments, temporaries = absent_gpu.compiled_bytes(program)
+            batch = max(0, arguments - (program.alias_size_in_bytes or in_use))
+            beyond.append(BATCHES_ON_GPU * batch + temporaries)
+        return beyond
 
     def stacks_steps(self) -> bool:
         # also without `jit_compile`: then it takes the stack apart again

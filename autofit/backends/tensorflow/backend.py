@@ -29,7 +29,12 @@ _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 _CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU
 # (MinSystemMemory in gpu_device.cc)
-_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
+_RESERVES_MIB = {
+    9: 1800,
+    8: 1536,
+    7: 1050,
+    0: 500,
+}
 _RESERVE = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"  # replaces them, in MiB
 _SMALL_BYTES = 2 * 2**30
 _SMALL_RESERVE_MIB = 225
@@ -102,7 +107,11 @@ class TensorFlow(Backend):
         # it has no handle before the first operation
         return context._context_handle is not None and bool(context.list_logical_devices("GPU"))
 
-    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+    def environment(
+        self,
+        placement: Placement,
+        cache: Path,
+    ) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
@@ -113,20 +122,24 @@ class TensorFlow(Backend):
 
     def end_of(self, outputs: Any) -> WaitForEnd:
         # unlike `fit`, `predict` does not wait for its steps on a GPU: fetching an output does
-        first = next(
-            (tensor for tensor in self._library.nest.flatten(outputs) if hasattr(tensor, "numpy")),
-            None,
-        )
-        return (
-            None
-            if first is None
-            else lambda: first[:1].numpy() if len(first.shape) else first.numpy()
-        )
+        tensors = self._library.nest.flatten(outputs)
+        first = next((tensor for tensor in tensors if hasattr(tensor, "numpy")), None)
+        if first is None:
+            return None
+
+        def fetch() -> None:
+            (first[:1] if len(first.shape) else first).numpy()
+
+        return fetch
 
     def prepare_estimates(self) -> None:
         xla_reports()
 
-    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+    def set_limit(
+        self,
+        placement: Placement,
+        limit_bytes: int | None,
+    ) -> None:
         tf = self._library
         if not placement.gpus:
             if placement.count > 1:
@@ -153,9 +166,18 @@ class TensorFlow(Backend):
         distribute = self._library.distribute
         for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
             strategy = getattr(distribute, name)
-            strategy.__init__ = _on_one_host(strategy.__init__, name, distribute.cluster_resolver)
+            strategy.__init__ = _on_one_host(
+                strategy.__init__,
+                name,
+                distribute.cluster_resolver,
+            )
 
-    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+    def problems(
+        self,
+        gpu: Device,
+        limit_bytes: int | None,
+        array_bytes: int = 0,
+    ) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         # other backends copy only batches
         if limit_bytes and array_bytes > _MUCH_SHARE * limit_bytes:
@@ -206,7 +228,12 @@ class TensorFlow(Backend):
         except ValueError:  # the CPU's default allocator without oneDNN does not count
             return None
 
-    def reset_peak(self, placement: Placement, *, release: bool) -> None:
+    def reset_peak(
+        self,
+        placement: Placement,
+        *,
+        release: bool,
+    ) -> None:
         for name in _with_allocators(placement):
             self._library.config.experimental.reset_memory_stats(name)
 
@@ -265,7 +292,11 @@ def _with_allocators(placement: Placement) -> list[str]:  # the logical devices 
     return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
 
 
-def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> dict[str, str]:
+def cache_variables(
+    present: Mapping[str, str],
+    folder: Path,
+    version: str,
+) -> dict[str, str]:
     """Return the environment variables that turn on the caches; settings `present` in the user's
     environment are kept.
     """
@@ -282,12 +313,20 @@ def cache_variables(present: Mapping[str, str], folder: Path, version: str) -> d
     return variables
 
 
-def _on_one_host(make: Callable[..., None], name: str, resolvers: Any) -> Callable[..., None]:
+def _on_one_host(
+    make: Callable[..., None],
+    name: str,
+    resolvers: Any,
+) -> Callable[..., None]:
     """Return the constructor of a strategy that refuses a cluster before it waits for its hosts."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)
-    def make_on_one_host(self: Any, *args: Any, **kwargs: Any) -> None:
+    def make_on_one_host(
+        self: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         given = signature.bind(self, *args, **kwargs).arguments.get("cluster_resolver")
         cluster = (given or resolvers.TFConfigClusterResolver()).cluster_spec()
         jobs = set(cluster.jobs) - {"evaluator"}  # which does not train
@@ -302,7 +341,11 @@ def _on_one_host(make: Callable[..., None], name: str, resolvers: Any) -> Callab
     return make_on_one_host
 
 
-def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
+def enforce_limit(
+    context: Any,
+    gpu: Any,
+    limit_bytes: int,
+) -> None:
     """Set the limit of a `PhysicalDevice`, in whole MiB, and keep user code, which is loaded later,
     from changing it.
     """

@@ -76,11 +76,20 @@ def workspace_bytes(
             pass
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
             sizes = [
-                _patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes)
+                _patch_bytes(
+                    inputs[2],
+                    outputs[0] if "Filter" in kind else inputs[1],
+                    item_bytes,
+                )
             ]
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
             kernel = outputs[0] if "Filter" in kind else inputs[1]
-            patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
+            patches = _patch_bytes(
+                inputs[2],
+                kernel,
+                item_bytes,
+                _third_cache_bytes(),
+            )
             sizes = [patches] if patches <= _MOST_OVERHEAD * sum(tensors) else []
         case "DepthwiseConv2dNativeBackpropFilter":
             sizes = [inputs[2][0] * tensors[-1]]
@@ -144,7 +153,11 @@ _RUNS = 3
 _DEVIATION = 0.5
 
 
-def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:
+def peak(
+    operations: Sequence[Operation],
+    results: Sequence[Buffer],
+    threads: int,
+) -> Counter[str]:
     """Return the bytes of each part at the highest peak of several steps; `threads` operations run
     at the same time.
     """

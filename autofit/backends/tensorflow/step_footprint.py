@@ -43,7 +43,18 @@ _FIRST_REGION_BYTES = 2 * 2**20
 _MOST_WASTE_BYTES = 128 * 2**20
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 _THREADS = "TF_NUM_INTEROP_THREADS"
-_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+_PRIMES = (
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    103,
+)
 
 
 class StepFootprint:
@@ -97,7 +108,12 @@ class StepFootprint:
             optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
         )
 
-    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+    def estimates(
+        self,
+        batch_sizes: Sequence[int],
+        *,
+        compile_all: bool,
+    ) -> Iterator[Footprint]:
         # the peak of the walk for each size, then XLA's totals if XLA compiles the step
         for size in sorted(batch_sizes):
             yield self._walked(replace(self._program, batch_size=size))
@@ -120,21 +136,43 @@ class StepFootprint:
                     self._method(XLA),
                 )
 
-    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
+    def on_gpu(
+        self,
+        gpu: Device,
+        batch_size: int,
+    ) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the
         walk.
         """
-        there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False)
+        there = replace(
+            self._program,
+            batch_size=batch_size,
+            on_cpu=False,
+            onednn=False,
+        )
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
-        text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
+        text = _compiler_ir(
+            self._model,
+            self._batch,
+            batch_size,
+            "stablehlo",
+        )
         arguments, temporaries = absent_gpu.compiled_bytes(
             absent_gpu.memory_of_stablehlo(text, gpu)
         )
         beyond = temporaries + self._beyond_arguments(arguments, batch_size)
-        return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
+        return self._footprint(
+            there,
+            {"temporaries": beyond},
+            absent_gpu.ERRORS,
+        )
 
-    def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
+    def _beyond_arguments(
+        self,
+        total_bytes: int,
+        batch_size: int,
+    ) -> int:
         variables = sum(map(sum, self._variables.values()))
         return max(0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size)))
 
@@ -158,7 +196,11 @@ class StepFootprint:
         data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
         held = {part: sum(sizes) for part, sizes in outlives.items()}
         parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
-        return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
+        return Footprint(
+            program.batch_size,
+            {DATA_PART: sum(data), **parts},
+            *method,
+        )
 
     def _trace(self) -> tuple[int, Any]:
         arrays = [
@@ -214,7 +256,11 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
     )
 
 
-def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
+def compiled_bytes(
+    model: Any,
+    batch: Any,
+    batch_size: int,
+) -> int | None:
     """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA
     cannot compile it.
     """
@@ -231,7 +277,12 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
-def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
+def _compiler_ir(
+    model: Any,
+    batch: Any,
+    batch_size: int,
+    stage: str,
+) -> str:
     specs = _batch_specs(batch, batch_size)
 
     def step(*leaves: Any) -> Any:

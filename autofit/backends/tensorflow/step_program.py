@@ -84,7 +84,12 @@ class StepProgram:
         results = [buffer for buffer, _ in program._read(graph) if buffer is not None]
         return execution.peak(program._operations, results, self.threads)
 
-    def _read(self, graph: Any, prefix: str = "", given: Sequence[_Made] = ()) -> list[_Made]:
+    def _read(
+        self,
+        graph: Any,
+        prefix: str = "",
+        given: Sequence[_Made] = (),
+    ) -> list[_Made]:
         """Append the operations of a graph, and return what is known of its results; `given` is
         that of its inputs.
         """
@@ -95,19 +100,32 @@ class StepProgram:
             if op.type in _CALLS:
                 body = op.graph._get_function(op.get_attr("f").name).graph
                 first = len(self._operations)
-                results = self._read(body, f"{prefix}{op.name}/", self._made(op.inputs))
+                results = self._read(
+                    body,
+                    f"{prefix}{op.name}/",
+                    self._made(op.inputs),
+                )
                 self._numbers[op] = range(first, len(self._operations))
                 self._tensors.update(
                     (t.ref(), made) for t, made in zip(op.outputs, results, strict=True)
                 )
             elif op.type not in ("Const", "Placeholder"):
-                self._append(op, self._part(prefix + op.name), self._made(op.inputs))
+                self._append(
+                    op,
+                    self._part(prefix + op.name),
+                    self._made(op.inputs),
+                )
         return self._made(graph.outputs)
 
     def _made(self, tensors: Sequence[Any]) -> list[_Made]:
         return [self._tensors.get(t.ref(), _OUTSIDE) for t in tensors]
 
-    def _append(self, op: Any, part: str, given: Sequence[_Made]) -> None:
+    def _append(
+        self,
+        op: Any,
+        part: str,
+        given: Sequence[_Made],
+    ) -> None:
         self._numbers[op] = (len(self._operations),)
         lists = Buffer(self._list_bytes(op), part)  # all that a loop fills
         makes = [lists, Buffer(self._workspace_bytes(op), "temporaries")]

@@ -27,7 +27,7 @@ COUNTED = "tensors of two small steps"
 _ERROR = 0.5
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
 # in samples; two sizes define a line, and a batch of one sample may be a special case
-_SMALL_SIZES = (2, 6)
+_SMALL_SIZES: tuple[int, ...] = (2, 6)
 
 
 # torch is not installed where types are checked
@@ -65,28 +65,21 @@ class StepFootprint:
         self._model = model = step.model  # it is built, and trained for some steps
         model._symbolic_build(data_batch=step.batch)
         updates = int(model.optimizer.iterations)
+        sizes = _SMALL_SIZES
         if step.multiple_of is None:
-            sizes = [
-                max(
-                    (
-                        int(leaf.shape[0])
-                        for leaf in keras.tree.flatten(step.batch)
-                        if np.ndim(leaf)
-                    ),
-                    default=1,
-                )
-            ]
-        else:
-            sizes = (
-                list(_SMALL_SIZES)
-                if step.multiple_of == 1
-                else [step.multiple_of, 2 * step.multiple_of]
-            )
+            sizes = (step.own_size,)
+        elif step.multiple_of > 1:
+            sizes = (step.multiple_of, 2 * step.multiple_of)
         self._runs = [(size, self.step_bytes(step.batch, size)) for size in sizes]
         self.optimizer_bytes = bytes_of_optimizers(model)
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
-    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+    def estimates(
+        self,
+        batch_sizes: Sequence[int],
+        *,
+        compile_all: bool,
+    ) -> Iterator[Footprint]:
         # the bytes held after each operation are extrapolated, and the highest counts
         first, low = self._runs[0]
         last, high = self._runs[-1]
@@ -94,23 +87,29 @@ class StepFootprint:
             low = [max(low)]
             high = [max(high)]
         start = np.array(low, float)
-        rise = np.array(high, float) - np.array(low, float)
+        rise = np.array(high, float) - start
+        weights = [*self._model.variables, *self._model.metrics_variables]
         for size in sorted({first} if last == first else set(batch_sizes)):
             grown = rise * (size - first) / (last - first) if last > first else 0.0
-            counted = max(0, round(float((start + grown).max())))
             parts = {
-                "weights": bytes_of_variables(
-                    [*self._model.variables, *self._model.metrics_variables]
-                ),
+                "weights": bytes_of_variables(weights),
                 "optimizer": self.optimizer_bytes,
-                "temporaries": counted,
+                "temporaries": max(0, round(float((start + grown).max()))),
             }
             yield Footprint(size, parts, COUNTED, _ERROR, _ABSOLUTE_ERROR_BYTES)
 
-    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
+    def on_gpu(
+        self,
+        gpu: Device,
+        batch_size: int,
+    ) -> Footprint:
         return absent_gpu.counted(next(self.estimates((batch_size,), compile_all=True)))
 
-    def step_bytes(self, batch: Any, size: int) -> list[int]:
+    def step_bytes(
+        self,
+        batch: Any,
+        size: int,
+    ) -> list[int]:
         """Return the bytes held after each operation of a step: batch, activations, gradients and
         temporaries.
         """

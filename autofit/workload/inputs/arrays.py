@@ -63,12 +63,9 @@ class Arrays(FitInput):
     @staticmethod
     def recognises(data: Any) -> bool:
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
-        arrays = leaves(parts)
-        has_samples = all(
-            is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape")
-            for leaf in arrays
-        )
-        return 1 <= len(parts) <= _MOST_PARTS and has_samples and bool(leaves(parts[0]))
+        if not 1 <= len(parts) <= _MOST_PARTS or not leaves(parts[0]):
+            return False
+        return all(map(_has_samples, leaves(parts)))
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         # of `fit`, even if a factory that returns arrays has no such parameter
@@ -100,7 +97,12 @@ class Arrays(FitInput):
         return self._of(self._rows(0, training)), self._of(self._rows(training, self._count))
 
     def _of(self, data: Any) -> Arrays:
-        other = Arrays(data, self._config, self._report_error, None)
+        other = Arrays(
+            data,
+            self._config,
+            self._report_error,
+            None,
+        )
         other.part_count = self.part_count
         return other
 
@@ -108,21 +110,23 @@ class Arrays(FitInput):
     # given: training gets all full batches, short epochs only what they train on, and the pipeline
     # alone, which is a second call, a few batches.
 
-    def fit_arguments(self, steps: int, most_batches: int | None = None) -> dict[str, Any]:
+    def fit_arguments(
+        self,
+        steps: int,
+        most_batches: int | None = None,
+    ) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
-        return {
-            **dict(
-                zip(
-                    ("x", "y", "sample_weight"),
-                    self._rows(0, batches * self.batch_samples),
-                    strict=False,
-                )
-            ),
-            "batch_size": self.batch_samples,
-            "epochs": math.ceil(steps / batches),
-        }
+        rows = self._rows(0, batches * self.batch_samples)
+        arguments: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), rows, strict=False))
+        arguments["batch_size"] = self.batch_samples
+        arguments["epochs"] = math.ceil(steps / batches)
+        return arguments
 
-    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
+    def epoch_arguments(
+        self,
+        steps: int,
+        epochs: int,
+    ) -> dict[str, Any]:
         return {**self.fit_arguments(steps, steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
@@ -146,29 +150,44 @@ class Arrays(FitInput):
         cast = []
         copied = []
         for array in arrays:
-            types = [(part, _trained_type(part.dtype)) for part in components(array)]
-            size = sum(int(part.size) * trained.itemsize for part, trained in types)
-            cast += [size] if any(part.dtype != trained for part, trained in types) else []
+            parts = components(array)
+            types = [_trained_type(part.dtype) for part in parts]
+            size = sum(
+                int(part.size) * trained.itemsize
+                for part, trained in zip(parts, types, strict=True)
+            )
+            if types != [part.dtype for part in parts]:
+                cast.append(size)
             copied.append(0 if hasattr(array, "numpy") else size)  # tensors are not copied
         if not self.one_fit:
             return ArrayBytes(from_files, tuple(cast))
         # while an array is copied, the tensors of the arrays after it do not exist yet
         beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
-        return ArrayBytes(from_files, tuple(copied), conversion=beyond_tensors + sum(cast))
+        return ArrayBytes(
+            from_files,
+            tuple(copied),
+            conversion=beyond_tensors + sum(cast),
+        )
 
-    def _rows(self, first: int, end: int) -> tuple[Any, ...]:  # views that share the arrays' memory
+    def _rows(
+        self,
+        first: int,
+        end: int,
+    ) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts
         return tuple(_each(part, lambda array: array[first:end]) for part in self._parts)
 
 
+def _has_samples(leaf: Any) -> bool:
+    return is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape")
+
+
 # a list stays a list, because `fit` takes several inputs as a list
 def _each(part: Any, function: Any) -> Any:
-    return (
-        [_each(inner, function) for inner in part]
-        if isinstance(part, list)
-        else mapped(part, function)
-    )
+    if isinstance(part, list):
+        return [_each(inner, function) for inner in part]
+    return mapped(part, function)
 
 
 def _without_index(array: Any) -> Any:

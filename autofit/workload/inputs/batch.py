@@ -11,13 +11,14 @@ from typing import Any
 
 def leaves(nest: Any) -> list[Any]:
     """Return the arrays of a nest, without missing parts (None)."""
-    if isinstance(nest, dict | tuple | list):
-        return [
-            leaf
-            for part in (nest.values() if isinstance(nest, dict) else nest)
-            for leaf in leaves(part)
-        ]
-    return [] if nest is None else [nest]
+    if isinstance(nest, dict):
+        nest = [*nest.values()]
+    if not isinstance(nest, tuple | list):
+        return [] if nest is None else [nest]
+    arrays = []
+    for part in nest:
+        arrays += leaves(part)
+    return arrays
 
 
 def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import multiprocessing
 import time
@@ -18,7 +17,7 @@ from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
-from autofit.workload.inputs.knobs import knobs_of, switches_of
+from autofit.workload.inputs.knobs import fixed_in, knobs_of, switches_of
 
 # gets each error of the user's code while batches are made
 ReportError = Callable[[BaseException], None]
@@ -45,7 +44,11 @@ class ArrayBytes:
         # while these arrays are copied, the tensors of `other` do not exist yet, which leaves room
         # for the temporary copies
         conversion = max(self.conversion - sum(other.tensors), other.conversion)
-        return ArrayBytes(self.mapped + other.mapped, self.tensors + other.tensors, conversion)
+        return ArrayBytes(
+            self.mapped + other.mapped,
+            self.tensors + other.tensors,
+            conversion,
+        )
 
 
 @dataclass(eq=False)
@@ -68,14 +71,17 @@ class BatchMaker:
     def repeats(self) -> bool:
         return self._last is not None and bool(self.is_over.value)
 
-    def make(self, function: Callable[..., Any], given: Any) -> Any:
+    def make(
+        self,
+        function: Callable[..., Any],
+        given: Any,
+    ) -> Any:
         """Return the batch that a function of the user makes; or the last one, if the run is
         over.
         """
         if self.repeats:
-            return (
-                mapped(self._last, _first_entry) if self.is_over.value == ONE_SAMPLE else self._last
-            )
+            is_one = self.is_over.value == ONE_SAMPLE
+            return mapped(self._last, _first_entry) if is_one else self._last
         batch = call_reported(self.report_error, function, given)
         with self.made.get_lock():
             self.made.value += 1
@@ -162,29 +168,38 @@ class FitInput(ABC):
             problem = f"no memory can be shared with the workers of the data: {error.strerror}"
             raise UsageError(f"{problem}; make /dev/shm writable") from None
 
-    def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
+    def not_taken(
+        self,
+        data: Any,
+        fixed: Mapping[str, Any],
+    ) -> dict[str, str]:
         """Return why knobs that data of this kind may take are not those of `data`: the reason, by
         their names.
         """
-        given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
+        given = fixed_in(data, fixed)
+        taken = knobs_of(data, fixed)
         missing: dict[str, list[str]] = {}
         for knob in self.tunes:
-            if knob not in knobs_of(data, fixed) and not given & {*KNOBS[knob].parameters}:
-                # as such data names it
-                usual = self.factory[0].split(", ")
-                name = next((name for name in KNOBS[knob].parameters if name in usual), knob)
-                reason = f"the data takes no such argument; {self._remedy(data, knob)}"
-                if name in switches_of(data):
-                    reason = "the data takes it as true or false, not as a number"
-                missing.setdefault(reason, []).append(name)
+            names = KNOBS[knob].parameters
+            if knob in taken or given & {*names}:
+                continue
+            # as such data names it
+            usual = self.factory[0].split(", ")
+            name = next((name for name in names if name in usual), knob)
+            reason = f"the data takes no such argument; {self._remedy(data, knob)}"
+            if name in switches_of(data):
+                reason = "the data takes it as true or false, not as a number"
+            missing.setdefault(reason, []).append(name)
         return {", ".join(knobs): reason for reason, knobs in missing.items()}
 
-    def _remedy(self, data: Any, knob: str) -> str:  # for data that does not take this knob
-        return (
-            "add a parameter with this name"
-            if callable(data)
-            else "pass a function that makes it, with this parameter"
-        )
+    def _remedy(
+        self,
+        data: Any,
+        knob: str,
+    ) -> str:  # for data that does not take this knob
+        if callable(data):
+            return "add a parameter with this name"
+        return "pass a function that makes it, with this parameter"
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         """Return the knobs that have an effect, each with its name in the factory (from `named`) or
@@ -220,7 +235,11 @@ class FitInput(ABC):
         some kinds of input).
         """
 
-    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
+    def epoch_arguments(
+        self,
+        steps: int,
+        epochs: int,
+    ) -> dict[str, Any]:
         """Return arguments that make `fit` train for this number of epochs, each of which ends with
         the data.
         """
@@ -241,7 +260,11 @@ class FitInput(ABC):
         self._is_over = self._shared("b") if self.leaves_workers else None
         return self.fit_arguments(steps)
 
-    def end_pipeline(self, *, one_sample: bool = False) -> None:
+    def end_pipeline(
+        self,
+        *,
+        one_sample: bool = False,
+    ) -> None:
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less
         time to pass on.
         """
@@ -331,7 +354,12 @@ class FitInput(ABC):
         while (batch := call_reported(self._report_error, next, batches, None)) is not None:
             yield batch
 
-    def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
+    def _require_passed_on(
+        self,
+        name: str,
+        asked: int | None,
+        where: str,
+    ) -> None:
         actual = getattr(self._data, name)
         if asked not in (None, actual):
             raise UsageError(
@@ -354,7 +382,11 @@ def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
             yield batch
 
 
-def call_reported(report_error: ReportError, function: Callable[..., Any], *arguments: Any) -> Any:
+def call_reported(
+    report_error: ReportError,
+    function: Callable[..., Any],
+    *arguments: Any,
+) -> Any:
     """Call one of the user's functions; if it fails, report the error and raise it again."""
     try:
         return function(*arguments)

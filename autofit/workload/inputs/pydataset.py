@@ -46,7 +46,11 @@ class PyDatasetInput(FitInput):
         self._made = self._shared("q")
         self._keep_first(self._epoch())
 
-    def _remedy(self, data: Any, knob: str) -> str:
+    def _remedy(
+        self,
+        data: Any,
+        knob: str,
+    ) -> str:
         if knob == "batch_size":  # Keras's classes take none
             return super()._remedy(data, knob)
         if type(self._data).__module__.startswith("keras."):  # an iterator of images, for example
@@ -63,7 +67,11 @@ class PyDatasetInput(FitInput):
     def sample_count(self) -> int | None:
         if self.epoch_batches is None or not self._counts_samples:
             return super().sample_count()
-        last = call_reported(self._report_error, self._data.__getitem__, self.epoch_batches - 1)
+        last = call_reported(
+            self._report_error,
+            self._data.__getitem__,
+            self.epoch_batches - 1,
+        )
         return (self.epoch_batches - 1) * self.batch_samples + samples_of(
             self._as_batch(last), self.batch_samples
         )
@@ -73,7 +81,11 @@ class PyDatasetInput(FitInput):
         from autofit.workload.inputs.proxy import DatasetProxy
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        maker = BatchMaker(self._report_error, self._made, self._is_over)
+        maker = BatchMaker(
+            self._report_error,
+            self._made,
+            self._is_over,
+        )
         return {"x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)}
 
     def _epoch(self) -> Iterator[Any]:

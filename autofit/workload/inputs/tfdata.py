@@ -83,19 +83,13 @@ class TfData(FitInput):
 
             def is_full(*batch: Any) -> Any:
                 samples = tf.shape(leaves(batch)[0], tf.int64)[0]
-                # if samples are counted, batches of every size pass; the filter runs once for each
-                # that `fit` takes
-                return (
-                    tf.equal(samples, self.batch_samples)
-                    if self.taken is None
-                    else self.taken.assign_add(samples) > 0
-                )
+                if self.taken is None:
+                    return tf.equal(samples, self.batch_samples)
+                # batches of every size pass; the filter runs once for each that `fit` takes
+                return self.taken.assign_add(samples) > 0
 
-            full = (
-                full.filter(is_full)
-                if self.epoch_batches is None
-                else full.take(self.epoch_batches)
-            )
+            is_uncounted = self.epoch_batches is None
+            full = full.filter(is_full) if is_uncounted else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
 
     def _epoch(self) -> Any:
@@ -168,15 +162,28 @@ def _control() -> bool:
         return False
     original = dataset.cache
 
-    def cache(self: Any, filename: Any = "", name: str | None = None) -> Any:
+    def cache(
+        self: Any,
+        filename: Any = "",
+        name: str | None = None,
+    ) -> Any:
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
             _require_complete(tf, "a file" if path is None else path.decode(errors="replace"))
         elif _opening.data and tf.executing_eagerly():
-            return _in_part(tf, self, lambda elements: original(elements, name=name))
+            return _in_part(
+                tf,
+                self,
+                lambda elements: original(elements, name=name),
+            )
         return original(self, filename, name=name)
 
-    def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
+    def refused(
+        self: Any,
+        path: Any,
+        *_: Any,
+        **__: Any,
+    ) -> Any:
         raise UsageError(
             f"the data writes a snapshot or a dataset to {path}, which trials must not do. "
             f"{_REMEDY}"
@@ -200,7 +207,11 @@ def _require_complete(tf: Any, path: str) -> None:
         )
 
 
-def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
+def _in_part(
+    tf: Any,
+    elements: Any,
+    cached: Callable[[Any], Any],
+) -> Any:
     """Return a dataset that reads the first elements from a cache in memory, as often as the
     elements have a number.
     """

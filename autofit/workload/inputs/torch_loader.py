@@ -54,7 +54,13 @@ class TorchLoader(FitInput):
                 "prefetch_factor", self._config.prefetch_factor, "the DataLoader"
             )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
-        self.applied = FitConfig(None, data.num_workers, None, True, factor)
+        self.applied = FitConfig(
+            None,
+            data.num_workers,
+            None,
+            True,
+            factor,
+        )
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot
         # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
@@ -75,25 +81,32 @@ class TorchLoader(FitInput):
 
     def sample_count(self) -> int | None:
         samples = super().sample_count()
-        draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
-        return (
-            min(samples, len(self._data.sampler))
-            if samples is not None and draws_samples
-            else samples
-        )
+        sampler = self._data.sampler
+        draws_samples = self._data.batch_size is not None and hasattr(sampler, "__len__")
+        if samples is None or not draws_samples:
+            return samples
+        return min(samples, len(sampler))
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
-        return (
-            {"x": loader}
-            if operator.length_hint(loader) == steps
-            else {"x": loader, "steps_per_epoch": steps}
-        )
+        if operator.length_hint(loader) == steps:
+            return {"x": loader}
+        return {"x": loader, "steps_per_epoch": steps}
 
     def _epoch(self) -> Any:
-        return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
+        return self._copy(
+            num_workers=0,
+            prefetch_factor=None,
+            persistent_workers=False,
+            timeout=0,
+        )
 
-    def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
+    def _copy(
+        self,
+        *,
+        batches: int | None = None,
+        **changes: Any,
+    ) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset
         and `collate_fn`.
         """
@@ -140,7 +153,11 @@ class _Repeated:
 class _Watched:
     """The dataset and the `collate_fn` of a loader, called by a `BatchMaker`."""
 
-    def __init__(self, loader: Any, maker: BatchMaker) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        maker: BatchMaker,
+    ) -> None:
         self._dataset = loader.dataset
         self._collate = loader.collate_fn
         self._maker = maker
@@ -161,8 +178,20 @@ class _Watched:
     def __getitem__(self, index: Any) -> Any:
         return self._get(self._dataset.__getitem__, index)
 
-    def _get(self, get: Callable[[Any], Any], index: Any) -> Any:
-        return () if self._maker.repeats else call_reported(self._maker.report_error, get, index)
+    def _get(
+        self,
+        get: Callable[[Any], Any],
+        index: Any,
+    ) -> Any:
+        return (
+            ()
+            if self._maker.repeats
+            else call_reported(
+                self._maker.report_error,
+                get,
+                index,
+            )
+        )
 
     def collate(self, samples: Any) -> Any:
         return self._maker.make(self._collate, samples)
