@@ -31,9 +31,6 @@ from autofit.records.units import format_bytes
 # waits for the end of a step; None if it has ended
 WaitForEnd = Callable[[], None] | None
 
-TENSORFLOW = "tensorflow"
-JAX = "jax"
-
 # beginnings of the names of environment variables that affect a step's speed or memory on any
 # backend
 _SWITCHES = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autofit.backends.exhaustion import chain, message_of
-from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.backends.protocol import Backend
 from autofit.records import tensorflow_remedy
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
@@ -156,5 +156,5 @@ def user_traceback(error: BaseException) -> str:
 
 def _lacks_tensorflow(error: BaseException) -> bool:
     # Python says so of an import, and Keras of its functions that make a `tf.data.Dataset`
-    names_it = isinstance(error, ImportError) and TENSORFLOW in str(error).lower()
-    return names_it and importlib.util.find_spec(TENSORFLOW) is None
+    names_it = isinstance(error, ImportError) and "tensorflow" in str(error).lower()
+    return names_it and importlib.util.find_spec("tensorflow") is None

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from autofit import backends
 from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.places import Edits, Place
@@ -298,7 +299,7 @@ class _FirstRun:
         self._before = guard.state_of(self._folders, self._allowed)
 
     def watch(self, imports: AfterImport) -> None:
-        for name in ("tensorflow", "jax", "torch", "keras"):
+        for name in (*backends.NAMES, "keras"):
             imports.add(name, lambda _: None, self._note)
 
     def _note(self) -> None:
