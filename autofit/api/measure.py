@@ -121,7 +121,7 @@ def estimate(
             key="batch_size",
         )
     if gpus:
-        if backends.named(workload.backend).name != "torch":
+        if backends.named(workload.backend).compiles_for_absent_gpus:
             absent_gpu.require_compiler()
         settings = settings.model_copy(
             update={"device": "cpu", "device_memory": TuneSettings().device_memory}

@@ -143,9 +143,10 @@ def build_request(
     for gpu in placement.gpus:
         gpus.require_free(gpu)
     if placement.count > 1 and (not backend.distribution or workload.call != FIT):
+        able = " or ".join(name for name, each in backends.BACKENDS.items() if each.distribution)
         raise UsageError(
-            f"several devices can share the batches of fit with Keras on tensorflow or jax, not of {workload.call} on "
-            f"{backend.name}; choose one device",
+            f"several devices can share the batches of fit with Keras on {able}, not of "
+            f"{workload.call} on {backend.name}; choose one device",
             key="device",
         )
     require_distribution(placement.count)

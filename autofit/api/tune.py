@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from autofit.api.result import Result
 from autofit.api.session import explained, parse, progress_of, run_tune
+from autofit.backends import BackendName
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import Terminal
 
@@ -30,7 +31,7 @@ def tune(
     call: Literal["fit", "predict", "evaluate"] = "fit",
     device: str = "auto",
     distribution: Literal["data_parallel"] | None = None,
-    backend: Literal["tensorflow", "jax", "torch"] | None = None,
+    backend: BackendName | None = None,
     dtype_policy: str | None = None,
     jit_compile: bool | None = None,
     model_kwargs: Mapping[str, Any] = {},

@@ -1,6 +1,8 @@
-"""GPUs that need not be there: found by name, and described to XLA, which compiles for them without a driver or CUDA.
+"""GPUs that need not be there: found by name, and described to XLA, which compiles for them without
+a driver or CUDA.
 
-`gpus.yaml` has what XLA must know of each. The packages (JAX, its CUDA plugin, ptxas) are those of the extra `absent-gpus`.
+`gpus.yaml` has what XLA must know of each. The packages (JAX, its CUDA plugin, ptxas) are those of
+the extra `absent-gpus`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from autofit.records import install_command
 from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
-# The memory that XLA assigns to a program compiled in this way was 1 to 4 % below that of a program on the GPU itself
-# (measured by others: ResNet-18). It does not contain the workspaces of cuDNN, nor what the compiler tries in the first
-# step.
+# The memory that XLA assigns to a program compiled in this way was 1 to 4 % below that of a program
+# on the GPU itself (measured by others: ResNet-18). It does not contain the workspaces of cuDNN,
+# nor what the compiler tries in the first step.
 
-# method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed: the workspaces of cuDNN)
+# method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed:
+# the workspaces of cuDNN)
 ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
 # 1.02 to 1.34 for 90% of the models (measured: as below); libraries' workspaces (assumed)
 _COUNTED = "tensors counted on the CPU", 0.2, 256 * 2**20
@@ -36,7 +39,9 @@ _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
 def find(names: Iterable[str]) -> tuple[Device, ...]:
-    """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for an unknown name."""
+    """Return the GPUs of these names, each once, or every known one for "all"; raise UsageError for
+    an unknown name.
+    """
     known: dict[str, Device] = {}
     for name, row in _table()["models"].items():
         gpu = Device(
@@ -61,7 +66,9 @@ def find(names: Iterable[str]) -> tuple[Device, ...]:
 
 
 def known_of(name: str) -> str:
-    """Return how far autofit's figures for a model of GPU were compared with others, by its name in nvidia-smi."""
+    """Return how far autofit's figures for a model of GPU were compared with others, by its name in
+    nvidia-smi.
+    """
     try:
         (gpu,) = find([name])
     except UsageError:
@@ -85,7 +92,8 @@ def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
     if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
         raise UsageError(
-            f"XLA's compiler for GPUs is missing: {install_command('absent-gpus')} (Linux or WSL2; without any GPU, "
+            f"XLA's compiler for GPUs is missing: {install_command('absent-gpus')} (Linux or WSL2; "
+            "without any GPU, "
             "driver or CUDA)",
             key="gpu",
         )
@@ -111,18 +119,23 @@ def compiled(compile_with: Callable[[dict[str, Any]], Any]) -> Any:
     try:
         return compile_with({})
     except Exception:
-        # XLA's own matrix products fail for some sizes if no GPU is there to try tiles on; then cuBLAS computes them
+        # XLA's own matrix products fail for some sizes if no GPU is there to try tiles on; then
+        # cuBLAS computes them
         return compile_with(_WITHOUT_TRITON)
 
 
 def compiled_bytes(memory: Any) -> tuple[int, int]:
-    """Return the bytes of a program's arguments, and of its temporaries with the results that replace no argument."""
+    """Return the bytes of a program's arguments, and of its temporaries with the results that
+    replace no argument.
+    """
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes
     return int(memory.argument_size_in_bytes), int(max(0, memory.temp_size_in_bytes + results))
 
 
 def counted(footprint: Footprint) -> Footprint:
-    """Return the estimate for a GPU that follows from the tensors of a step, where XLA does not compile it."""
+    """Return the estimate for a GPU that follows from the tensors of a step, where XLA does not
+    compile it.
+    """
     parts = {
         part: round(_COUNTED_FACTOR * size) for part, size in footprint.device_bytes_by_part.items()
     }
@@ -130,7 +143,9 @@ def counted(footprint: Footprint) -> Footprint:
 
 
 def memory_of_stablehlo(text: str, gpu: Device) -> Any:
-    """Return the memory statistics of a StableHLO program, as TensorFlow writes it, compiled for a GPU."""
+    """Return the memory statistics of a StableHLO program, as TensorFlow writes it, compiled for a
+    GPU.
+    """
     target = target_of(gpu)
     # private names of JAX, because its public functions compile only what it has traced
     from jax._src import compiler
@@ -147,7 +162,8 @@ def memory_of_stablehlo(text: str, gpu: Device) -> Any:
         )
 
     with mlir.make_ir_context():
-        # the compiler does not know TensorFlow's copy; reshaping to the same shape takes no memory either
+        # the compiler does not know TensorFlow's copy; reshaping to the same shape takes no memory
+        # either
         module = ir.Module.parse(
             re.sub(r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text)
         )

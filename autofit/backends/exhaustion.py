@@ -1,16 +1,20 @@
-"""Patterns that detect exhausted memory in errors, and in the logs of XLA's allocator and CUDA's libraries."""
+"""Patterns that detect exhausted memory in errors, and in the logs of XLA's allocator and CUDA's
+libraries.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# A failed GPU allocation does not always raise an out-of-memory error: errors have other types if memory is missing for a
-# copy to the GPU, for cuDNN's choice of an algorithm, or for a library's own buffers. Conversely, a log line about
-# exhausted memory does not always mean a failure: the allocator may repeat a request to the driver with a smaller size, and
-# autotuning may choose another algorithm.
+# A failed GPU allocation does not always raise an out-of-memory error: errors have other types if
+# memory is missing for a copy to the GPU, for cuDNN's choice of an algorithm, or for a library's
+# own buffers. Conversely, a log line about exhausted memory does not always mean a failure: the
+# allocator may repeat a request to the driver with a smaller size, and autotuning may choose
+# another algorithm.
 
-_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"  # logged by NCCL if the buffers for exchanging gradients do not fit
+# logged by NCCL if the buffers for exchanging gradients do not fit
+_NCCL = r"Cuda failure (?:\d+ )?'out of memory'"
 _NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
 # the text of an error that reports a failed allocation on a device
 FAILED_ALLOCATION = re.compile(
@@ -25,11 +29,14 @@ FAILED_ALLOCATION = re.compile(
 HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host (?:memory|staging)|std::bad_alloc")
 
 # errors about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size
-_ON_CHIP = r"(?:shared|tensor) memory (?:size )?limit|out of resource: (?:shared|tensor) memory|register spill"
+_ON_CHIP = (
+    r"(?:shared|tensor) memory (?:size )?limit|out of resource: (?:shared|tensor) memory"
+    r"|register spill"
+)
 ON_CHIP = re.compile(_ON_CHIP, re.IGNORECASE)
 
-# the patterns of `Backend` for XLA and CUDA's libraries; first failed operations and fatal errors, not lines of autotuning
-# or of the driver, after which training goes on
+# the patterns of `Backend` for XLA and CUDA's libraries; first failed operations and fatal errors,
+# not lines of autotuning or of the driver, after which training goes on
 OOM_LINES = re.compile(
     rf"^{_NOT_INFO}(?!.*(?:not a failure|HTTP re|message larger than|(?i:{_ON_CHIP}))).*?"
     r"(?P<report>OOM when allocating tensor|[Rr]an out of memory trying to allocate"
@@ -37,20 +44,26 @@ OOM_LINES = re.compile(
     r"|(?:F\d{4} |: F ).*(?:RESOURCE_EXHAUSTED|out of memory))"
 )
 SHORTAGE_LINES = re.compile(
-    rf"(?P<report>[Rr]an out of memory trying to allocate|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
+    r"(?P<report>[Rr]an out of memory trying to allocate"
+    rf"|failed to allocate .*CUDA_ERROR_OUT_OF_MEMORY|NCCL WARN {_NCCL})"
 )
 SUSPECTS = re.compile(
-    r"No algorithm worked|failed to create cublas handle|could not create cudnn handle|without BLAS support"
+    r"No algorithm worked|failed to create cublas handle|could not create cudnn handle"
+    r"|without BLAS support"
     r"|cuDNN launch failure|Failed to get convolution algorithm|Blas x?GEMM launch failed"
-    r"|CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)|CUBLAS_STATUS_NOT_INITIALIZED"
-    r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL|NCCL operation \S+ failed"
-    r"|Autotuning failed for HLO|No valid config found|No reference output found|Autotuner could not (?:find|compile) any",
+    r"|CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)"
+    r"|CUBLAS_STATUS_NOT_INITIALIZED"
+    r"|DNN library (?:is not found|initialization failed)|Error invoking NCCL"
+    r"|NCCL operation \S+ failed|Autotuning failed for HLO|No valid config found"
+    r"|No reference output found|Autotuner could not (?:find|compile) any",
     re.IGNORECASE,
 )
 OUTSIDE_POOL = re.compile(
-    r"create cublas handle|create cudnn handle|without BLAS support|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
+    r"create cublas handle|create cudnn handle|without BLAS support"
+    r"|CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
     r"|CUDNN_STATUS_NOT_INITIALIZED|DNN library initialization failed|instantiate command buffer"
-    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"  # logged before the pool requests less
+    # logged before the pool requests less
+    rf"|failed to allocate .* from device: .*CUDA_ERROR_OUT_OF_MEMORY"
     r"|load in-memory CUBIN|DevicePrimaryCtxRetain"  # a kernel's code, and CUDA's context
     rf"|{_NCCL}",
     re.IGNORECASE,
@@ -81,6 +94,8 @@ def message_of(error: BaseException) -> str:
 
 
 def is_of_tensorflow(error: BaseException) -> bool:
-    """Return whether an error is TensorFlow's `ResourceExhaustedError`, without loading TensorFlow."""
+    """Return whether an error is TensorFlow's `ResourceExhaustedError`, without loading
+    TensorFlow.
+    """
     kind = type(error)
     return kind.__name__ == "ResourceExhaustedError" and kind.__module__.startswith("tensorflow.")

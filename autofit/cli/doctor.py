@@ -18,7 +18,7 @@ import typer
 
 from autofit import backends
 from autofit.backends.absent_gpu import known_of
-from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.backends.protocol import Backend
 from autofit.cli.common import Json, reporting_errors
 from autofit.cli.known_workloads import known
 from autofit.errors import AutofitError, UsageError
@@ -32,7 +32,7 @@ from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.console.tables import Terminal, labelled
 from autofit.trial.launcher import ProcessLauncher
 
-_SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
+_SHOWN = (*backends.NAMES, "keras", "numpy", "optuna", "protobuf")
 # of host memory, of a GPU's and of temporary files: what a small tune takes of each
 _LEAST_BYTES = 2**30
 _LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
@@ -260,8 +260,10 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
         remedy = _IMPORT
         if gpu is not None:
-            extra = "gpu" if backend.name == TENSORFLOW else f"{backend.name}-gpu"
-            remedy = f"Run {install_command(extra)} in a new environment: CUDA's libraries and {backend.name} must match."
+            remedy = (
+                f"Run {install_command(backend.gpu_extra)} in a new environment: CUDA's libraries "
+                f"and {backend.name} must match."
+            )
         slow = _PLAIN if gpu is None else _COMPILING
         remedies = {
             Outcome.TIMEOUT: slow,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
 
+from autofit.backends import BACKENDS
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.machine.host import process_name
 from autofit.records import version_of
@@ -156,35 +156,16 @@ def require_free(device: Device) -> None:
 
 
 def _holds_memory() -> bool:
-    # Whether an imported framework reports memory on a GPU; this imports and initializes nothing.
-    # A framework that has only listed its GPUs holds a context, beside which trials can run.
+    # Whether an imported backend reports memory on a GPU; this imports and initializes nothing.
+    # A backend that has only listed its GPUs holds a context, beside which trials can run.
     #
     # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
     # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
-    for module, holds_memory in _FRAMEWORKS.items():
+    for backend in BACKENDS.values():
         with contextlib.suppress(Exception):  # private names, which another version may lack
-            if module in sys.modules and holds_memory(sys.modules[module]):
+            if backend.holds_gpu_memory():
                 return True
     return False
-
-
-_FRAMEWORKS: dict[str, Callable[[Any], bool]] = {
-    # the context has no handle before the first operation
-    "tensorflow.python.eager.context": lambda eager: bool(
-        eager.context_safe()._context_handle is not None
-        and eager.context_safe().list_logical_devices("GPU")
-    ),
-    "torch": lambda torch: bool(
-        torch.cuda.is_initialized()
-        and any(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
-    ),
-    "jax._src.xla_bridge": lambda bridge: any(
-        (device.memory_stats() or {}).get("pool_bytes")
-        for platform, client in bridge._backends.items()
-        if platform != "cpu"
-        for device in client.local_devices()
-    ),
-}
 
 
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:

@@ -6,6 +6,7 @@ import importlib.metadata
 import sys
 
 DISTRIBUTION = "keras-autofit"  # the name on PyPI; "autofit" is another project there
+DEFAULT_BACKEND = "tensorflow"  # of Keras
 # for which TensorFlow 2.21 has no wheels, as in the dependencies of this distribution
 FIRST_PYTHON_WITHOUT_TENSORFLOW = (3, 14)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from autofit.records import DEFAULT_BACKEND
 from autofit.records.machine import Machine
 from autofit.records.places import Place
 from autofit.records.trial import FitConfig, Limits
@@ -14,10 +15,6 @@ from autofit.records.units import Count, Positive, Ratio, counted
 # the part of a footprint for the data: on a CPU, the data's tensors are device memory
 DATA_PART = "data"
 _FIXED_PARTS = (DATA_PART, "weights", "optimizer")  # the same at any batch size
-
-XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
-
-TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 
 
 @dataclass(frozen=True)
@@ -163,14 +160,7 @@ class Description:
 
     @property
     def backend(self) -> str:
-        return str(self.versions.get("backend", "tensorflow"))
-
-    @property
-    def compiler(self) -> str:
-        """The compiler of the train step, "XLA" or "torch.compile"; empty if the step is not compiled."""
-        if not self.jit_compile:
-            return ""
-        return TORCH_COMPILE if self.backend == "torch" else XLA
+        return str(self.versions.get("backend", DEFAULT_BACKEND))
 
 
 @dataclass(frozen=True)

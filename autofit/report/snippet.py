@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from autofit.backends import BACKENDS
 from autofit.records.result import Answer, TuneRecord
 from autofit.records.trial import AUTOTUNE
 from autofit.report.adjustments import adjustments_of
 from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT
-from autofit.workload.inputs.kinds import rendered
+from autofit.workload.inputs.kinds import KINDS, rendered
 
 _ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
@@ -129,7 +130,7 @@ def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[
             *(f"{k}={value!r}" for k, value in kwargs.items()),
         ],
     )
-    if key == "validation" or description.input_kind != "arrays":
+    if key == "validation" or not KINDS[description.input_kind].fit_makes_batches:
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
     names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
@@ -203,11 +204,5 @@ def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[st
         environment = ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
     if placement.count == 1 or not record.call_source.distribution:
         return environment, [], [assignment]
-    if record.description.backend == "jax":
-        lines = [
-            "keras.distribution.set_distribution(keras.distribution.DataParallel())",
-            assignment,
-        ]
-        return environment, ["import keras"], lines
-    lines = ["with tf.distribute.MirroredStrategy().scope():", textwrap.indent(assignment, "    ")]
-    return environment, [_IMPORT_TENSORFLOW], lines
+    backend = BACKENDS[record.description.backend]()
+    return environment, [backend.distribution_import], backend.distributed_lines(assignment)

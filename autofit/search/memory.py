@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autofit.records.description import XLA, Description, Footprint
+from autofit.backends import BACKENDS
+from autofit.records.description import Description, Footprint
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
@@ -158,7 +159,8 @@ class DeviceLine(Line):
     def __init__(self, context: SearchContext, trials: Sequence[Trial]) -> None:
         self._description = context.description
         self._footprints = self._description.footprints
-        is_compiled = self._description.compiler == XLA
+        plans_memory = BACKENDS[self._description.backend].plans_memory
+        is_compiled = self._description.jit_compile and plans_memory
         gpu = _COMPILED_ON_GPU if is_compiled else _GPU
         self._noise = gpu.noise
         self._jump = gpu.jump

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autofit.backends.protocol import JAX
+from autofit.backends import BACKENDS
 from autofit.records.states import Outcome
 from autofit.records.trial import Trial
 from autofit.search.context import ConfigArrays, SearchContext, Vector
@@ -16,10 +16,9 @@ from autofit.search.rates import rated_trials
 # that an OOM costs beyond a trial on a CPU: TensorFlow repeats a failing allocation for 10 s, and
 # an OOM alarms
 _OOM_SECONDS = 60.0
-# of a trial on a GPU until it is out of memory (on an H200: 0.3 to 1.1, and 13 to 27); on
-# TensorFlow, what the allocator repeats adds to those of other trials (on 20 curves of real GPUs,
-# 0.25 OOMs a search on torch and 0.05 on TensorFlow, with the same regret as at 60 s)
-_SECONDS_TO_OOM = {"torch": 1.0, JAX: 20.0}
+# beyond a trial on a GPU, of a backend whose allocator repeats what fails, such as TensorFlow's (on
+# 20 curves of real GPUs, 0.25 OOMs a search on torch and 0.05 on TensorFlow, with the same regret as
+# at 60 s)
 _REPEATING_SECONDS = 10.0
 _LEAST_COMPILING_SECONDS = 1.0  # less hardly matters to what is tried
 
@@ -34,7 +33,7 @@ def relative_seconds(
     rated = rated_trials(trials)
     mean = statistics.fmean(trial.measurement.seconds for trial in rated) or _OOM_SECONDS
     relative: Vector = 1 + risk * _oom_seconds(mean, trials, context) / mean
-    if not context.description.compiler:
+    if not context.description.jit_compile:
         return relative
     programs = _programs(context.arrays(rated), context)
     compiling = _compiling_seconds(rated, programs)
@@ -50,7 +49,9 @@ def _oom_seconds(mean: float, trials: Sequence[Trial], context: SearchContext) -
     if context.on_cpu:
         return _OOM_SECONDS
     ooms = [t.measurement for t in trials if t.measurement.outcome is Outcome.DEVICE_OOM]
-    usual = _SECONDS_TO_OOM.get(context.description.backend, mean + _REPEATING_SECONDS)
+    usual = BACKENDS[context.description.backend].seconds_to_oom
+    if usual is None:
+        usual = mean + _REPEATING_SECONDS
     seconds = statistics.fmean(oom.seconds for oom in ooms) if ooms else usual
     return max(0.0, seconds - mean)
 
@@ -67,7 +68,10 @@ def _compiling_seconds(rated: Sequence[Trial], programs: Sequence[object]) -> fl
 
 def _programs(configs: ConfigArrays, context: SearchContext) -> list[tuple[float, float]]:
     """Return what tells apart the steps that are compiled for configs."""
-    # on JAX, a call of several steps calls one program for each, unless it stacks their batches
-    is_of_step = context.description.backend == JAX and not context.description.stacks_steps
-    steps = np.ones(len(configs)) if is_of_step else configs.steps
+    # if not, a call of several steps calls one program for each
+    is_of_call = (
+        context.description.stacks_steps
+        or BACKENDS[context.description.backend].compiles_whole_calls
+    )
+    steps = configs.steps if is_of_call else np.ones(len(configs))
     return list(zip(configs.batch.tolist(), steps.tolist(), strict=True))

@@ -19,8 +19,6 @@ from autofit.tuning.settings import TuneSettings
 SEARCH_SECONDS = 1.5
 # a further run of a config is timed for this long
 CONFIRM_SECONDS = 2.5
-# extra for torch.compile (measured on two cores: 28 s for a small CNN, 107 s for ResNet50)
-COMPILE_SECONDS = 300.0
 # steps of a trial of the search if steps are slow
 _TRIAL_STEPS = 10
 # additional steps of a further run if steps are slow: its first epoch and validation

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autofit.backends import BACKENDS
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
@@ -246,9 +247,11 @@ def _searches_steps(request: TuneRequest, description: Description) -> bool:
         is_usual = default == 1 and request.placement.count == 1 and bool(description.knobs)
         return is_usual and not (has_steps or joins_unlike or is_heard)
     if default is None:
+        able = [each.title for each in BACKENDS.values() if each.has_steps_per_execution]
         raise UsageError(
-            f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with Keras 3 on TensorFlow and "
-            "JAX, unless the model defines make_train_function or make_test_function itself); remove it from the space",
+            f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with "
+            f"Keras 3 on {' and '.join(able)}, unless the model defines make_train_function or "
+            "make_test_function itself); remove it from the space",
             key="space",
         )
     return True

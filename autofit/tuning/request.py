@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from autofit.backends.protocol import TENSORFLOW
+from autofit.records import DEFAULT_BACKEND
 from autofit.records.description import Description
 from autofit.records.events import Emit
 from autofit.records.machine import Machine, Placement
@@ -105,7 +105,7 @@ class TuneRequest:
         backend = description.backend  # rates on one backend say nothing about another
         of_model = f"{description.parameter_count} {description.sample_bytes}"
         return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (
-            backend != TENSORFLOW
+            backend != DEFAULT_BACKEND
         )
 
     def result_key(self) -> str:

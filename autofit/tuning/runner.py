@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from autofit.backends import BACKENDS
 from autofit.errors import NoTrialFinishedError, UserCodeError
-from autofit.records.description import TORCH_COMPILE, Description
+from autofit.records.description import Description
 from autofit.records.events import Activity, Emit
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
-from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
+from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
 # memory left to a GPU's libraries if they find none in addition to the limit
@@ -59,8 +60,8 @@ class TrialRunner:
         result: Description | Measurement = self._run(spec, activity)
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
-            if result.compiler == TORCH_COMPILE:
-                self.budget.max_trial_seconds += COMPILE_SECONDS
+            if result.jit_compile:
+                self.budget.max_trial_seconds += BACKENDS[result.backend].compile_seconds
         return result
 
     def measure(

@@ -1,1 +1,3 @@
-"""The user's model and data: references to them, their transfer to trial processes, and their fingerprint."""
+"""The user's model and data: references to them, their transfer to trial processes, and their
+fingerprint.
+"""

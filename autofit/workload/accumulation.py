@@ -10,7 +10,8 @@ from autofit.errors import UsageError
 
 # the argument of Keras's optimizers; a `build_model` with a parameter of this name receives it
 NAME = "gradient_accumulation_steps"
-BUILD_MODEL = "build_model"  # the value that `place_of` returns if `build_model` has a parameter for the accumulation steps
+# the value that `place_of` returns if `build_model` has a parameter for the accumulation steps
+BUILD_MODEL = "build_model"
 
 
 def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
@@ -23,12 +24,16 @@ def steps_of(batch_size: int | None, effective_batch_size: int | None) -> int:
 
 
 def is_argument_of(function: Callable[..., Any], name: str = NAME) -> bool:
-    """Return whether a function has a parameter of this name; by default, that for the accumulation steps."""
+    """Return whether a function has a parameter of this name; by default, that for the accumulation
+    steps.
+    """
     return name in inspect.signature(function).parameters
 
 
 def place_of(model: Any, build_model: Callable[..., Any]) -> str:
-    """Return where to set the steps: "build_model", "optimizer" or, for a loss scaler, "optimizer.inner_optimizer"."""
+    """Return where to set the steps: "build_model", "optimizer" or, for a loss scaler,
+    "optimizer.inner_optimizer".
+    """
     if is_argument_of(build_model):
         return BUILD_MODEL
     return (
@@ -37,7 +42,9 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
 
 
 def steps_in(model: Any) -> int:
-    """Return the number of batches per update that the user has set in a model's optimizer; 1 without one."""
+    """Return the number of batches per update that the user has set in a model's optimizer; 1
+    without one.
+    """
     optimizer = getattr(model, "optimizer", None)
     return getattr(getattr(optimizer, "inner_optimizer", optimizer), NAME, None) or 1
 
@@ -50,7 +57,8 @@ def accumulate(model: Any, steps: int) -> None:
         problem = f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
     elif optimizer.built:
         problem = (
-            "build_model returns a model whose optimizer is already built, so autofit cannot change its accumulation. "
+            "build_model returns a model whose optimizer is already built, so autofit cannot "
+            "change its accumulation. "
             f"Give build_model a parameter {NAME} and pass it to the optimizer"
         )
     if problem:

@@ -1,4 +1,6 @@
-"""Types of arguments that several pydantic models share, and readable errors about arguments: all of a call at once."""
+"""Types of arguments that several pydantic models share, and readable errors about arguments: all
+of a call at once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator,
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 
-FUNCTION = "write path/to/file.py:function or package.module:function"  # the message about a function that a file names
+# the message about a function that a file names
+FUNCTION = "write path/to/file.py:function or package.module:function"
 
 # the argument that people mean, and what they write; the knobs' own names are in KNOBS
 _SYNONYMS = {
@@ -31,19 +34,29 @@ _MEANT = {name: key for key, names in _SYNONYMS.items() for name in names.split(
 
 # what people write at the top, and where it belongs
 _PLACES = {
-    "is an argument of fit; give it in fit_kwargs": "callbacks class_weight epochs initial_epoch shuffle steps_per_epoch "
-    "validation_batch_size validation_freq validation_split validation_steps verbose",
-    "is one of the options; give it in options": "fresh launch max_trial_seconds min_updates sampler tolerance wait",
-    "is a knob; give values to try in space, or your present value in baseline": "max_queue_size prefetch prefetch_factor "
-    "steps_per_execution use_multiprocessing workers num_workers num_parallel_calls",
+    "is an argument of fit; give it in fit_kwargs": (
+        "callbacks class_weight epochs initial_epoch shuffle steps_per_epoch validation_batch_size "
+        "validation_freq validation_split validation_steps verbose"
+    ),
+    "is one of the options; give it in options": (
+        "fresh launch max_trial_seconds min_updates sampler tolerance wait"
+    ),
+    "is a knob; give values to try in space, or your present value in baseline": (
+        "max_queue_size prefetch prefetch_factor steps_per_execution use_multiprocessing workers "
+        "num_workers num_parallel_calls"
+    ),
     "is set where the model is compiled, in build_model": "learning_rate loss lr metrics optimizer",
-    "is part of the data; give data=(x, y) or (x, y, sample_weight)": "x y x_train y_train sample_weight",
+    "is part of the data; give data=(x, y) or (x, y, sample_weight)": (
+        "x y x_train y_train sample_weight"
+    ),
 }
 _PLACED = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 
 def written_as(form: str) -> WrapValidator:
-    """Return a validator that replaces pydantic's errors by `form`, such as "write a share below 1, such as 0.02"."""
+    """Return a validator that replaces pydantic's errors by `form`, such as "write a share below 1,
+    such as 0.02".
+    """
 
     def validate(value: Any, handler: Any) -> Any:
         try:
@@ -70,7 +83,9 @@ Keywords = Annotated[
 
 @contextlib.contextmanager
 def collecting(errors: list[UsageError], key: str | None = None) -> Iterator[None]:
-    """Add a UsageError to `errors`, one for each thing that is wrong, instead of raising it; `key` is for those without."""
+    """Add a UsageError to `errors`, one for each thing that is wrong, instead of raising it; `key`
+    is for those without.
+    """
     try:
         yield
     except UsageError as error:
@@ -87,7 +102,11 @@ def raise_joined(errors: Sequence[UsageError]) -> None:
         raise UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]) from None
 
 
-def _explain(cls: Any, values: Any, handler: Any) -> Any:
+def _explain(
+    cls: Any,
+    values: Any,
+    handler: Any,
+) -> Any:
     try:
         return handler(values)
     except ValidationError as error:
@@ -95,12 +114,16 @@ def _explain(cls: Any, values: Any, handler: Any) -> Any:
         raise_joined([one for part in error.errors() for one in _usage_errors(part, fields)])
 
 
-# turns pydantic's errors into one `UsageError` that names each argument, its value and what is allowed
-EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]  # pydantic types no shared one
+# turns pydantic's errors into one `UsageError` that names each argument, its value and what is
+# allowed
+# pydantic types no validator that models share
+EXPLAINED: Any = model_validator(mode="wrap")(classmethod(_explain))  # type: ignore[arg-type]
 
 
 def no_such(name: str, allowed: Collection[str]) -> str:
-    """Say that an argument does not exist; name the place where it belongs, what is meant, or all that are allowed."""
+    """Say that an argument does not exist; name the place where it belongs, what is meant, or all
+    that are allowed.
+    """
     if name in _PLACED and "workers" not in allowed:  # among knobs, the knob is meant
         return _PLACED[name]
     lower = name.lower()

@@ -1,4 +1,6 @@
-"""How a workload's functions are called: a check of their arguments without calling them, and the calls as source code."""
+"""How a workload's functions are called: a check of their arguments without calling them, and the
+calls as source code.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _Imports = dict[str, set[str]]  # the beginning of each import line, and the nam
 
 
 def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
-    """Check the arguments of each function; for `data` and `validation`, return the knobs with their parameters' names."""
+    """Check the arguments of each function; for `data` and `validation`, return the knobs with
+    their parameters' names.
+    """
     _bind(
         "build_model",
         resolve("build_model", workload.build_model),
@@ -41,11 +45,21 @@ def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str
         if key == "validation" and is_pydataset(source):
             knobs[key].pop("batch_size", None)
         if callable(source):
-            _bind(key, source, {**dict.fromkeys(knobs[key].values()), **kwargs}, f"{key}_kwargs")
+            _bind(
+                key,
+                source,
+                {**dict.fromkeys(knobs[key].values()), **kwargs},
+                f"{key}_kwargs",
+            )
     if is_made(maker := workload.fit_kwargs.get(CALLBACKS)):
         key = f"fit_kwargs.{CALLBACKS}"
         function = resolve(key, maker)
-        _bind(CALLBACKS, function, {FOLDER: ""} if takes_folder(function) else {}, key)
+        _bind(
+            CALLBACKS,
+            function,
+            {FOLDER: ""} if takes_folder(function) else {},
+            key,
+        )
     return knobs
 
 
@@ -57,7 +71,12 @@ def resolve_reference(key: str, part: Any) -> Any:
         raise UsageError(str(error), key=key) from None
 
 
-def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
+def _bind(
+    key: str,
+    function: Any,
+    kwargs: Mapping[str, Any],
+    kwargs_key: str,
+) -> None:
     signature = inspect.signature(function)
     try:
         signature.bind(**kwargs)
@@ -80,10 +99,7 @@ def call_source_of(workload: Workload) -> CallSource:
         )
     same = ("dtype_policy", "jit_compile", "backend", "call", "distribution")
     fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
-    names = [line.partition(".")[0] for line in workload.program.lines]
-    imports: _Imports = {
-        "import tensorflow as tf" if name == "tf" else f"import {name}": set() for name in names
-    }
+    imports: _Imports = {line: set() for line in workload.program.imports()}
     function, written, is_whole = _call(workload.build_model, workload.model_kwargs)
     name, is_imported = _name(function, "build_model", imports)
     arguments = [f"{key}={value!r}" for key, value in written.items()]
@@ -92,22 +108,11 @@ def call_source_of(workload: Workload) -> CallSource:
     model = f"{name}({', '.join(arguments)})"
     elided = [] if is_imported and is_whole else ["model"]
     for key in ("data", "validation"):
-        data = getattr(workload, key)
-        # arrays, and objects with knobs as attributes, have no name in code
-        form = "object" if is_pydataset(data) else "arrays"
-        made = key
-        if callable(data) or isinstance(data, Reference):
-            form = "factory"
-            made = f"make_{key}"
-        function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
-        name, is_imported = _name(function, made, imports)
-        fields |= {
-            key: None if data is None else name,
-            f"{key}_kwargs": written,
-            f"{key}_form": form,
-        }
-        elided += [] if data is None or (is_imported and is_whole) else [key]
-    # callbacks have no value to show: a function that returns them is called, and others are the user's own
+        of_data, is_whole = _source_of_data(workload, key, imports)
+        fields |= of_data
+        elided += [] if is_whole else [key]
+    # callbacks have no value to show: a function that returns them is called, and others are the
+    # user's own
     expressions = {}
     callbacks = workload.fit_kwargs.get(CALLBACKS)
     if is_made(callbacks):
@@ -131,8 +136,33 @@ def call_source_of(workload: Workload) -> CallSource:
     )
 
 
+def _source_of_data(
+    workload: Workload,
+    key: str,
+    imports: _Imports,
+) -> tuple[dict[str, Any], bool]:
+    """Return the fields of a call for `data` or `validation`, and whether its code is whole."""
+    data = getattr(workload, key)
+    # arrays, and objects with knobs as attributes, have no name in code
+    form = "object" if is_pydataset(data) else "arrays"
+    made = key
+    if callable(data) or isinstance(data, Reference):
+        form = "factory"
+        made = f"make_{key}"
+    function, written, is_whole = _call(data, getattr(workload, f"{key}_kwargs"))
+    name, is_imported = _name(function, made, imports)
+    fields = {
+        key: None if data is None else name,
+        f"{key}_kwargs": written,
+        f"{key}_form": form,
+    }
+    return fields, data is None or (is_imported and is_whole)
+
+
 def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bool]:
-    """Return a function, its arguments whose `repr` is short code for the same value, and whether these are all."""
+    """Return a function, its arguments whose `repr` is short code for the same value, and whether
+    these are all.
+    """
     function = part
     given = {**kwargs}
     written = {}
@@ -146,8 +176,14 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
     return function, written, len(written) == len(given)
 
 
-def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
-    """Return a function's name in code, or else the word, and whether it can be imported; add that to `imports`."""
+def _name(
+    function: Any,
+    word: str,
+    imports: _Imports,
+) -> tuple[str, bool]:
+    """Return a function's name in code, or else the word, and whether it can be imported; add that
+    to `imports`.
+    """
     if isinstance(function, Reference):
         module = function.module
         name = function.name
@@ -183,7 +219,9 @@ def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
 
 
 def _variable_of(owner: Any) -> str:
-    """Return the variable by which the user's code that calls autofit knows an object, or else the name of its class."""
+    """Return the variable by which the user's code that calls autofit knows an object, or else the
+    name of its class.
+    """
     names = (
         name
         for caller in inspect.stack(0)

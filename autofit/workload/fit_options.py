@@ -1,6 +1,9 @@
-"""Arguments of `fit` other than data and knobs: those that the user may give, and their use in trials and the snippet."""
+"""Arguments of `fit` other than data and knobs: those that the user may give, and their use in
+trials and the snippet.
+"""
 #     given by the user ──> validated ──┬──> trials: class_weight, shuffle, callbacks, validation_…
-#                                       └──> snippet: all of them, with steps scaled to the chosen batch size
+#                                       └──> snippet: all of them, with steps scaled to the
+#                                            chosen batch size
 #
 # Of callbacks:
 #
@@ -8,10 +11,11 @@
 #     def callbacks(folder) ───> called in each trial with an empty folder; all that it returns runs
 #     def callbacks() ─────────> not called
 #
-# A trial trains on the user's machine, under the user's account. A callback of the user that runs there may overwrite the
-# weights of a week, or open a run in a tracker for each trial, and no sandbox can prevent that: files are written by C
-# libraries, and trackers write to sockets. So a trial runs none of the user's own code after a batch or an epoch, unless
-# the user writes the function with a parameter `folder` for it.
+# A trial trains on the user's machine, under the user's account. A callback of the user that runs
+# there may overwrite the weights of a week, or open a run in a tracker for each trial, and no
+# sandbox can prevent that: files are written by C libraries, and trackers write to sockets. So a
+# trial runs none of the user's own code after a batch or an epoch, unless the user writes the
+# function with a parameter `folder` for it.
 
 from __future__ import annotations
 
@@ -46,7 +50,13 @@ FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
+_TAKEN = (
+    *IN_TRIALS,
+    CALLBACKS,
+    VALIDATION_SPLIT,
+    *_COUNTS,
+    *_RENDERED_ONLY,
+)
 OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [
@@ -67,12 +77,19 @@ class TrialCallbacks:
     # names of those, run or left out, that the user's own `fit` calls for each batch
     of_batches: tuple[str, ...] = ()
 
-    def notice(self, *, of_script: bool) -> str | None:
-        """Return what the user should know about the callbacks that are left out; None if all run."""
+    def notice(
+        self,
+        *,
+        of_script: bool,
+    ) -> str | None:
+        """Return what the user should know about the callbacks that are left out; None if all
+        run.
+        """
         if not self.left_out:
             return None
         text = (
-            f"trials leave out {', '.join(self.left_out)}, because callbacks may write files, send data or end the "
+            f"trials leave out {', '.join(self.left_out)}, because callbacks may write files, send "
+            "data or end the "
             "training; their time and memory are not in the figures"
         )
         remedy = (
@@ -83,7 +100,9 @@ class TrialCallbacks:
 
 
 def takes_folder(function: Any) -> bool:
-    """Return whether a function for callbacks takes a folder; of one that a YAML file names, read the source."""
+    """Return whether a function for callbacks takes a folder; of one that a YAML file names, read
+    the source.
+    """
     if not isinstance(function, Reference):
         return is_argument_of(function, FOLDER)
     nodes = ast.parse(function.path.read_bytes()).body if function.path else []
@@ -108,7 +127,9 @@ def _names(callbacks: Iterable[Any]) -> tuple[str, ...]:
 
 
 def validated(fit_kwargs: Keywords) -> dict[str, Any]:
-    """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and callbacks for trials."""
+    """Check the user's arguments of `fit`; return them with plain numbers as `class_weight`, and
+    callbacks for trials.
+    """
     options = {}
     errors = list[UsageError]()
     for name, value in fit_kwargs.items():
@@ -136,8 +157,15 @@ def _validated(name: str, value: Any) -> Any:
         ):
             # no object crosses: some cannot be pickled
             callbacks = value if isinstance(value, list | tuple) else [value]
-            return TrialCallbacks((), _names(callbacks), _names(filter(_counts_batches, callbacks)))
-        form = "a list of callbacks, or a function that returns one (in a YAML file: path/to/file.py:function)"
+            return TrialCallbacks(
+                (),
+                _names(callbacks),
+                _names(filter(_counts_batches, callbacks)),
+            )
+        form = (
+            "a list of callbacks, or a function that returns one (in a YAML file: "
+            "path/to/file.py:function)"
+        )
     elif name == CLASS_WEIGHT:
         # plain numbers, because NumPy's cannot be saved as JSON
         with contextlib.suppress(TypeError, ValueError):
@@ -154,7 +182,9 @@ def is_made(value: Any) -> bool:
 
 
 def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
-    """Return the arguments for a trial, with its callbacks: those that a function which takes a folder returns for it."""
+    """Return the arguments for a trial, with its callbacks: those that a function which takes a
+    folder returns for it.
+    """
     made = options.get(CALLBACKS, TrialCallbacks())
     function = made.resolve() if isinstance(made, Reference) else made
     if not isinstance(made, TrialCallbacks) and takes_folder(function):
@@ -163,7 +193,11 @@ def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
         made = TrialCallbacks(callbacks, of_batches=_names(filter(_counts_batches, callbacks)))
     elif not isinstance(made, TrialCallbacks):
         call = f"{getattr(function, '__name__', 'the function')}()"
-        made = TrialCallbacks((), (f"the callbacks of {call}",), (f"those of {call}",))
+        made = TrialCallbacks(
+            (),
+            (f"the callbacks of {call}",),
+            (f"those of {call}",),
+        )
     patches = tuple(sorted(reference.left_out))
     return {**options, CALLBACKS: replace(made, left_out=(*made.left_out, *patches))}
 
@@ -175,7 +209,9 @@ def rendered(
     *,
     scale_validation: bool,
 ) -> dict[str, Any]:
-    """Return the user's arguments, which were `written_for` a batch size, so that an epoch keeps its number of samples."""
+    """Return the user's arguments, which were `written_for` a batch size, so that an epoch keeps
+    its number of samples.
+    """
     # the chosen batch size may apply to the validation data, too
     if not chosen or not written_for:
         return dict(options)
@@ -184,7 +220,9 @@ def rendered(
 
 
 def with_class_weight(batch: Any, options: Keywords) -> Any:
-    """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to `train_step`."""
+    """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to
+    `train_step`.
+    """
     if CLASS_WEIGHT not in options or not isinstance(batch, tuple) or len(batch) != 2:
         return batch
     return (*batch, np.ones(length_of(leaves(batch)[0]), np.float32))

@@ -5,6 +5,7 @@ and in the snippet.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +13,16 @@ from typing import Any
 
 import psutil
 
+from autofit.backends import BACKENDS
+from autofit.backends.protocol import ProgramSetting
 from autofit.errors import UsageError
 from autofit.records.units import counted
 from autofit.workload.own_modules import is_own_module
 
-# by their names in lines
-_MODULES = {
-    "keras": "keras",
-    "tf": "tensorflow",
-    "jax": "jax",
-    "torch": "torch",
+# by the names that they give in programs
+_IMPORT_LINES = {
+    line.split()[-1]: line
+    for line in ("import keras", *(backend.import_line for backend in BACKENDS.values()))
 }
 
 
@@ -32,6 +33,10 @@ class Program:
     lines: tuple[str, ...] = ()  # lines of Python that make the settings
     # those that `keras.saving` knows by name
     custom_objects: Mapping[str, Any] = field(default_factory=dict)
+
+    def imports(self) -> list[str]:
+        """Return the lines that import what the settings need."""
+        return [_IMPORT_LINES[line.partition(".")[0]] for line in self.lines]
 
     def apply(self) -> None:
         """Make the settings in this process, except those of a backend that it has not loaded."""
@@ -49,63 +54,35 @@ class Program:
 
 
 def _loaded() -> dict[str, Any]:
-    return {name: sys.modules.get(module) for name, module in _MODULES.items()}
+    """Return Keras and the backends by their names in lines; None for each that is not loaded."""
+    return {name: sys.modules.get(line.split()[1]) for name, line in _IMPORT_LINES.items()}
 
 
-# The settings that decide speed and memory in most programs: how each is read, its default, and the
-# line that sets another value. All are read by public functions but TensorFlow's threads: that
-# function lists the devices, and thus starts CUDA in the user's program. By default, torch uses a
-# thread for each physical core; on a processor where it does not, trials set what it uses. What
-# else a program sets (XLA's clustering, eager execution, determinism, a scope of custom objects)
-# must be set in `build_model`. A program that has not loaded Keras, such as the command line, has
-# set nothing: what the modules of a YAML file set is in force once a trial imports them.
+# The settings that decide speed and memory in most programs. What else a program sets (XLA's
+# clustering, eager execution, determinism, a scope of custom objects) must be set in `build_model`.
+# A program that has not loaded Keras, such as the command line, has set nothing: what the modules
+# of a YAML file set is in force once a trial imports them.
 _SETTINGS = (
-    ("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
-    ("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
-    (
+    ProgramSetting("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
+    ProgramSetting("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
+    ProgramSetting(
         "keras.config.image_data_format()",
         "'channels_last'",
         "keras.config.set_image_data_format({!r})",
     ),
-    (
+    ProgramSetting(
         "keras.config.dtype_policy().name",
         "keras.config.floatx()",
         "keras.config.set_dtype_policy({!r})",
     ),
-    (
+    ProgramSetting(
         "keras.config.is_flash_attention_enabled() is False",
         "False",
         "keras.config.disable_flash_attention()",
     ),
-    (
-        "context._intra_op_parallelism_threads",
-        "None",
-        "tf.config.threading.set_intra_op_parallelism_threads({!r})",
-    ),
-    (
-        "context._inter_op_parallelism_threads",
-        "None",
-        "tf.config.threading.set_inter_op_parallelism_threads({!r})",
-    ),
-    (
-        "tf.config.experimental.tensor_float_32_execution_enabled()",
-        "True",
-        "tf.config.experimental.enable_tensor_float_32_execution({!r})",
-    ),
-    ("jax.config.jax_enable_x64", "False", "jax.config.update('jax_enable_x64', {!r})"),
-    (
-        "jax.config.jax_default_matmul_precision",
-        "None",
-        "jax.config.update('jax_default_matmul_precision', {!r})",
-    ),
-    (
-        "torch.get_float32_matmul_precision()",
-        "'highest'",
-        "torch.set_float32_matmul_precision({!r})",
-    ),
-    ("torch.get_num_threads()", "psutil.cpu_count(logical=False)", "torch.set_num_threads({!r})"),
+    *itertools.chain.from_iterable(backend.program_settings for backend in BACKENDS.values()),
     # last, because it starts the backend; trials see only the devices of the tune, numbered from 0
-    (
+    ProgramSetting(
         "keras.distribution.distribution() and "
         "keras.distribution.distribution().device_mesh.devices.size",
         "None",
@@ -142,14 +119,12 @@ def require_distribution(count: int) -> None:
 def read_program() -> Program:
     """Return what this process has set."""
     lines = []
-    eager = sys.modules.get("tensorflow.python.eager.context")
-    context = getattr(eager, "context_safe", lambda: None)()
-    names = {**_loaded(), "context": context, "psutil": psutil}
-    for expression, default, line in _SETTINGS:
-        # of None if it is not loaded, or of a version that lacks the setting
+    names = {**_loaded(), "psutil": psutil, "sys": sys}
+    for setting in _SETTINGS:
+        # of what is not loaded, or of a version that lacks the setting
         with contextlib.suppress(AttributeError):
-            if (value := eval(expression, names)) != eval(default, names):
-                lines.append(line.format(value))
+            if (value := eval(setting.value, names)) != eval(setting.default, names):
+                lines.append(setting.line.format(value))
     objects = names["keras"].saving.get_custom_objects() if names["keras"] else {}
     own = {
         name: made

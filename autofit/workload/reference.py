@@ -1,9 +1,13 @@
-"""What a tuning file names: the user's functions, and environment variables; and the import of the user's modules."""
-# A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it, so it would train in
-# each, and overwrite the model that it saved. While the user's modules are imported, the methods of a Keras model that
-# train, that take long or that write files raise an error which names the line. Models of other libraries are left alone.
-# What a library puts around these methods at import, as a tracker of experiments does to record each training, is taken
-# away again: trials should not be recorded as trainings, and they run no callbacks of the user's either (see fit_options).
+"""What a tuning file names: the user's functions, and environment variables; and the import of the
+user's modules.
+"""
+# A script without `if __name__ == "__main__":` trains when it is imported. Each trial imports it,
+# so it would train in each, and overwrite the model that it saved. While the user's modules are
+# imported, the methods of a Keras model that train, that take long or that write files raise an
+# error which names the line. Models of other libraries are left alone. What a library puts around
+# these methods at import, as a tracker of experiments does to record each training, is taken away
+# again: trials should not be recorded as trainings, and they run no callbacks of the user's either
+# (see fit_options).
 
 from __future__ import annotations
 
@@ -23,8 +27,11 @@ from autofit.errors import UsageError
 from autofit.workload.arguments import FUNCTION
 from autofit.workload.own_modules import is_own
 
-_LEAST_CHARACTERS = 4  # of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common words
-# methods of a Keras model that must not run while a module is imported; trials call only the first three
+# of a value that is replaced in a text: a shorter one cannot be a secret, and occurs in common
+# words
+_LEAST_CHARACTERS = 4
+# methods of a Keras model that must not run while a module is imported; trials call only the first
+# three
 _CALLED = ("fit", "evaluate", "predict")
 _REFUSED = (*_CALLED, "save", "save_weights", "export")
 _guarded_imports: list[Sequence[str]] = []  # those that run now, by their arguments
@@ -34,7 +41,9 @@ left_out = set[str]()
 
 @dataclass(frozen=True)
 class Reference:
-    """A function that a YAML file names: `package.module:function`, or `path/to/file.py:function` relative to `folder`."""
+    """A function that a YAML file names: `package.module:function`, or `path/to/file.py:function`
+    relative to `folder`.
+    """
 
     text: str
     folder: str = "."
@@ -62,14 +71,20 @@ class Reference:
         if not self.path.is_file():
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
-            code = compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True)
+            code = compile(
+                self.path.read_bytes(),
+                str(self.path),
+                "exec",
+                dont_inherit=True,
+            )
         except SyntaxError as error:
             raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             # the last two, mostly without a text, for code that is nested too deeply
             reason = str(error) or type(error).__name__
             raise UsageError(f"{self.text!r}: {self.path} cannot be read: {reason}") from None
-        # of a name that is assigned or imported, only importing the file shows whether it is a function
+        # of a name that is assigned or imported, only importing the file shows whether it is a
+        # function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
             codes = (part for part in code.co_consts if isinstance(part, CodeType))
             # from Python 3.14 on, annotations are code, too
@@ -86,23 +101,29 @@ class Reference:
             module = importlib.import_module(self.module)
         if path is not None and Path(module.__file__ or "").resolve() != path:
             raise UsageError(
-                f"{self.text!r}: Python uses another module named {self.module} ({module.__file__}); rename your file"
+                f"{self.text!r}: Python uses another module named {self.module} "
+                f"({module.__file__}); rename your file"
             )
         function = getattr(module, self.name, None)
         if callable(function):
-            return function  # type: ignore[no-any-return]  # callable() narrows it to a callable of unknown return type
+            # callable() narrows it to a callable of unknown return type
+            return function  # type: ignore[no-any-return]
         raise UsageError(
-            f"{self.text!r}: {self.module} has no function {self.name} (found: {type(function).__name__}). Name a function "
+            f"{self.text!r}: {self.module} has no function {self.name} (found: "
+            f"{type(function).__name__}). Name a function "
             "or class that creates the object, because each trial creates its own"
         )
 
 
 @contextlib.contextmanager
 def importing(argv: Sequence[str]) -> Iterator[None]:
-    """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one trains, saves or exits."""
+    """Guard the import of the user's modules, which see `argv` as `sys.argv`; UsageError if one
+    trains, saves or exits.
+    """
     from unittest.mock import patch  # which Keras loads, too
 
-    import keras  # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
+    # heavy: must stay out of the parent, where only `autofit check` imports the user's modules
+    import keras
 
     guards: Any = {name: _guard(name, getattr(keras.Model, name)) for name in _REFUSED}
     _guarded_imports.append(argv)
@@ -120,8 +141,9 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
 
 
 def _guard(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    # A plain function, as the method itself is: libraries refuse to patch other descriptors. A library that did patch it
-    # holds the guard for Keras's method, and calls it after the import, too.
+    # A plain function, as the method itself is: libraries refuse to patch other descriptors. A
+    # library that did patch it holds the guard for Keras's method, and calls it after the import,
+    # too.
     @functools.wraps(method)
     def guard(*args: Any, **kwargs: Any) -> Any:
         if not _guarded_imports:
@@ -149,13 +171,16 @@ def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSum
 
 def _error(where: traceback.FrameSummary, does: str) -> UsageError:
     return UsageError(
-        f"{Path(where.filename).name}:{where.lineno} {does} when the file is imported, as it is in each trial. Put it under "
+        f"{Path(where.filename).name}:{where.lineno} {does} when the file is imported, as it is in "
+        "each trial. Put it under "
         '`if __name__ == "__main__":`'
     )
 
 
 class Written(str):
-    """A text with `${NAME}` as it is written in a file; `value` is the text or number that it stands for."""
+    """A text with `${NAME}` as it is written in a file; `value` is the text or number that it
+    stands for.
+    """
 
     value: Any
     variables: dict[str, str]  # the text of each variable, by its value
@@ -171,7 +196,9 @@ def expanded(part: Any) -> Any:
 
 
 def as_written(text: str, part: Any) -> str:
-    """Replace in a text the value of each `Written` in `part`, which may be a secret, by what the file has."""
+    """Replace in a text the value of each `Written` in `part`, which may be a secret, by what the
+    file has.
+    """
     if isinstance(part, dict | list):
         for inner in part.values() if isinstance(part, dict) else part:
             text = as_written(text, inner)

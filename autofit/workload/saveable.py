@@ -1,7 +1,10 @@
-"""Objects of Keras (layers, models, losses, metrics, optimizers) that are sent with what is the user's own in them."""
-# Keras pickles such an object as the file that `save` would write, in which functions and classes stand by name. A trial
-# finds a name only if it is registered by then, and of a lambda the file has the code without its globals. So the user's
-# functions and classes are sent beside the file, which has other names for them, because two may have the same name.
+"""Objects of Keras (layers, models, losses, metrics, optimizers) that are sent with what is the
+user's own in them.
+"""
+# Keras pickles such an object as the file that `save` would write, in which functions and classes
+# stand by name. A trial finds a name only if it is registered by then, and of a lambda the file has
+# the code without its globals. So the user's functions and classes are sent beside the file, which
+# has other names for them, because two may have the same name.
 
 from __future__ import annotations
 
@@ -25,11 +28,17 @@ def is_saveable(obj: Any) -> bool:
 
 
 def identity_of(obj: Any) -> list[Any]:
-    """Return what tells an object of Keras from others of its class, the same in every process: config, weights, parts."""
+    """Return what tells an object of Keras from others of its class, the same in every process:
+    config, weights, parts.
+    """
     file = zipfile.ZipFile(obj.__reduce__()[1][0])
     dated = "metadata.json"  # with the time at which it was saved
     contents = [file.read(name) for name in sorted(file.namelist()) if name != dated]
-    return [type(obj).__name__, contents, list(_own_parts(obj))]
+    return [
+        type(obj).__name__,
+        contents,
+        list(_own_parts(obj)),
+    ]
 
 
 def reduced(obj: Any) -> tuple[Any, ...]:
@@ -60,13 +69,17 @@ def _loaded(
     except Exception as error:  # of Keras, about its file
         reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
         raise UsageError(
-            f"the {name}, which your functions use, cannot be sent to another process, because Keras does not load what it "
-            f"saves of it ({type(error).__name__}: {reason}). Make it inside the function that uses it"
+            f"the {name}, which your functions use, cannot be sent to another process, because "
+            "Keras does not load what it "
+            f"saves of it ({type(error).__name__}: {reason}). Make it inside the function that "
+            "uses it"
         ) from None
 
 
 def _own_parts(obj: Any) -> Iterator[Any]:
-    """Yield the user's functions, and the user's classes of objects, that an object of Keras holds."""
+    """Yield the user's functions, and the user's classes of objects, that an object of Keras
+    holds.
+    """
     pending = [obj]
     seen = {}
     while pending:

@@ -19,7 +19,9 @@ _KWARGS = {"build_model": "model_kwargs", "data": "data_kwargs", "validation": "
 
 
 class Part(NamedTuple):
-    """A part of a value: as an expression, with what that expression is used in, as ` of build_model`."""
+    """A part of a value: as an expression, with what that expression is used in, as ` of
+    build_model`.
+    """
 
     value: Any
     name: str = ""
@@ -55,7 +57,9 @@ def remedy(way: Sequence[Part]) -> str:
 
 
 def _values_read(function: Any, variable: Part) -> list[str]:
-    """Return the attributes of a variable that a function reads if all are values, as those of parsed flags are."""
+    """Return the attributes of a variable that a function reads if all are values, as those of
+    parsed flags are.
+    """
     if not isinstance(function, FunctionType):
         return []
     names = sorted(attributes_in(function.__code__, variable.name))
@@ -78,11 +82,17 @@ def _parts(part: Part) -> Iterator[Part]:
         yield from (Part(each, key, outer) for key, each in named.items())
     else:
         yield from (Part(each, f"{name}.{key}", of) for key, each in _attributes(value).items())
-        yield Part(type(value), type(value).__name__, outer)
+        yield Part(
+            type(value),
+            type(value).__name__,
+            outer,
+        )
 
 
 def _variables(value: Any) -> Mapping[str, Any]:
-    """Return what a function uses, by name; of a mapping, which has the arguments of a tune, the items."""
+    """Return what a function uses, by name; of a mapping, which has the arguments of a tune, the
+    items.
+    """
     if isinstance(value, FunctionType):
         with contextlib.suppress(ValueError):  # of a variable without a value
             used = inspect.getclosurevars(value)
@@ -93,12 +103,18 @@ def _variables(value: Any) -> Mapping[str, Any]:
         return {"self": value.__self__, value.__name__: value.__func__}
     if isinstance(value, functools.partial):
         called = getattr(value.func, "__name__", "func")
-        return {"args": value.args, **value.keywords, called: value.func}
+        return {
+            "args": value.args,
+            **value.keywords,
+            called: value.func,
+        }
     return value if isinstance(value, dict) else {}
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """Return the attributes that are pickled of an object or a class: an object may leave some out."""
+    """Return the attributes that are pickled of an object or a class: an object may leave some
+    out.
+    """
     if isinstance(value, type):
         return members_of(value)
     with contextlib.suppress(Exception):  # it has none, or cannot be pickled at all

@@ -1,7 +1,8 @@
 """The user's model and data, in a form that can be sent to another process."""
-# Functions named in a YAML file are sent as references. Functions from Python are sent by cloudpickle, which also supports
-# those of `__main__` and of notebooks. Large NumPy arrays, including those inside other objects, are written once per tune
-# to `.npy` files, which each trial maps into memory; of an array that is mapped from a file, the file is named.
+# Functions named in a YAML file are sent as references. Functions from Python are sent by
+# cloudpickle, which also supports those of `__main__` and of notebooks. Large NumPy arrays,
+# including those inside other objects, are written once per tune to `.npy` files, which each trial
+# maps into memory; of an array that is mapped from a file, the file is named.
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from autofit.backends import BackendName
 from autofit.errors import UsageError
 from autofit.workload import fit_options, unpicklable
 from autofit.workload.arguments import EXPLAINED, Keywords
@@ -42,7 +44,9 @@ _SMALL_ARRAY_BYTES = 64 * 1024
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, strict=True))
 class Workload:
-    """A model and its data: the arguments of a tune that are sent to the processes of its trials."""
+    """A model and its data: the arguments of a tune that are sent to the processes of its
+    trials.
+    """
 
     build_model: Any
     data: Any
@@ -54,7 +58,7 @@ class Workload:
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     call: Literal["fit", "predict", "evaluate"] = "fit"
-    backend: Literal["tensorflow", "jax", "torch"] | None = None
+    backend: BackendName | None = None
     distribution: Literal["data_parallel"] | None = None
 
     # no arguments: the script that is tuned in place of these functions, and what the calling
@@ -100,7 +104,8 @@ class Workload:
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
 
-_FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]  # set by pydantic
+# set by pydantic
+_FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]
 # the arguments of a tune that are part of the workload, each with its type and default
 ARGUMENTS = {name: field for name, field in _FIELDS.items() if name not in ("program", "script")}
 
@@ -117,21 +122,27 @@ def script_in(folder: Path) -> Script | None:
 
 
 def load(folder: Path) -> Workload:
-    """Read a saved workload, with its arrays mapped into memory; raise UsageError as `importing` does."""
+    """Read a saved workload, with its arrays mapped into memory; raise UsageError as `importing`
+    does.
+    """
     with open(folder / _PICKLE_FILE, "rb") as file:
-        # the user's modules need the search path and the settings of the process that saved the workload
+        # the user's modules need the search path and the settings of the process that saved the
+        # workload
         path, sys.argv[:], program = pickle.load(file)
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
         program.apply()  # for the modules that the next line imports
         with importing(sys.argv):
             workload: Workload = pickle.load(file)
-    workload.program.apply()  # those modules may have made other settings, which the program then changed
+    # those modules may have made other settings, which the program then changed
+    workload.program.apply()
     return workload
 
 
 @contextlib.contextmanager
 def explained_pickling_errors(value: Any = None) -> Iterator[None]:
-    """Turn any error of pickling a value into a `UsageError` that names the cause, with a remedy."""
+    """Turn any error of pickling a value into a `UsageError` that names the cause, with a
+    remedy.
+    """
     try:
         yield
     except OSError as error:
@@ -159,12 +170,17 @@ def _require_working_folder() -> None:
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """A cloudpickle pickler that writes large arrays to files next to the pickle."""
 
-    def __init__(self, file: IO[bytes], folder: Path) -> None:
+    def __init__(
+        self,
+        file: IO[bytes],
+        folder: Path,
+    ) -> None:
         super().__init__(file)
         self._files = (folder / f"array-{number}.npy" for number in itertools.count())
 
     def reducer_override(self, obj: Any) -> Any:
-        # torch.backends.cudnn and others are instances of subclasses of modules, which cloudpickle does not know
+        # torch.backends.cudnn and others are instances of subclasses of modules, which cloudpickle
+        # does not know
         if (
             isinstance(obj, ModuleType)
             and type(obj) is not ModuleType
@@ -182,9 +198,16 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             and obj.flags.c_contiguous
         ):
             obj.flush()
-            begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]  # pages start there
+            # pages start there
+            begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]
             offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin
-            return np.memmap, (obj.filename, obj.dtype, "r", offset, obj.shape)
+            return np.memmap, (
+                obj.filename,
+                obj.dtype,
+                "r",
+                offset,
+                obj.shape,
+            )
         file = next(self._files)
         np.save(file, obj)
         return _mapped, (file,)

@@ -7,13 +7,13 @@ from tests.installed import needs
 
 # a step of 4 KiB of weights and a batch of 2 MiB, run and estimated; and what is done with a batch where there is a GPU
 PROGRAM = """
-import contextlib, json, pathlib, jax, keras, numpy as np
+import json, pathlib, jax, keras, numpy as np
 from types import SimpleNamespace
 from autofit.backends.jax.backend import Jax
 from autofit.backends.jax.step_footprint import StepFootprint
 from autofit.backends.protocol import TrainStep
 from autofit.records.machine import Device, Placement
-from autofit.trial.worker import bench, measure
+from autofit.trial.worker import bench, timing
 
 batch, gpu = (np.ones((512, 1024), "float32"), np.ones((512, 1), "float32")), Device(0, "a GPU", "GPU-1", 2**34, 2**34)
 model = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1)])
@@ -27,9 +27,8 @@ seen = []
 data = SimpleNamespace(batch=lambda: batch, batch_samples=512, taken=None, kind="")
 context = SimpleNamespace(placement=Placement.on(gpu), folder=pathlib.Path("none"))
 made = SimpleNamespace(context=context, data=data, model=model, has_own_method=False)
-made.run = lambda arguments, *_, **options: seen.append(isinstance(arguments["x"][0][0], jax.Array))
-with contextlib.suppress(ValueError):  # no step has run
-    measure._compute_rate(made)
+made.repeating = lambda batches, *_: seen.append(isinstance(batches[0][0], jax.Array))
+next(timing._time_step(made))
 late = SimpleNamespace(block_until_ready=lambda: seen.append("waited"))
 bench.Bench.idle_model(made, 1).train_step((), (late,))
 print(json.dumps([beyond, *estimated, *seen]))

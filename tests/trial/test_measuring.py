@@ -1,7 +1,6 @@
 """What a trial measures, against inputs whose cost is known."""
 
 import functools
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,8 @@ import pytest
 
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig
-from autofit.trial.worker import bench
+from autofit.trial.worker import drive
+from autofit.trial.worker.plan import Plan
 from tests import workloads as w
 
 SLOW = 0.15  # seconds a batch
@@ -62,20 +62,15 @@ def test_a_knob_that_the_user_fixed_is_left_alone_and_its_queue_filled(
     assert measured.queued_batches > 0
 
 
-@pytest.mark.parametrize(("known", "timed"), [(10, 2), (math.inf, 8)])
+@pytest.mark.parametrize(("known", "timed"), [(10, 2), (None, 8)])
 def test_a_last_call_of_a_validation_counts_the_batches_that_it_has(monkeypatch, known, timed):
-    monkeypatch.setattr(bench.time, "perf_counter", iter([5.0, 6.0]).__next__)
-    method, context = bench.CALLS["fit"], SimpleNamespace(enter=lambda phase: None)
-    own = SimpleNamespace(
-        context=context, method=method, callbacks=SimpleNamespace(run=()), validation_batches=known
-    )
-    own.has_own_method = False
+    monkeypatch.setattr(drive.time, "perf_counter", iter([5.0, 6.0]).__next__)
+    context = SimpleNamespace(enter=lambda phase: None)
     model = SimpleNamespace(steps_per_execution=8)
-    driver = bench.Bench._driver(
-        own, model, [SimpleNamespace()], has_first=False, ends_by_itself=True
-    )
+    plan = Plan({"validation_steps": known}, {})
+    driver = drive.Driver(context, drive.CALLS["fit"], model, plan)
     driver.on_test_begin()
     for first in (0, 8):
         driver.on_test_batch_begin(first)
     driver.on_test_end()
-    assert own.validation_batch_seconds == pytest.approx(1 / timed)
+    assert driver.validation_batch_seconds == pytest.approx(1 / timed)

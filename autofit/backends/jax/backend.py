@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import absent_gpu, exhaustion
-from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
+from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
 from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
@@ -39,52 +39,93 @@ _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
 
 class Jax(Backend):
-    """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's process."""
+    """The JAX backend of Keras. Its methods import JAX when they need it, only in a trial's
+    process.
+    """
 
     name = "jax"
+    title = "JAX"
+    gpu_extra = "jax-gpu"
+    import_line = "import jax"
+    program_settings = (
+        ProgramSetting(
+            "jax.config.jax_enable_x64", "False", "jax.config.update('jax_enable_x64', {!r})"
+        ),
+        ProgramSetting(
+            "jax.config.jax_default_matmul_precision",
+            "None",
+            "jax.config.update('jax_default_matmul_precision', {!r})",
+        ),
+    )
     switch_prefixes = ("JAX_", "XLA_")
     no_switches = frozenset({_CACHE, *_CACHE_ALL})
     steps_ahead = _STEPS_AHEAD
+    is_stateless = True
     unlimited = (  # allocators without a pool, and pools that grow
         ("XLA_PYTHON_CLIENT_ALLOCATOR", "^(platform|cuda_async|vmm|address)$"),
         ("XLA_FLAGS", r"--xla_gpu_memory_fraction_policy=\S+"),
         ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
     )
     limit_code = f"{_FRACTION}={{share:.2f}}"
+    compiles_whole_calls = False
+    seconds_to_oom = 20.0  # on an H200: 13 to 27
     distribution = "DataParallel"
+    distribution_import = "import keras"
     fork_problem_on_gpu = (
-        "worker processes are not tried: Keras forks them from a process in which JAX uses the GPU, and they hang "
+        "worker processes are not tried: Keras forks them from a process in which JAX uses the "
+        "GPU, and they hang "
         "(keras-team/keras issue 20619). Use threads"
     )
 
-    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
+    @classmethod
+    def holds_gpu_memory(cls) -> bool:
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        clients = {} if bridge is None else bridge._backends
+        return any(
+            (device.memory_stats() or {}).get("pool_bytes")
+            for platform, client in clients.items()
+            if platform != "cpu"
+            for device in client.local_devices()
+        )
+
+    def environment(
+        self,
+        placement: Placement,
+        cache: Path,
+    ) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables[_PLATFORMS] = "cpu"
-            # In an all-reduce, each device holds a thread until the other devices arrive. All dispatched steps share one
-            # thread pool, which has one thread for each core by default. With few cores, a later step may hold the threads
-            # that an earlier step needs, and training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
-            # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for each device, a thread for
-            # each step that may be dispatched ahead and a few spare ones.
+            # In an all-reduce, each device holds a thread until the other devices arrive. All
+            # dispatched steps share one thread pool, which has one thread for each core by default.
+            # With few cores, a later step may hold the threads that an earlier step needs, and
+            # training hangs (measured: each time with 192 samples on 2 devices and 2 cores;
+            # `jax_cpu_enable_async_dispatch` does not prevent it). Therefore the pool gets, for
+            # each device, a thread for each step that may be dispatched ahead and a few spare ones.
             if placement.count > 1:
                 variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
                 variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
-        return (
-            variables if _CACHE in os.environ else {**variables, _CACHE: str(cache), **_CACHE_ALL}
-        )
+        if _CACHE not in os.environ:
+            variables |= {_CACHE: str(cache), **_CACHE_ALL}
+        return variables
 
     def preload(self) -> None:
         super().preload()
-        # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user would take the GPU's
-        # memory
+        # so that `set_limit` can hide the GPU from it; otherwise a `tf.data.Dataset` of the user
+        # would take the GPU's memory
         if (
             os.environ.get("CUDA_VISIBLE_DEVICES") != "-1"
             and importlib.util.find_spec("tensorflow") is not None
         ):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
-        # JAX reads the share of each GPU's memory that its allocator may take at its first operation
+    def set_limit(
+        self,
+        placement: Placement,
+        limit_bytes: int | None,
+    ) -> None:
+        # JAX reads the share of each GPU's memory that its allocator may take at its first
+        # operation
         if not placement.gpus:
             return
         tensorflow = sys.modules.get("tensorflow")
@@ -92,14 +133,12 @@ class Jax(Backend):
             tensorflow.config.set_visible_devices([], "GPU")
         if limit_bytes is not None:
             os.environ.pop(_OLD_FRACTION, None)
-            # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is the limit
-            os.environ[_FRACTION] = (
-                f"{min(1.0, limit_bytes / min(gpu.total_bytes for gpu in placement.gpus)):.6f}"
-            )
-        if (
-            self._library.default_backend() == "cpu"
-            or self._library.local_device_count() < placement.count
-        ):
+            # JAX takes a share of CUDA's total, which is less than the driver's by up to 3%: so is
+            # the limit
+            total_bytes = min(gpu.total_bytes for gpu in placement.gpus)
+            os.environ[_FRACTION] = f"{min(1.0, limit_bytes / total_bytes):.6f}"
+        jax = self._library
+        if jax.default_backend() == "cpu" or jax.local_device_count() < placement.count:
             platforms = os.environ.get(_PLATFORMS, "")
             if platforms and not _GPU_PLATFORMS & {*platforms.split(",")}:
                 raise UsageError(
@@ -107,13 +146,15 @@ class Jax(Backend):
                     "unset it, or set device: cpu",
                     key="device",
                 )
-            raise unseen_gpus("JAX", placement, extra="jax-gpu")
+            raise self._unseen_gpus(placement)
         # what is set elsewhere may overrule the share without a word
-        pool_bytes = (self._library.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+        pool_bytes = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
         if limit_bytes is not None and pool_bytes > _MOST_OVER_LIMIT * limit_bytes:
             raise UsageError(
-                f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} allows it "
-                f"{format_bytes(limit_bytes)}; remove what sets its memory otherwise, such as XLA_FLAGS",
+                f"JAX takes up to {format_bytes(pool_bytes)} of the GPU, although {_FRACTION} "
+                "allows it "
+                f"{format_bytes(limit_bytes)}; remove what sets its memory otherwise, such as "
+                "XLA_FLAGS",
                 key="device_memory",
             )
 
@@ -123,6 +164,12 @@ class Jax(Backend):
         # stays set after the block
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         return contextlib.nullcontext()
+
+    def distributed_lines(self, assignment: str) -> list[str]:
+        return [
+            "keras.distribution.set_distribution(keras.distribution.DataParallel())",
+            assignment,
+        ]
 
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None:
@@ -145,33 +192,32 @@ class Jax(Backend):
         counts = [device.memory_stats() for device in devices]
         if None in counts:
             return None
-        # The allocator's own peak cannot be reset, and in a process that compiles, it contains the buffers with which XLA
-        # tries algorithms. It is the bound of what the programs themselves need: the arrays that live now, the batches of
-        # the step and of the next one, and one block of temporaries and results (measured by others on a GPU, to 0.01%).
-        # What a program replaces is the state of training; its other arguments are the batch. A program that replaces
-        # nothing, as in inference, is taken to have all that lives now as its state.
-        peak, in_use = (
-            max(int(memory[key]) for memory in counts)
-            for key in ("peak_bytes_in_use", "bytes_in_use")
-        )
-        needed = (in_use + beyond for beyond in self._beyond_state(devices[0].client, in_use))
-        return min(peak, max(needed, default=peak))
+        # The allocator's own peak cannot be reset, and in a process that compiles, it contains the
+        # buffers with which XLA tries algorithms. It is the bound of what the programs themselves
+        # need: the arrays that live now, the batches of the step and of the next one, and one block
+        # of temporaries and results (measured by others on a GPU, to 0.01%). What a program
+        # replaces is the state of training; its other arguments are the batch. A program that
+        # replaces nothing, as in inference, is taken to have all that lives now as its state.
+        peak = max(int(memory["peak_bytes_in_use"]) for memory in counts)
+        in_use = max(int(memory["bytes_in_use"]) for memory in counts)
+        beyond = self._beyond_state(devices[0].client, in_use)
+        return min(peak, in_use + max(beyond)) if beyond else peak
 
-    def _beyond_state(self, client: Any, in_use: int) -> list[int]:
+    def _beyond_state(
+        self,
+        client: Any,
+        in_use: int,
+    ) -> list[int]:
         programs = []
         # a plugin may not report them
         with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):
-            programs = [
-                program.get_compiled_memory_stats() for program in client.live_executables()
-            ]
-        sizes = [
-            (*absent_gpu.compiled_bytes(program), program.alias_size_in_bytes or in_use)
-            for program in programs
-        ]
-        return [
-            BATCHES_ON_GPU * max(0, arguments - state) + temporaries
-            for arguments, temporaries, state in sizes
-        ]
+            programs = [each.get_compiled_memory_stats() for each in client.live_executables()]
+        beyond = []
+        for program in programs:
+            arguments, temporaries = absent_gpu.compiled_bytes(program)
+            batch = max(0, arguments - (program.alias_size_in_bytes or in_use))
+            beyond.append(BATCHES_ON_GPU * batch + temporaries)
+        return beyond
 
     def stacks_steps(self) -> bool:
         # also without `jit_compile`: then it takes the stack apart again

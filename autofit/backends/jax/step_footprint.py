@@ -1,4 +1,6 @@
-"""Estimate the memory of a train step from XLA's buffer assignment, without running the step (loads JAX)."""
+"""Estimate the memory of a train step from XLA's buffer assignment, without running the step (loads
+JAX).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
@@ -18,8 +19,9 @@ from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
 XLA = "XLA buffer assignment"
-# relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's total for a batch size is
-# within 0.13 of the line through two other sizes (measured: nine models on a CPU)
+# relative to the growth of a process on a CPU, on which kernels take as much memory again; XLA's
+# total for a batch size is within 0.13 of the line through two other sizes (measured: nine models
+# on a CPU)
 _ERROR = 0.8
 _GPU_ERROR = 0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
 _ABSOLUTE_ERROR_BYTES = 2**20
@@ -30,36 +32,45 @@ _TRACED_MULTIPLE = 2  # a batch of one sample may be a special case
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace an argument."""
+    """Estimates the memory of a train step: arguments, temporaries, and results that do not replace
+    an argument.
+    """
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step
         self._model = step.model
         self._multiple_of = step.multiple_of
-        self._own_size = max(
-            (int(leaf.shape[0]) for leaf in keras.tree.flatten(step.batch) if np.ndim(leaf)),
-            default=1,
-        )
         self._model._symbolic_build(data_batch=step.batch)
-        self._lowered(
-            self._own_size if self._multiple_of is None else self._multiple_of * _TRACED_MULTIPLE
-        )
+        if self._multiple_of is None:
+            self._lowered(step.own_size)
+        else:
+            self._lowered(self._multiple_of * _TRACED_MULTIPLE)
         self.optimizer_bytes = bytes_of_optimizers(self._model)
         self.uses_model_optimizer = True  # Keras passes no other optimizer's state to the step
 
-    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
-        if self._multiple_of is None:
-            sizes = [self._own_size]
-        else:
-            wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
-            sizes = sorted(
-                {self._multiple_of * math.ceil(size / self._multiple_of) for size in wanted}
-            )
-        error, batches = (_ERROR, 1) if self._step.device is None else (_GPU_ERROR, BATCHES_ON_GPU)
-        for size in sizes:
+    def estimates(
+        self,
+        batch_sizes: Sequence[int],
+        *,
+        compile_all: bool,
+    ) -> Iterator[Footprint]:
+        on_cpu = self._step.device is None
+        batches = 1 if on_cpu else BATCHES_ON_GPU
+        method = XLA, _ERROR if on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES
+        wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
+        for size in self._possible(wanted):
             yield self._footprint(
-                size, self._lowered(size).compile(), batches, (XLA, error, _ABSOLUTE_ERROR_BYTES)
+                size,
+                self._lowered(size).compile(),
+                batches,
+                method,
             )
+
+    def _possible(self, sizes: Sequence[int]) -> list[int]:
+        multiple = self._multiple_of
+        if multiple is None:
+            return [self._step.own_size]
+        return sorted({multiple * math.ceil(size / multiple) for size in sizes})
 
     def _footprint(
         self, size: int, program: Any, batches: int, method: tuple[str, float, int]
@@ -74,12 +85,20 @@ class StepFootprint:
         }
         return Footprint(size, parts, *method)
 
-    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
+    def on_gpu(
+        self,
+        gpu: Device,
+        batch_size: int,
+    ) -> Footprint:
         lowered = self._lowered(batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu)))
         program = absent_gpu.compiled(lambda flags: lowered.compile(compiler_options=flags))
         return self._footprint(batch_size, program, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
-    def _lowered(self, size: int, sharding: Any = None) -> Any:
+    def _lowered(
+        self,
+        size: int,
+        sharding: Any = None,
+    ) -> Any:
         step = jax.jit(self._model.train_step, donate_argnums=0)
         batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
         return step.lower(self._state(sharding), batch)
@@ -97,6 +116,14 @@ class StepFootprint:
         )
 
 
-def _resized(leaf: Any, size: int, sharding: Any) -> Any:
+def _resized(
+    leaf: Any,
+    size: int,
+    sharding: Any,
+) -> Any:
     shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
-    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype), sharding=sharding)
+    return jax.ShapeDtypeStruct(
+        shape,
+        jax.dtypes.canonicalize_dtype(leaf.dtype),
+        sharding=sharding,
+    )

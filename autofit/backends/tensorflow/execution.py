@@ -1,4 +1,6 @@
-"""How TensorFlow runs a step: what its CPU kernels hold, and the highest sum of live buffers as its executor runs them."""
+"""How TensorFlow runs a step: what its CPU kernels hold, and the highest sum of live buffers as its
+executor runs them.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,26 @@ _MOST_OVERHEAD = 25
 _INDEX_BYTES = 8
 _SINGLE_BYTES = 4
 
-# of the convolutions, poolings and products that oneDNN computes; half precision needs an AVX-512 FP16 processor
+# of the convolutions, poolings and products that oneDNN computes; half precision needs an AVX-512
+# FP16 processor
 ONEDNN_TYPES = ("float32", "bfloat16")
 
-# kernels that write their output into the buffer of an input that has the same size and no other readers
+# kernels that write their output into the buffer of an input that has the same size and no other
+# readers
 OVERWRITES = frozenset(
-    """Abs Add AddN AddV2 BiasAdd Ceil ClipByValue Cos DivNoNan Elu EluGrad Erf Erfc Exp Expm1 Floor FloorMod
-    FusedBatchNormV3 LeakyRelu LeakyReluGrad Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr Maximum Minimum
-    Mul MulNoNan Neg Pow RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Round Rsqrt RsqrtGrad
-    SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad Square
-    SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits SquaredDifference Sub Tanh TanhGrad Xdivy
-    Xlogy""".split()  # noqa: SIM905  # a literal would take a line for each name
+    """Abs Add AddN AddV2 BiasAdd Ceil ClipByValue Cos DivNoNan Elu EluGrad Erf Erfc Exp Expm1
+    Floor FloorMod FusedBatchNormV3 LeakyRelu LeakyReluGrad Log Log1p LogSoftmax LogicalAnd
+    LogicalNot LogicalOr Maximum Minimum Mul MulNoNan Neg Pow RealDiv Reciprocal ReciprocalGrad
+    Relu Relu6 Relu6Grad ReluGrad Round Rsqrt RsqrtGrad SelectV2 Selu SeluGrad Sigmoid
+    SigmoidGrad Sign Sin Softmax Softplus SoftplusGrad Sqrt SqrtGrad Square
+    SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits SquaredDifference Sub Tanh
+    TanhGrad Xdivy Xlogy""".split()  # noqa: SIM905  # a literal would take a line for each name
 )
 
 # kernels whose output shares the buffer of their input
 VIEWS = frozenset(
-    """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient Reshape Snapshot Squeeze
-    StopGradient""".split()  # noqa: SIM905  # as above
+    """CheckNumerics EnsureShape Enter Exit ExpandDims Identity IdentityN PreventGradient
+    Reshape Snapshot Squeeze StopGradient""".split()  # noqa: SIM905  # as above
 )
 
 # kernels whose result depends only on the shapes of their inputs
@@ -53,25 +58,38 @@ def workspace_bytes(
     *,
     onednn: bool = False,
 ) -> list[int]:
-    """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees while it runs on a CPU."""
-    # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree with the allocations that
-    # TensorFlow's profiler records on a CPU without oneDNN. oneDNN's kernels for convolutions, pooling and matrix products
-    # do not gather patches. Like every kernel without a rule, they count as having no workspace.
+    """Return the sizes in bytes of the buffers that a kernel of type `kind` allocates and frees
+    while it runs on a CPU.
+    """
+    # The rules come from the kernels' source (TensorFlow 2.21, tensorflow/core/kernels) and agree
+    # with the allocations that TensorFlow's profiler records on a CPU without oneDNN. oneDNN's
+    # kernels for convolutions, pooling and matrix products do not gather patches. Like every kernel
+    # without a rule, they count as having no workspace.
     tensors = [item_bytes * math.prod(shape) for shape in (*inputs, *outputs)]
     sizes = []
     match kind:
-        # transposed to be multiplied as matrices, if labels are in another order: factors and product (einsum_op_impl.h)
+        # transposed to be multiplied as matrices, if labels are in another order: factors and
+        # product (einsum_op_impl.h)
         case "Einsum":
             sizes = tensors
         case _ if onednn:
             pass
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
             sizes = [
-                _patch_bytes(inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes)
+                _patch_bytes(
+                    inputs[2],
+                    outputs[0] if "Filter" in kind else inputs[1],
+                    item_bytes,
+                )
             ]
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
             kernel = outputs[0] if "Filter" in kind else inputs[1]
-            patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
+            patches = _patch_bytes(
+                inputs[2],
+                kernel,
+                item_bytes,
+                _third_cache_bytes(),
+            )
             sizes = [patches] if patches <= _MOST_OVERHEAD * sum(tensors) else []
         case "DepthwiseConv2dNativeBackpropFilter":
             sizes = [inputs[2][0] * tensors[-1]]
@@ -115,7 +133,8 @@ class Buffer:
 class Operation:
     """An operation that starts when those with the numbers `after` have ended.
 
-    If it `overwrites`, what it makes takes over the memory of what it reads, if that has the same size and no other reader.
+    If it `overwrites`, what it makes takes over the memory of what it reads, if that has the same
+    size and no other reader.
     """
 
     reads: Sequence[Buffer]
@@ -126,15 +145,22 @@ class Operation:
     seconds: float  # a rough duration that only decides which operations overlap
 
 
-# Durations vary from step to step, and so do the overlaps: the highest of several runs with random durations counts. With
-# two threads a single run would do, with eight it is up to a third too low (measured: tests/benchmarks/memory-parts.txt).
+# Durations vary from step to step, and so do the overlaps: the highest of several runs with random
+# durations counts. With two threads a single run would do, with eight it is up to a third too low
+# (measured: tests/benchmarks/memory-parts.txt).
 _RUNS = 3
 # of a duration's logarithm: on busy cores an operation takes half or twice as long
 _DEVIATION = 0.5
 
 
-def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: int) -> Counter[str]:
-    """Return the bytes of each part at the highest peak of several steps; `threads` operations run at the same time."""
+def peak(
+    operations: Sequence[Operation],
+    results: Sequence[Buffer],
+    threads: int,
+) -> Counter[str]:
+    """Return the bytes of each part at the highest peak of several steps; `threads` operations run
+    at the same time.
+    """
     chance = random.Random(0)
     return max(
         (_run(operations, results, threads, chance) for _ in range(_RUNS)), key=Counter.total
@@ -144,8 +170,8 @@ def peak(operations: Sequence[Operation], results: Sequence[Buffer], threads: in
 def _run(
     operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
 ) -> Counter[str]:
-    # A buffer is live from the start of the operation that makes it until the last operation that reads it has ended;
-    # `results` stay. A free thread takes the operation that became ready last.
+    # A buffer is live from the start of the operation that makes it until the last operation that
+    # reads it has ended; `results` stay. A free thread takes the operation that became ready last.
     left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(
         results
     )

@@ -1,4 +1,6 @@
-"""Estimate the device memory of a train step for any batch size without running it (loads TensorFlow)."""
+"""Estimate the device memory of a train step for any batch size without running it (loads
+TensorFlow).
+"""
 
 from __future__ import annotations
 
@@ -28,26 +30,41 @@ XLA = "XLA buffer assignment"
 _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 # the error that 95% of small programs do not exceed (measured: likewise)
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
-_FUSED_ERROR = 1.05  # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
+# the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
+_FUSED_ERROR = 1.05
 _EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
 _BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
-_CHUNK_FACTOR = 1.12  # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
+# the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
+_CHUNK_FACTOR = 1.12
 # bfc_allocator.cc
 _FIRST_REGION_BYTES = 2 * 2**20
 _MOST_WASTE_BYTES = 128 * 2**20
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 _THREADS = "TF_NUM_INTEROP_THREADS"
-_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+_PRIMES = (
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    103,
+)
 
 
 class StepFootprint:
-    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a walk over its graph."""
+    """Estimates the memory of a train step: XLA's buffer assignment if XLA compiles it, otherwise a
+    walk over its graph.
+    """
 
-    # The step is traced once, which builds the model, and scaled to any batch size. The traced batch size is a multiple of
-    # a prime number that divides no dimension of a sample or a weight. A dimension that is a multiple of the traced batch
-    # size is therefore a number of samples.
+    # The step is traced once, which builds the model, and scaled to any batch size. The traced
+    # batch size is a multiple of a prime number that divides no dimension of a sample or a weight.
+    # A dimension that is a multiple of the traced batch size is therefore a number of samples.
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step
@@ -91,7 +108,12 @@ class StepFootprint:
             optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
         )
 
-    def estimates(self, batch_sizes: Sequence[int], *, compile_all: bool) -> Iterator[Footprint]:
+    def estimates(
+        self,
+        batch_sizes: Sequence[int],
+        *,
+        compile_all: bool,
+    ) -> Iterator[Footprint]:
         # the peak of the walk for each size, then XLA's totals if XLA compiles the step
         for size in sorted(batch_sizes):
             yield self._walked(replace(self._program, batch_size=size))
@@ -102,7 +124,8 @@ class StepFootprint:
                     return
                 beyond = self._beyond_arguments(total, size)
                 weights = self._variables["weights"]
-                if self._program.on_cpu:  # each weight takes two more buffers while it is drawn, which leave regions behind
+                # each weight takes two more buffers while it is drawn, which leave regions behind
+                if self._program.on_cpu:
                     beyond = _chunk_bytes(
                         beyond,
                         sum(map(sum, self._variables.values())) + 2 * max(weights, default=0),
@@ -113,19 +136,43 @@ class StepFootprint:
                     self._method(XLA),
                 )
 
-    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
-        """Compile the step for the GPU if XLA compiles it there, else count the tensors of the walk."""
-        there = replace(self._program, batch_size=batch_size, on_cpu=False, onednn=False)
+    def on_gpu(
+        self,
+        gpu: Device,
+        batch_size: int,
+    ) -> Footprint:
+        """Compile the step for the GPU if XLA compiles it there, else count the tensors of the
+        walk.
+        """
+        there = replace(
+            self._program,
+            batch_size=batch_size,
+            on_cpu=False,
+            onednn=False,
+        )
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
-        text = _compiler_ir(self._model, self._batch, batch_size, "stablehlo")
+        text = _compiler_ir(
+            self._model,
+            self._batch,
+            batch_size,
+            "stablehlo",
+        )
         arguments, temporaries = absent_gpu.compiled_bytes(
             absent_gpu.memory_of_stablehlo(text, gpu)
         )
         beyond = temporaries + self._beyond_arguments(arguments, batch_size)
-        return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
+        return self._footprint(
+            there,
+            {"temporaries": beyond},
+            absent_gpu.ERRORS,
+        )
 
-    def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
+    def _beyond_arguments(
+        self,
+        total_bytes: int,
+        batch_size: int,
+    ) -> int:
         variables = sum(map(sum, self._variables.values()))
         return max(0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size)))
 
@@ -149,7 +196,11 @@ class StepFootprint:
         data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
         held = {part: sum(sizes) for part, sizes in outlives.items()}
         parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
-        return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
+        return Footprint(
+            program.batch_size,
+            {DATA_PART: sum(data), **parts},
+            *method,
+        )
 
     def _trace(self) -> tuple[int, Any]:
         arrays = [
@@ -190,11 +241,14 @@ def _tensorflow_variable(variable: Any) -> Any:
 
 
 def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
-    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region, larger than those before."""
+    """Return what a CPU's allocator takes for a large buffer after `earlier_bytes`: a region,
+    larger than those before.
+    """
     region = _FIRST_REGION_BYTES
     while region < max(size_bytes, earlier_bytes):
         region *= 2
-    # it does not split a chunk that is less than twice as large as needed and less than 128 MiB larger (bfc_allocator.cc)
+    # it does not split a chunk that is less than twice as large as needed and less than 128 MiB
+    # larger (bfc_allocator.cc)
     return (
         region
         if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES)
@@ -202,8 +256,14 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
     )
 
 
-def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
-    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA cannot compile it."""
+def compiled_bytes(
+    model: Any,
+    batch: Any,
+    batch_size: int,
+) -> int | None:
+    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA
+    cannot compile it.
+    """
     # of memory usage: XLA writes one for each compilation, also those of the user's code before
     reports = xla_reports()
     shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
@@ -217,7 +277,12 @@ def compiled_bytes(model: Any, batch: Any, batch_size: int) -> int | None:
     return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
 
 
-def _compiler_ir(model: Any, batch: Any, batch_size: int, stage: str) -> str:
+def _compiler_ir(
+    model: Any,
+    batch: Any,
+    batch_size: int,
+    stage: str,
+) -> str:
     specs = _batch_specs(batch, batch_size)
 
     def step(*leaves: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Find the peak memory of a traced train step: which tensors are alive at the same time (loads TensorFlow, runs nothing).
+"""Find the peak memory of a traced train step: which tensors are alive at the same time (loads
+TensorFlow, runs nothing).
 
 graph ─> operations: calls inlined, a loop is one ─> executor ─> highest sum of live buffers
 """
@@ -19,9 +20,10 @@ from tensorflow.python.ops import cond_v2, while_v2
 from autofit.backends.tensorflow import execution
 from autofit.backends.tensorflow.execution import Buffer, Operation
 
-# Steps on small batches, as on torch, cannot replace this: TensorFlow reports only the highest peak of a step, and as the
-# batch grows, the peak moves from one operation to another. A line through the peaks of two real trials is off by 16 % in
-# the median and 79 % at the 90th percentile; this walk by 5 and 17 % (measured: tests/benchmarks/memory-parts.txt).
+# Steps on small batches, as on torch, cannot replace this: TensorFlow reports only the highest peak
+# of a step, and as the batch grows, the peak moves from one operation to another. A line through
+# the peaks of two real trials is off by 16 % in the median and 79 % at the 90th percentile; this
+# walk by 5 and 17 % (measured: tests/benchmarks/memory-parts.txt).
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -56,9 +58,12 @@ _OUTSIDE: _Made = (None, ())  # held by something else
 
 @dataclass(eq=False)
 class StepProgram:
-    """How a step runs: `threads` operations at a time, by oneDNN's kernels if `onednn`, on a CPU if `on_cpu`."""
+    """How a step runs: `threads` operations at a time, by oneDNN's kernels if `onednn`, on a CPU if
+    `on_cpu`.
+    """
 
-    traced: int  # samples in the traced step: a dimension that is a multiple of them is scaled to `batch_size`
+    # samples in the traced step: a dimension that is a multiple of them is scaled to `batch_size`
+    traced: int
     batch_size: int
     threads: int
     on_cpu: bool = True
@@ -72,13 +77,22 @@ class StepProgram:
     _numbers: dict[Any, Collection[int]] = field(default_factory=dict, init=False)
 
     def peak(self, graph: Any) -> Counter[str]:
-        """Return the bytes of each part of what a graph holds at its peak, without variables and input."""
+        """Return the bytes of each part of what a graph holds at its peak, without variables and
+        input.
+        """
         program = replace(self)  # whose operations are those of this graph alone
         results = [buffer for buffer, _ in program._read(graph) if buffer is not None]
         return execution.peak(program._operations, results, self.threads)
 
-    def _read(self, graph: Any, prefix: str = "", given: Sequence[_Made] = ()) -> list[_Made]:
-        """Append the operations of a graph, and return what is known of its results; `given` is that of its inputs."""
+    def _read(
+        self,
+        graph: Any,
+        prefix: str = "",
+        given: Sequence[_Made] = (),
+    ) -> list[_Made]:
+        """Append the operations of a graph, and return what is known of its results; `given` is
+        that of its inputs.
+        """
         self._tensors.update(
             (tensor.ref(), made) for tensor, made in zip(graph.inputs, given, strict=False)
         )
@@ -86,19 +100,32 @@ class StepProgram:
             if op.type in _CALLS:
                 body = op.graph._get_function(op.get_attr("f").name).graph
                 first = len(self._operations)
-                results = self._read(body, f"{prefix}{op.name}/", self._made(op.inputs))
+                results = self._read(
+                    body,
+                    f"{prefix}{op.name}/",
+                    self._made(op.inputs),
+                )
                 self._numbers[op] = range(first, len(self._operations))
                 self._tensors.update(
                     (t.ref(), made) for t, made in zip(op.outputs, results, strict=True)
                 )
             elif op.type not in ("Const", "Placeholder"):
-                self._append(op, self._part(prefix + op.name), self._made(op.inputs))
+                self._append(
+                    op,
+                    self._part(prefix + op.name),
+                    self._made(op.inputs),
+                )
         return self._made(graph.outputs)
 
     def _made(self, tensors: Sequence[Any]) -> list[_Made]:
         return [self._tensors.get(t.ref(), _OUTSIDE) for t in tensors]
 
-    def _append(self, op: Any, part: str, given: Sequence[_Made]) -> None:
+    def _append(
+        self,
+        op: Any,
+        part: str,
+        given: Sequence[_Made],
+    ) -> None:
         self._numbers[op] = (len(self._operations),)
         lists = Buffer(self._list_bytes(op), part)  # all that a loop fills
         makes = [lists, Buffer(self._workspace_bytes(op), "temporaries")]
@@ -139,7 +166,9 @@ class StepProgram:
         )
 
     def _bytes(self, tensor: Any) -> int:
-        """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before the step runs."""
+        """Return the size of a tensor in bytes; 0 for a handle, a list, or a shape not known before
+        the step runs.
+        """
         shape = self._shape(tensor)
         op = tensor.op
         if shape is not None:
@@ -149,7 +178,9 @@ class StepProgram:
         return 0
 
     def _list_bytes(self, op: Any) -> int:
-        """Return the bytes that an operation adds to lists; a tensor that a loop puts into several counts once."""
+        """Return the bytes that an operation adds to lists; a tensor that a loop puts into several
+        counts once.
+        """
         if op.type == "TensorListFromTensor":
             return _aligned(self._bytes(op.inputs[0]))
         if op.type not in _LOOPS:
@@ -181,7 +212,9 @@ class StepProgram:
         return sum(map(_aligned, sizes))
 
     def _seconds(self, op: Any) -> float:
-        """Return the rough duration of an operation, in seconds: of its bytes, and of its multiplications."""
+        """Return the rough duration of an operation, in seconds: of its bytes, and of its
+        multiplications.
+        """
         tensors = (*op.inputs, *op.outputs)
         multiplied = 0.0
         shapes = [self._shape(t) or () for t in tensors]
@@ -207,7 +240,9 @@ def _body_of(loop: Any) -> Any:
 
 
 def _iterations(loop: Any) -> int:
-    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not known beforehand."""
+    """Return the number of a loop's iterations: the length of its longest list of tensors; 1 if not
+    known beforehand.
+    """
     count = 1
     for op in (_behind(tensor).op for tensor in loop.inputs):
         # that of a gradient has as many iterations as the loop that it differentiates
@@ -227,7 +262,9 @@ def _behind(tensor: Any) -> Any:
 
 
 def _needed(graph: Any) -> Iterable[Any]:
-    """Return the operations that a result or a side effect depends on, in topological order; the others are pruned."""
+    """Return the operations that a result or a side effect depends on, in topological order; the
+    others are pruned.
+    """
     needed = {}
     wanted = [*(t.op for t in graph.outputs), *graph.control_outputs]
     for op in wanted:  # which grows

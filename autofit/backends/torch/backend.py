@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from autofit.backends import exhaustion
-from autofit.backends.protocol import Backend, WaitForEnd, unseen_gpus
+from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import counted
@@ -38,11 +39,30 @@ _LEAST_SHARE = 0.5  # of the limit: in less memory, the ratio does not matter
 
 
 class Torch(Backend):
-    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's process."""
+    """The torch backend of Keras. Its methods import torch when they need it, only in a trial's
+    process.
+    """
 
-    # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a process for each GPU, is not a
-    # single `fit` call.
+    # It has no `distribution`: Keras 3.15 offers none on torch, and torchrun, which starts a
+    # process for each GPU, is not a single `fit` call.
     name = "torch"
+    title = "torch"
+    gpu_extra = "torch-gpu"
+    import_line = "import torch"
+    program_settings = (
+        ProgramSetting(
+            "torch.get_float32_matmul_precision()",
+            "'highest'",
+            "torch.set_float32_matmul_precision({!r})",
+        ),
+        # By default, torch uses a thread for each physical core; on a processor where it does not,
+        # trials set what it uses.
+        ProgramSetting(
+            "torch.get_num_threads()",
+            "psutil.cpu_count(logical=False)",
+            "torch.set_num_threads({!r})",
+        ),
+    )
     oom_lines = re.compile(rf"(?P<report>CUDA out of memory\. Tried to allocate|{_OUTSIDE})")
     shortage_lines = re.compile(
         r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)"
@@ -59,12 +79,30 @@ class Torch(Backend):
     switch_prefixes = ("PYTORCH_", "TORCH_", "TORCHINDUCTOR_")
     # the latter is set by scripts for any machine
     no_switches = frozenset({_CACHE, "PYTORCH_ENABLE_MPS_FALLBACK"})
+    has_steps_per_execution = False  # of Keras 3.15
+    compiler = "torch.compile"
+    plans_memory = False
+    compile_seconds = 300.0  # measured on two cores: 28 s for a small CNN, 107 s for ResNet50
+    compiles_for_absent_gpus = False
+    seconds_to_oom = 1.0  # on an H200: 0.3 to 1.1
     alternates_on_cpu = True  # a step occupies the training thread there
     _allocated_bytes = 0  # the highest peak of tensors so far
 
-    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
-        # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that is forked after that
-        # call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that call asks only the driver.
+    @classmethod
+    def holds_gpu_memory(cls) -> bool:
+        torch = sys.modules.get(cls.name)
+        if torch is None or not torch.cuda.is_initialized():
+            return False
+        return any(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
+
+    def environment(
+        self,
+        placement: Placement,
+        cache: Path,
+    ) -> dict[str, str]:
+        # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that
+        # is forked after that call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that
+        # call asks only the driver.
         variables = super().environment(placement, cache)
         variables["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         # a tf.data pipeline would otherwise take the GPU's memory
@@ -72,12 +110,16 @@ class Torch(Backend):
         variables[_KERAS_DEVICE] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
-    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
+    def set_limit(
+        self,
+        placement: Placement,
+        limit_bytes: int | None,
+    ) -> None:
         if placement.device is None:
             return
         torch = self._library
         if not torch.cuda.is_available():
-            raise unseen_gpus("torch", placement, extra="torch-gpu")
+            raise self._unseen_gpus(placement)
         if limit_bytes is not None:
             total_bytes = torch.cuda.get_device_properties(
                 0
@@ -91,11 +133,17 @@ class Torch(Backend):
             return None
         return min(device.free_bytes, round(float(share[1]) * device.total_bytes))
 
-    def problems(self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0) -> Iterator[str]:
+    def problems(
+        self,
+        gpu: Device,
+        limit_bytes: int | None,
+        array_bytes: int = 0,
+    ) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
             yield (
-                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train on {gpu.name}. Unset "
+                f"{_KERAS_DEVICE}=cpu is set, so your program trains on the CPU, but trials train "
+                f"on {gpu.name}. Unset "
                 "this variable, or set device: cpu"
             )
 
@@ -111,14 +159,23 @@ class Torch(Backend):
         # with the allocator's cache, which the limit holds as well
         return int(cuda.max_memory_reserved())
 
-    def reset_peak(self, placement: Placement, *, release: bool) -> None:
+    def reset_peak(
+        self,
+        placement: Placement,
+        *,
+        release: bool,
+    ) -> None:
         cuda = self._library.cuda
         if release:
             cuda.empty_cache()
             cuda.reset_accumulated_memory_stats()  # of what the first step tried
         cuda.reset_peak_memory_stats()
 
-    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
+    def allocator_notice(
+        self,
+        peak_bytes: int,
+        limit_bytes: int,
+    ) -> str:
         if retries := self._library.cuda.memory_stats().get("num_alloc_retries"):
             return (
                 f"torch gave back and allocated memory again {counted(retries, 'time')} to stay "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autofit.backends import BACKENDS
 from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import FitConfig, Trial
@@ -161,7 +162,7 @@ def _workload(record: TuneLog) -> dict[str, str]:
         facts = {"script": source.script, **facts, "data": "its data"}
     if d is None:
         return facts
-    compiled = f", compiled by {d.compiler}" if d.compiler else ""
+    compiled = f", compiled by {BACKENDS[d.backend].compiler}" if d.jit_compile else ""
     facts["model"] += (
         f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}{compiled}"
     )

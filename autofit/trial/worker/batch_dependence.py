@@ -1,18 +1,18 @@
-"""Find what else in a program depends on the batch size, in the described model itself; loads Keras."""
+"""Find what else in a model depends on the batch size; loads Keras."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
 from autofit.backends.protocol import optimizers_of
 from autofit.records.description import BatchDependence
-from autofit.trial.worker.bench import is_own
+from autofit.trial.worker.build import is_own
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.own_modules import package_of
 
@@ -21,6 +21,9 @@ _OWN_METHODS = ("train_step", "compute_loss")
 _COUNTS = re.compile("(steps?|boundaries|iterations?|iters?|updates?)$|^_?warm_?up$")
 _SAMPLES = 4  # that a loss is computed of, and of their halves
 _TOLERANCE = 1e-3  # relative; sums in float32 differ by less
+
+# "mean" and "sum" are losses that are made of those of single samples
+_Kind = Literal["mean", "sum", "loss"]
 
 
 def dependences_of(model: Any, batch: Any) -> Iterator[BatchDependence]:
@@ -35,12 +38,18 @@ def dependences_of(model: Any, batch: Any) -> Iterator[BatchDependence]:
         if is_own(model, method):
             yield BatchDependence("method", f"{type(model).__name__}.{method}")
     for layer in _layers(model):
-        name = type(layer).__name__
-        if "BatchNorm" in name and getattr(layer, "trainable", True):
-            yield BatchDependence("normalization", name)
-        code = getattr(getattr(type(layer), "call", None), "__code__", None)
-        if code is not None and package_of(layer) != "keras" and "add_loss" in code.co_names:
-            yield BatchDependence("method", f"{name}.add_loss")
+        yield from _of_layer(layer)
+
+
+def _of_layer(layer: Any) -> Iterator[BatchDependence]:
+    name = type(layer).__name__
+    if "BatchNorm" in name and getattr(layer, "trainable", True):
+        yield BatchDependence("normalization", name)
+    call = getattr(type(layer), "call", None)
+    code = getattr(call, "__code__", None)
+    adds_loss = code is not None and "add_loss" in code.co_names
+    if adds_loss and package_of(layer) != "keras":
+        yield BatchDependence("method", f"{name}.add_loss")
 
 
 def _layers(model: Any) -> Iterator[Any]:
@@ -51,12 +60,13 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
-    name = type(optimizer).__name__
     rate = getattr(optimizer, "_learning_rate", None)
     if getattr(optimizer, "ema_overwrite_frequency", None):
+        name = type(optimizer).__name__
         yield BatchDependence("schedule", name, ("ema_overwrite_frequency",))
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        counts = (each.lstrip("_") for each, value in vars(rate).items() if _is_count(each, value))
+        attributes = vars(rate).items()
+        counts = [name.lstrip("_") for name, value in attributes if _is_count(name, value)]
         yield BatchDependence("schedule", type(rate).__name__, tuple(dict.fromkeys(counts)))
     elif callable(rate) and not hasattr(rate, "assign"):  # variables can be called, too
         yield BatchDependence("schedule", getattr(rate, "__name__", type(rate).__name__))
@@ -64,10 +74,11 @@ def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
 
 def _is_count(name: str, value: Any) -> bool:
     """Return whether an attribute of a schedule is a number of train steps, or a list of them."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not _COUNTS.search(name):
+    if not _COUNTS.search(name) or isinstance(value, bool):
         return False
-    return value > 1 if is_number else isinstance(value, list | tuple)
+    if isinstance(value, int | float | np.number):
+        return bool(value > 1)
+    return isinstance(value, list | tuple)
 
 
 def _of_losses(model: Any, batch: Any) -> Iterator[BatchDependence]:
@@ -78,20 +89,21 @@ def _of_losses(model: Any, batch: Any) -> Iterator[BatchDependence]:
             loss = keras.losses.get(given)
         except ValueError:  # an attribute of the user's own that has this name
             continue
-        kind = "mean" if package_of(loss) == "keras" else "loss"
-        if len(losses) == len(outputs) == 1 and isinstance(batch, tuple) and len(batch) > 1:
+        kind: _Kind = "mean" if package_of(loss) == "keras" else "loss"
+        has_targets = isinstance(batch, tuple) and len(batch) > 1
+        if has_targets and len(losses) == len(outputs) == 1:
             # The user's loss may take only what the model really returns.
             with contextlib.suppress(Exception), keras.device("cpu"):
                 kind = _kind_of_loss(loss, batch[1], outputs[0].shape[1:])
         if kind != "mean":
-            name = getattr(loss, "__name__", type(loss).__name__)
-            yield BatchDependence("loss" if kind == "loss" else "sum", name)
+            yield BatchDependence(kind, getattr(loss, "__name__", type(loss).__name__))
 
 
-def _kind_of_loss(loss: Any, targets: Any, shape: Sequence[int]) -> str:
+def _kind_of_loss(loss: Any, targets: Any, shape: Sequence[int]) -> _Kind:
     """Return "mean" or "sum" if a loss is that of its samples' losses, otherwise "loss"."""
     count = min(_SAMPLES, length_of(targets)) // 2 * 2
-    predicted = np.random.default_rng(0).uniform(0.1, 0.9, (count, *shape)).astype(np.float32)
+    random = np.random.default_rng(0)
+    predicted = random.uniform(0.1, 0.9, (count, *shape)).astype(np.float32)
 
     def of(samples: slice) -> float:
         value = loss(
@@ -101,7 +113,7 @@ def _kind_of_loss(loss: Any, targets: Any, shape: Sequence[int]) -> str:
         return float(keras.ops.mean(value))
 
     whole = of(slice(count))
-    halves = (of(slice(count // 2)), of(slice(count // 2, count)))
-    if np.isclose(whole, sum(halves) / 2, rtol=_TOLERANCE):
+    of_halves = of(slice(count // 2)) + of(slice(count // 2, count))
+    if np.isclose(whole, of_halves / 2, rtol=_TOLERANCE):
         return "mean"
-    return "sum" if np.isclose(whole, sum(halves), rtol=_TOLERANCE) else "loss"
+    return "sum" if np.isclose(whole, of_halves, rtol=_TOLERANCE) else "loss"

@@ -1,4 +1,4 @@
-"""Check the worker processes of the user's data: whether they can be forked, and whether one has died."""
+"""Check the worker processes of the user's data: can they be forked, and has one died?"""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ _LOADER_DEATH = re.compile(
 _HANDING_OVER = "torch/multiprocessing/"  # the part of torch that passes memory between processes
 
 SAME_NUMBERS = (
-    "worker processes would all draw the same random numbers: the data uses a generator that is made once and copied "
-    "by the fork. Make a generator in __getitem__: np.random.default_rng((seed, index))"
+    "worker processes would all draw the same random numbers: the data uses a generator that is "
+    "made once and copied by the fork. Make a generator in __getitem__: "
+    "np.random.default_rng((seed, index))"
 )
 FAILS = (
-    "a forked worker does not finish a batch, for example because __getitem__ runs operations of Keras's backend, so "
-    "autofit does not try worker processes. Use NumPy in __getitem__, or threads"
+    "a forked worker does not finish a batch, for example because __getitem__ runs operations of "
+    "Keras's backend, so autofit does not try worker processes. Use NumPy in __getitem__, or "
+    "threads"
 )
 _UNSENT = (
     "worker processes are not tried: this Python starts them by {}, and the data cannot be sent to "
@@ -50,32 +52,39 @@ def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
     Workers that are not forks, as Python starts them from 3.14 on, must be able to receive what is
     `sent`.
     """
-    # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`). The first batch is made
-    # twice in this process and, if the two differ, once in each of two forks. If those of the forks are the same, all
-    # workers would draw the same random numbers. A fork that does not answer, or dies, runs code that does not
-    # survive a fork, such as TensorFlow operations.
+    # Keras forks its pools on Linux and does not seed the workers (Keras 3.15, `OrderedEnqueuer`).
+    # The first batch is made twice in this process and, if the two differ, once in each of two
+    # forks. If those of the forks are the same, all workers would draw the same random numbers. A
+    # fork that does not answer, or dies, runs code that does not survive a fork, such as TensorFlow
+    # operations.
     method = multiprocessing.get_start_method()
     if method != "fork":
         return _why_unsent(method, sent)
     started = time.perf_counter()
     unforked = {_digest(make()), _digest(make())}
-    forked = []
-    patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * (time.perf_counter() - started)
-    for count in range(1, len(unforked) + 1):
-        receiving, sending = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.Process(
-            target=lambda pipe: pipe.send(_digest(make())), args=(sending,)
-        )
-        process.start()
-        sending.close()
-        with receiving, contextlib.suppress(EOFError):
-            if receiving.poll(patience_seconds):
-                forked.append(receiving.recv())
-        process.kill()
-        process.join()
-        if len(forked) < count:
-            return FAILS
-    return SAME_NUMBERS if len(unforked) > len({*forked}) else None
+    seconds = time.perf_counter() - started
+    patience_seconds = _PATIENCE_SECONDS + _PATIENCE_RATIO * seconds
+    forked = {_digest_in_fork(make, patience_seconds)}
+    if None not in forked and len(unforked) > 1:
+        forked.add(_digest_in_fork(make, patience_seconds))
+    if None in forked:
+        return FAILS
+    return SAME_NUMBERS if len(unforked) > len(forked) else None
+
+
+def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes | None:
+    """Return the digest of a batch that a fork makes; None if it dies or does not answer."""
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=lambda: sending.send(_digest(make())))
+    process.start()
+    sending.close()
+    digest: bytes | None = None
+    with receiving, contextlib.suppress(EOFError):
+        if receiving.poll(patience_seconds):
+            digest = receiving.recv()
+    process.kill()
+    process.join()
+    return digest
 
 
 def _why_unsent(method: str, sent: Any) -> str | None:
@@ -92,55 +101,54 @@ def _why_unsent(method: str, sent: Any) -> str | None:
 
 
 def _digest(batch: Any) -> bytes:
-    return hashlib.sha256(pickle.dumps([components(leaf) for leaf in leaves(batch)])).digest()
+    parts = [components(leaf) for leaf in leaves(batch)]
+    return hashlib.sha256(pickle.dumps(parts)).digest()
 
 
 def of_loader(error: BaseException) -> Failure | None:
-    """Return the failure that a torch DataLoader reports when one of its workers died; None for any other error."""
-    # if the worker died before it handed over the memory of a batch, torch raises a different type of error
+    """Return the failure of a torch DataLoader one of whose workers died; None for other errors."""
+    # if the worker died before it handed over the memory of a batch, torch raises a different type
+    # of error
     is_in_torch = any(
         _HANDING_OVER in frame.f_code.co_filename
         for frame, _ in traceback.walk_tb(error.__traceback__)
     )
     if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
-        return Failure(
-            FailureKind.WORKER_DIED,
-            f"a worker process died before it had handed over a batch ({error})",
-        )
-    match = _LOADER_DEATH.search("\n".join(message_of(link) for link in chain(error)))
+        reason = f"a worker process died before it had handed over a batch ({error})"
+        return Failure(FailureKind.WORKER_DIED, reason)
+    messages = "\n".join(map(message_of, chain(error)))
+    match = _LOADER_DEATH.search(messages)
     if match is None or not isinstance(error, RuntimeError):
         return None
-    return Failure(
-        FailureKind.WORKER_DIED,
-        f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}",
-    )
+    reason = f"a worker process (pid {match['pids'].strip()}) {match['how'].strip()}"
+    return Failure(FailureKind.WORKER_DIED, reason)
 
 
 def end_with_worker(context: TrialContext) -> None:
-    """Make this process watch the workers of a pool from now on: if one dies, it reports this and ends."""
-    # a `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch forever
+    """Report and end this process if a worker of a pool dies from now on."""
+    # a `multiprocessing.Pool` silently replaces a worker that dies, and `fit` waits for its batch
+    # forever
     own_pid = os.getpid()
-    join_exited: Any = pool.Pool._join_exited_workers  # type: ignore[attr-defined]  # the only place that sees the death
+    # the only place that sees the death
+    any_pool: Any = pool.Pool
+    join_exited = any_pool._join_exited_workers
 
-    # The workers that the pool has taken from its list have ended; to ask for their status before that would miss those
-    # that end in between. A pool removes workers only until it terminates them itself, so one with a status other than 0
-    # died while it made a batch. If the pool is terminated meanwhile, the state of the thread says so before a worker is
-    # killed.
+    # The workers that the pool has taken from its list have ended; to ask for their status before
+    # that would miss those that end in between. A pool removes workers only until it terminates
+    # them itself, so one with a status other than 0 died while it made a batch. If the pool is
+    # terminated meanwhile, the state of the thread says so before a worker is killed.
     def join_or_end(workers: list[Any]) -> Any:
         before = [*workers]
         has_changed = join_exited(workers)
-        is_terminated = getattr(threading.current_thread(), "_state", pool.RUN) == pool.TERMINATE
+        state = getattr(threading.current_thread(), "_state", pool.RUN)
+        # a worker may have its own pools
+        if state == pool.TERMINATE or os.getpid() != own_pid:
+            return has_changed
         for worker in before:
-            # a worker may have its own pools
-            if (
-                worker not in workers
-                and worker.exitcode
-                and not is_terminated
-                and os.getpid() == own_pid
-            ):
+            if worker not in workers and worker.exitcode:
                 reason = f"a worker process (pid {worker.pid}) {how_it_ended(worker.exitcode)}"
                 context.send(Message(failure=Failure(FailureKind.WORKER_DIED, reason)))
                 os._exit(1)
         return has_changed
 
-    pool.Pool._join_exited_workers = staticmethod(join_or_end)  # type: ignore[attr-defined]  # as above
+    any_pool._join_exited_workers = staticmethod(join_or_end)

@@ -1,9 +1,9 @@
-"""Trace the train step of a workload and estimate its memory, here or on GPUs that need not be there; loads Keras."""
+"""Trace a train step and estimate its memory, also on GPUs that are not there; loads Keras."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from autofit.backends.protocol import StepEstimator, TrainStep
 from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
+from autofit.records.trial import TrialSpec
 from autofit.trial.wire import Message
-from autofit.trial.worker.bench import Bench, Run, distribution_of
+from autofit.trial.worker.bench import Bench
 from autofit.trial.worker.job import TrialContext, first_line
-from autofit.trial.worker.step_clock import StepClock
+from autofit.trial.worker.plan import Plan
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 
 _CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
@@ -29,7 +30,7 @@ _DIGITS = 5  # binary digits of a size in the search, as a multiple of what the 
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The train step, traced for batch sizes that are multiples of a number, or for the data's own size alone."""
+    """The train step, traced for multiples of a batch size, or for the data's own size alone."""
 
     estimator: StepEstimator | None  # None if it could not be traced
     multiple_of: int | None = None
@@ -39,28 +40,28 @@ class TracedStep:
     def send_estimates(
         self, context: TrialContext, sizes: Sequence[int], samples: int | None
     ) -> None:
-        """Send the estimates of memory, on this device or on GPUs asked for by name, and last what prevented them."""
-        spec = context.spec
+        """Send the estimates of memory, on this device or on the GPUs that were asked for.
+
+        What prevented them is sent last.
+        """
         problem = self.problem
-        try:
-            if self.estimator is not None and not problem:
-                for gpu in absent_gpu.find(spec.gpus):
-                    context.send(
-                        Message(
-                            gpus=(on_gpu(self.estimator, gpu, sizes, self.multiple_of, samples),)
-                        )
-                    )
-                for footprint in (
-                    ()
-                    if spec.gpus
-                    else self.estimator.estimates(sizes, compile_all=spec.compile_all)
-                ):
-                    context.send(Message(footprints=(footprint,)))
-        except (
-            Exception
-        ) as error:  # a limitation of the estimate: the workload is tuned without an estimate
-            problem = first_line(error)
+        if self.estimator is not None and not problem:
+            try:
+                for message in self._estimates(self.estimator, context.spec, sizes, samples):
+                    context.send(message)
+            # a limitation of the estimate: the workload is tuned without an estimate
+            except Exception as error:
+                problem = first_line(error)
         context.send(Message(estimate_problem=problem))
+
+    def _estimates(
+        self, step: StepEstimator, spec: TrialSpec, sizes: Sequence[int], samples: int | None
+    ) -> Iterator[Message]:
+        for gpu in absent_gpu.find(spec.gpus):
+            yield Message(gpus=(on_gpu(step, gpu, sizes, self.multiple_of, samples),))
+        if not spec.gpus:
+            for footprint in step.estimates(sizes, compile_all=spec.compile_all):
+                yield Message(footprints=(footprint,))
 
 
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
@@ -68,7 +69,8 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     bench.context.enter(Phase.ESTIMATING)
     method = bench.method
     device = bench.context.placement.device
-    distribution = distribution_of(bench.model)
+    backend = backends.current()
+    distribution = backend.distribution_of(bench.model)
     arrays = leaves(batch)
     lengths = {length_of(leaf) for leaf in arrays} - {0}
     problem = ""
@@ -86,15 +88,13 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     errors = []
     for multiple in attempts:
         try:
-            step = backends.current().estimator(
-                TrainStep(bench.model, batch, device, multiple, data_tensors)
-            )
+            step = backend.estimator(TrainStep(bench.model, batch, device, multiple, data_tensors))
         except Exception as error:
             errors.append(first_line(error))
             continue
-        return TracedStep(step, multiple, problem, None if problem or multiple else max(lengths))
-    run = Run(StepClock(bench.data.batch_samples, math.inf, steps=1), Phase.FIRST_STEP)
-    bench.run(bench.data.fit_arguments(1), [run], ends_by_itself=bench.data.ends_by_itself)
+        one_size = None if problem or multiple else max(lengths)
+        return TracedStep(step, multiple, problem, one_size)
+    bench.play(Plan.of_one_step(bench.data, bench.data.batch_samples, Phase.FIRST_STEP))
     return TracedStep(None, problem=problem or errors[0])
 
 
@@ -105,16 +105,18 @@ def on_gpu(
     multiple_of: int | None,
     most: int | None,
 ) -> GpuEstimate:
-    """Estimate a step's memory on a GPU: for the given batch sizes, and near the largest one that fits, up to `most`."""
+    """Estimate a step's memory on a GPU, for batch sizes up to one near the largest that fits.
+
+    The given sizes are among them, and none that is searched is larger than `most`.
+    """
     total = gpu.total_bytes
     problem = ""
     # a backend that takes what it needs gets all but a context
     usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
-    footprints = {}
+    footprints: dict[int, Footprint] = {}
     if multiple_of is not None:
-        sizes = sorted(
-            {math.ceil(size / multiple_of) * multiple_of for size in (*sizes, *_FIRST_SIZES)}
-        )
+        wanted = (*sizes, *_FIRST_SIZES)
+        sizes = sorted({math.ceil(size / multiple_of) * multiple_of for size in wanted})
     try:
         for size in sizes:
             footprints[size] = step.on_gpu(gpu, size)
@@ -127,27 +129,34 @@ def on_gpu(
             footprints[size] = step.on_gpu(gpu, size)
     except Exception as error:  # a limitation of the compiler for this GPU
         problem = first_line(error)
-    largest = max(
-        (size for size in footprints if footprints[size].upper_bytes <= usable), default=None
-    )
+    largest = max(_fitting(footprints, usable), default=None)
     by_size = tuple(footprints[size] for size in sorted(footprints))
     return GpuEstimate(gpu.name, total, usable, by_size, largest, problem)
 
 
+def _fitting(footprints: Mapping[int, Footprint], usable: int) -> list[int]:
+    return sorted(size for size in footprints if footprints[size].upper_bytes <= usable)
+
+
 def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:
-    """Return the size that takes `usable` bytes on the line through two in `footprints`; one of these if none is better."""
-    fitting = sorted(size for size in footprints if footprints[size].upper_bytes <= usable)
+    """Return the size that takes `usable` bytes, on the line through two of the footprints.
+
+    It is a size that they have if none is better.
+    """
+    fitting = _fitting(footprints, usable)
     if not fitting:
         return multiple
     largest = fitting[-1]
-    room = usable - footprints[largest].upper_bytes
+    largest_bytes = footprints[largest].upper_bytes
+    room = usable - largest_bytes
     if room < _CLOSE_SHARE * usable:
         return largest
-    others = sorted(size for size in footprints if size > largest)[:1] or fitting[-2:-1]
-    slope = sum(
-        (footprints[other].upper_bytes - footprints[largest].upper_bytes) / (other - largest)
-        for other in others
-    )
-    size = min(math.floor(largest + room / slope if slope > 0 else 2 * largest), most)
-    unit = multiple << max(0, (size // multiple).bit_length() - _DIGITS)
+    larger = sorted(size for size in footprints if size > largest)
+    slope = 0.0
+    for other in larger[:1] or fitting[-2:-1]:
+        slope = (footprints[other].upper_bytes - largest_bytes) / (other - largest)
+    size = math.floor(largest + room / slope) if slope > 0 else 2 * largest
+    size = min(size, most)
+    digits = (size // multiple).bit_length()
+    unit = multiple << max(0, digits - _DIGITS)
     return max(largest, size // unit * unit)

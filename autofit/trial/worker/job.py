@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autofit.backends.exhaustion import chain, message_of
-from autofit.backends.protocol import TENSORFLOW, Backend
+from autofit.backends.protocol import Backend
 from autofit.records import tensorflow_remedy
 from autofit.records.machine import Placement
 from autofit.records.states import FailureKind, Phase
@@ -30,7 +30,7 @@ _TRACED_BY_US = re.compile(
 
 @dataclass
 class DevicePeaks:
-    """The peak of device memory in each phase of a trial, in bytes; for several devices, the highest of them."""
+    """The peak of device memory in each phase of a trial, in bytes, on the fullest device."""
 
     backend: Backend
     placement: Placement
@@ -39,34 +39,40 @@ class DevicePeaks:
 
     def enter(self, phase: Phase) -> None:
         self._record()
-        # reading the peak starts the backend, which the user's code may configure until the model is built
+        # reading the peak starts the backend, which the user's code may configure until the model
+        # is built
         if self.phase is not None or phase is Phase.BUILDING:
             self.phase = phase
 
     def highest(self) -> int | None:
-        """Return the highest peak so far of the phases that count, in bytes; None if none was counted."""
+        """Return the highest peak of the phases that count, in bytes; None if none was counted."""
         self._record()
-        counted = {phase: size for phase, size in self.by_phase.items() if phase.counts}
-        # In the first step, a GPU tries several algorithms for each convolution. Some use workspaces of gigabytes, but only
-        # if there is room, so a first step does not count on a GPU if later steps show what it needs.
+        counted = {phase for phase in self.by_phase if phase.counts}
+        # In the first step, a GPU tries several algorithms for each convolution. Some use
+        # workspaces of gigabytes, but only if there is room, so a first step does not count on a
+        # GPU if later steps show what it needs.
         if self.placement.gpus and any(phase.trains for phase in counted):
-            counted = {phase: size for phase, size in counted.items() if not phase.is_first}
+            counted = {phase for phase in counted if not phase.is_first}
         if self.placement.gpus and Phase.VALIDATION in counted:
-            counted.pop(Phase.FIRST_VALIDATION, None)
+            counted.discard(Phase.FIRST_VALIDATION)
         # TensorFlow counts only large blocks on a CPU with oneDNN
-        return max(counted.values(), default=0) or None
+        return max((self.by_phase[phase] for phase in counted), default=0) or None
 
     def _record(self) -> None:
-        if self.phase is not None and (peak := self.backend.peak_bytes(self.placement)) is not None:
-            self.by_phase[self.phase] = max(peak, self.by_phase.get(self.phase, 0))
+        phase = self.phase
+        if phase is None:
+            return
+        peak = self.backend.peak_bytes(self.placement)
+        if peak is not None:
+            self.by_phase[phase] = max(peak, self.by_phase.get(phase, 0))
             # what a first step tried is given back; later, steps would have to ask for their memory
             # again
-            self.backend.reset_peak(self.placement, release=self.phase.is_first)
+            self.backend.reset_peak(self.placement, release=phase.is_first)
 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """A trial's process: the workload's folder, the spec, the devices, and the descriptor of the pipe to the driver."""
+    """A trial's process: the workload's folder, the task, and the pipe to the driver."""
 
     folder: Path
     spec: TrialSpec
@@ -82,7 +88,9 @@ class TrialContext:
         os.write(self.pipe, encode(message))
 
     def report_error(self, error: BaseException) -> None:
-        """Save an exception of the user's `__getitem__`, raised in any thread or process; the first one saved stays."""
+        """Save an exception of the user's `__getitem__`, raised in any thread or process, if it is
+        the first.
+        """
         line = encode(Message(failure=user_failure(error)))
         with (
             # another one was first, or the disk is full: then whoever gets this error tells it
@@ -93,7 +101,7 @@ class TrialContext:
 
 
 def saved_user_error(folder: Path) -> Failure | None:
-    """Return the error of the user's `__getitem__` that the current trial saved in the folder; None if there is none."""
+    """Return the error of the user's `__getitem__` that the current trial saved, if any."""
     file = folder / USER_ERROR_FILE
     # it is incomplete if its process died while it wrote, or on a full disk
     line = file.read_bytes() if file.exists() else b""
@@ -102,28 +110,29 @@ def saved_user_error(folder: Path) -> Failure | None:
 
 def user_failure(error: BaseException) -> Failure:
     """Return the failure of a trial whose user code raised an exception."""
-    kind = FailureKind.HOST_OOM if type(error).__name__ in _MEMORY_ERRORS else FailureKind.ERROR
+    is_oom = type(error).__name__ in _MEMORY_ERRORS
+    kind = FailureKind.HOST_OOM if is_oom else FailureKind.ERROR
     text = user_traceback(error)
     if "UnparsedFlagAccessError" in text:  # grain reads absl's flags before it starts processes
         text = (
             f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
         )
-    # TensorFlow ends its errors with the operation, which tells users nothing
-    lines = [
-        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("[[")
-    ]
-    reason = (lines or [text])[-1]
+    reason = text
+    for line in text.splitlines():
+        # TensorFlow ends its errors with the operation, which tells users nothing
+        if line.strip() and not line.lstrip().startswith("[["):
+            reason = line
     if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
         text += f"\nRelative paths start from the working folder, {Path.cwd()}\n"
     return Failure(kind, reason, text)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the type of an error and its line about a failed allocation, or else its first line."""
+    """Return the type of an error and its line about a failed allocation, or its first line."""
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
     failed = [line for line in lines if "OOM when allocating" in line]
-    first = next(iter(failed or lines), "")
-    return f"{type(error).__name__}: {first}"
+    chosen = [*failed, *lines, ""]
+    return f"{type(error).__name__}: {chosen[0]}"
 
 
 def user_traceback(error: BaseException) -> str:
@@ -147,5 +156,5 @@ def user_traceback(error: BaseException) -> str:
 
 def _lacks_tensorflow(error: BaseException) -> bool:
     # Python says so of an import, and Keras of its functions that make a `tf.data.Dataset`
-    names_it = isinstance(error, ImportError) and TENSORFLOW in str(error).lower()
-    return names_it and importlib.util.find_spec(TENSORFLOW) is None
+    names_it = isinstance(error, ImportError) and "tensorflow" in str(error).lower()
+    return names_it and importlib.util.find_spec("tensorflow") is None

@@ -1,4 +1,4 @@
-"""The entry point of a trial's process, which is a fork of the warm server or a plain subprocess."""
+"""The entry point of a trial's process: a fork of the warm server, or a plain subprocess."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from autofit.workload.binding import bind_all, resolve_reference
 from autofit.workload.inputs.fit_input import BatchError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PIPE = 200  # number of the pipe, or above: where code closes all files and opens its own, none of them takes its place
+# number of the pipe, or above: where code closes all files and opens its own, none of them takes
+# its place
+_PIPE = 200
 
 
 def preload(packages: Sequence[str] = ()) -> None:
@@ -43,10 +45,13 @@ def preload(packages: Sequence[str] = ()) -> None:
     for package in packages:
         with contextlib.suppress(Exception):
             import_module(package)
-    from autofit.trial.worker import describe, measure  # noqa: F401  # loads Keras once for all forks
-
+    # loads Keras once for all forks
+    import_module("autofit.trial.worker.describe")
+    import_module("autofit.trial.worker.measure")
     gc.collect()
-    gc.freeze()  # otherwise each collection in a fork visits all objects, which takes 0.2 s and copies their pages
+    # otherwise each collection in a fork visits all objects, which takes 0.2 s and copies their
+    # pages
+    gc.freeze()
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
@@ -54,9 +59,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
     task = TASKS.validate_json((folder / task_name).read_bytes())
     backend = backends.current()
     peaks = DevicePeaks(backend, task.placement)
-    context = TrialContext(
-        folder, task.spec, task.placement, fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE), peaks
-    )
+    pipe = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE)
+    context = TrialContext(folder, task.spec, task.placement, pipe, peaks)
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
     script = workload.script_in(folder)
 
@@ -93,13 +97,13 @@ def work(
     """Describe or measure a workload, whose data has the knobs `named`."""
     # these load Keras, so the limit must be set before
     from autofit.trial.worker.describe import describe
-    from autofit.trial.worker.measure import confirm, measure
+    from autofit.trial.worker.measure import measure
 
     data_workers.end_with_worker(context)
     if context.spec.role is Role.DESCRIBE:
         describe(context, loaded, named, of_script)
     else:
-        (confirm if context.spec.role is Role.CONFIRM else measure)(context, loaded)
+        measure(context, loaded)
 
 
 def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
@@ -122,24 +126,28 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     if isinstance(error, UsageError):
         # data that was described has wrong batches for this config only
         is_of_config = isinstance(error, BatchError) and context.spec.role is not Role.DESCRIBE
-        return Failure(
-            FailureKind.ERROR if is_of_config else FailureKind.USAGE, error.problem, key=error.key
-        )
-    if (died := data_workers.of_loader(error)) is not None:
+        kind = FailureKind.ERROR if is_of_config else FailureKind.USAGE
+        return Failure(kind, error.problem, key=error.key)
+    died = data_workers.of_loader(error)
+    if died is not None:
         return died
-    # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a ResourceExhaustedError
+    # An error of the user's __getitem__ takes precedence: TensorFlow turns its MemoryError into a
+    # ResourceExhaustedError
     raised = saved_user_error(context.folder)
-    exhausted = backend.exhausted(error) if raised is None else None
-    if exhausted is not None:
-        return Failure(exhausted, first_line(error), device_peak_bytes=context.peaks.highest())
-    return raised or user_failure(error)
+    if raised is not None:
+        return raised
+    exhausted = backend.exhausted(error)
+    if exhausted is None:
+        return user_failure(error)
+    return Failure(exhausted, first_line(error), device_peak_bytes=context.peaks.highest())
 
 
 def die_with_parent() -> None:
-    """Make the kernel of Linux kill this process when its parent dies; elsewhere, only the server kills it."""
+    """Make Linux kill this process when its parent dies; elsewhere, only the server kills it."""
     if sys.platform == "linux":
         parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 

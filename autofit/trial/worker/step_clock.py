@@ -1,4 +1,4 @@
-"""The clocks of a trial: of steady steps, with the precision of their rate, and of epochs; this module loads no backend."""
+"""The clocks of a trial: of steady steps, and of epochs; this module loads no backend."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from autofit.records.trial import TrialSpec
 from autofit.workload.fit_options import STEPS_PER_EPOCH
 from autofit.workload.inputs.fit_input import FitInput
 
-STALL_SECONDS = 8.0  # a queue that is not full after this time counts as full: the pipeline is too slow to fill it
-_BLOCK_SECONDS = 0.15  # much longer than a time slice of the scheduler, but short enough for five blocks in a second
+# a queue that is not full after this time counts as full: the pipeline is too slow to fill it
+STALL_SECONDS = 8.0
+# much longer than a time slice of the scheduler, but short enough for five blocks in a second
+_BLOCK_SECONDS = 0.15
 _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
 _FEWEST_STEPS = 3  # steady steps that any rate needs
@@ -29,14 +31,16 @@ _QUIET_SECONDS = 0.3
 _QUIET_BATCHES = 3
 _POLL_SECONDS = 0.01
 _WARM_UP_SECONDS = 1.0  # slow steps end the warm-up after this time
-_CLOSING_STEPS = 2  # after the queue is full: one ends with a batch from it, the next takes memory in addition to it
+# after the queue is full: one ends with a batch from it, the next takes memory in addition to it
+_CLOSING_STEPS = 2
 _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 # short ones; the first does not count, as it starts with the call of `fit`
 _FEWEST_EPOCHS = 3
 _MOST_EPOCHS = 10
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
-MOST_STEPS = 20_000  # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
+# of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
+MOST_STEPS = 20_000
 UNKNOWN = "the number of samples in an epoch is unknown"
 ENDED = "a callback ended the training"
 # its thread starts with the first step to wait for
@@ -48,7 +52,7 @@ End = tuple[float, float]
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
+    """A rate over the steady part, and the relative half-width of its 95% confidence interval."""
 
     samples_per_second: float
     spread: float = math.inf  # infinite if it was not read, which JSON turns into None
@@ -59,17 +63,20 @@ class SteadyRate:
 
 
 def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
-    """Return the samples per second of step or pipeline alone, at least those of both together, and if they are read."""
+    """Return the rate of step or pipeline alone, raised to that of both, and if it was read."""
     if alone is None:
         return None, False
-    # a rate that an earlier trial read has no steps; of one that is raised, the reading of both together would count twice
-    is_read = alone.steps > 0 and alone.samples_per_second > together.samples_per_second
-    return max(alone.samples_per_second, together.samples_per_second), is_read
+    rate = alone.samples_per_second
+    lowest = together.samples_per_second
+    # a rate that an earlier trial read has no steps; of one that is raised, the reading of both
+    # together would count twice
+    return max(rate, lowest), alone.steps > 0 and rate > lowest
 
 
 def steady_rate(ends: Sequence[End], batch_samples: int) -> SteadyRate:
-    """Compute the rate; `ends` holds times in seconds, each with the number of whole steps that had ended by then."""
-    # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s, not of single steps
+    """Compute the rate of steps from the first time to the last."""
+    # the first time starts the window; the spread is that of blocks of steps of at least 0.15 s,
+    # not of single steps
     if len(ends) < 2:
         raise ValueError("a rate needs the ends of at least two steps")
     blocks = [ends[0]]
@@ -81,28 +88,30 @@ def steady_rate(ends: Sequence[End], batch_samples: int) -> SteadyRate:
             blocks.append((end, done))
     spread = pooled_half_width(rates) / statistics.fmean(rates) if rates else math.inf
     began, first = ends[0]
-    ended, done = ends[-1]
-    seconds = ended - began
-    steps = done - first
-    read = tuple(
-        (end - began, done - first) for end, done in dict.fromkeys((*blocks[1:], ends[-1]))
+    # the last block may end with the part
+    marks = dict.fromkeys((*blocks[1:], ends[-1]))
+    read = tuple((end - began, done - first) for end, done in marks)
+    seconds, steps = read[-1]
+    return SteadyRate(
+        samples_per_second=steps * batch_samples / seconds,
+        spread=spread,
+        step_seconds=seconds / steps,
+        steps=round(steps),
+        blocks=read,
     )
-    return SteadyRate(steps * batch_samples / seconds, spread, seconds / steps, round(steps), read)
 
 
 def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
-    """Return how many steps it takes to drain a queue that holds batches for `queued` steps and is filled meanwhile."""
-    # It is at least `queued` and at most three times `queued`: what remains drains slowly and hardly affects the rate. If
-    # steps wait for the pipeline, those for which batches are `begun` do not count either: such batches were made during
-    # the tracing of the step, which takes longer (measured: on JAX, two of them lowered the rate of a sleeping pipeline by
-    # 2 %).
-    # batches added to the queue for each batch that is taken out
-    made_a_step = input_rate / compute_rate
-    return (
-        queued
-        if made_a_step >= 1
-        else math.ceil(queued * min(_MOST_DRAINS, 1 / (1 - made_a_step))) + begun
-    )
+    """Return the steps in which a queue of `queued` steps is drained while it is filled."""
+    # It is at least `queued` and at most three times `queued`: what remains drains slowly and
+    # hardly affects the rate. If steps wait for the pipeline, those for which batches are `begun`
+    # do not count either: such batches were made during the tracing of the step, which takes longer
+    # (measured: on JAX, two of them lowered the rate of a sleeping pipeline by 2 %).
+    added_a_step = input_rate / compute_rate
+    if added_a_step >= 1:
+        return queued
+    drains = min(_MOST_DRAINS, 1 / (1 - added_a_step))
+    return math.ceil(queued * drains) + begun
 
 
 @dataclass(eq=False)
@@ -111,20 +120,21 @@ class StepClock:
 
     # A run of `fit` as the clock sees it (x: not counted):
     #
-    #     step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady ……… done
+    #     step 0   … warm-up …   [stall until the queue is full]   prefilled batches   steady … done
     #     x        x             x                                 x                   counted
     #
-    # Where the pipeline may be slower than the steps, the queue fills after the steady part, if its memory is to be read:
-    # only what was ready after the warm-up then has to be consumed first.
+    # Where the pipeline may be slower than the steps, the queue fills after the steady part, if its
+    # memory is to be read: only what was ready after the warm-up then has to be consumed first.
     #
-    # The end of an epoch is not counted: the workers have no batches left to make, so the steps have the whole machine. The
-    # end-to-end rate is therefore measured in a run that is interrupted.
+    # The end of an epoch is not counted: the workers have no batches left to make, so the steps
+    # have the whole machine. The end-to-end rate is therefore measured in a run that is
+    # interrupted.
 
     batch_samples: int  # per step
-    measure_seconds: (
-        float  # longest steady part; the run ends earlier once the spread is small enough
-    )
-    warm_up: int = 2  # first steps that are not counted; fewer, but at least two, if they take more than a second
+    # longest steady part; the run ends earlier once the spread is small enough
+    measure_seconds: float
+    # first steps that are not counted; fewer, but at least two, if they take more than a second
+    warm_up: int = 2
     warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
     prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
     # of a run whose rate is not read; None to count until the rate is precise
@@ -159,12 +169,13 @@ class StepClock:
     def step_ended(self, wait_for_end: WaitForEnd = None, share: float = 1.0) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
 
-        `wait_for_end` is None if the step has already ended. `share` is the share of `batch_samples` in it.
+        `wait_for_end` is None if the step has already ended. `share` is the share of
+        `batch_samples` in it.
         """
         self.steps_done += 1
-        self._done = (
-            self._done + share if self.taken is None else int(self.taken) / self.batch_samples
-        )
+        self._done += share
+        if self.taken is not None:
+            self._done = int(self.taken) / self.batch_samples
         # what a run of few steps takes must not count for the next phase
         if self.steps_done in (1, self.steps):
             _wait(wait_for_end)
@@ -178,11 +189,10 @@ class StepClock:
             _wait(wait_for_end)
             if self.stall is not None:
                 self.stall()
-        counted = (
-            -1 if self._warm_steps is None else self.steps_done - self._warm_steps - self.prefilled
-        )
-        if counted >= 0 and counted % self.round_steps == 0:
-            self._note_end(wait_for_end)
+        if self._warm_steps is not None:
+            counted = self.steps_done - self._warm_steps - self.prefilled
+            if counted >= 0 and counted % self.round_steps == 0:
+                self._note_end(wait_for_end)
         if self._is_precise():
             self._last_step = self.steps_done
             if self.closing is not None:
@@ -195,25 +205,26 @@ class StepClock:
         """Do nothing: steps count in whichever epoch they are."""
 
     def rate(self) -> SteadyRate:
-        """Return the rate of the steady steps that have ended; raise `ValueError` if there are fewer than two."""
+        """Return the rate of the steady steps; raise `ValueError` if fewer than two have ended."""
         return steady_rate(self._ends[:], self.batch_samples)
 
     def _note_end(self, wait_for_end: WaitForEnd) -> None:
-        # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in each block, and records
-        # when they end. `fit` itself does not wait, as in the user's own run: JAX has up to 32 steps in flight, each with
-        # its batch.
+        # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in
+        # each block, and records when they end. `fit` itself does not wait, as in the user's own
+        # run: JAX has up to 32 steps in flight, each with its batch.
         if wait_for_end is None:
             self._add_end(self._done)
-        elif self.most_ahead is not None:
+            return
+        if self.most_ahead is not None:
             self._ahead.append((self._done, wait_for_end))
             if len(self._ahead) > self.most_ahead:
                 self._add_end(*self._ahead.popleft())
-        elif (
-            self.steps_done >= self._next_awaited
-            or time.perf_counter() - self._awaited_at >= _BLOCK_SECONDS
-        ):
-            self._awaited_at = time.perf_counter()
-            # the first steps are recorded more often: many slow steps may be dispatched before the first of them ends
+            return
+        now = time.perf_counter()
+        if self.steps_done >= self._next_awaited or now - self._awaited_at >= _BLOCK_SECONDS:
+            self._awaited_at = now
+            # the first steps are recorded more often: many slow steps may be dispatched before the
+            # first of them ends
             since_first = self.steps_done - (self._warm_steps or 0)
             self._next_awaited = self.steps_done + max(1, since_first)
             _WAITING.submit(self._add_end, self._done, wait_for_end)
@@ -224,10 +235,9 @@ class StepClock:
 
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
-        is_enough = self.steps_done >= self.warm_up and seconds >= self.warm_up_seconds
-        return is_enough or (
-            seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS
-        )
+        if self.steps_done >= self.warm_up and seconds >= self.warm_up_seconds:
+            return True
+        return seconds >= _WARM_UP_SECONDS and self.steps_done >= _FEWEST_WARM_UP_STEPS
 
     def _is_precise(self) -> bool:
         if not self._ends:
@@ -250,18 +260,18 @@ class StepClock:
 
 @dataclass(eq=False)
 class Epochs:
-    """Epochs of `steps` that `fit` trains for with `arguments`, and the clock that times them and cuts none short."""
+    """The clock of epochs of `steps`, for which `fit` trains with `arguments`."""
 
-    # Keras starts workers, iterators and buffers anew in every epoch of one `fit`; epochs end as the user's do: with the
-    # data, or after `steps_per_epoch`, for which Keras keeps the iterator.
+    # Keras starts workers, iterators and buffers anew in every epoch of one `fit`; epochs end as
+    # the user's do: with the data, or after `steps_per_epoch`, for which Keras keeps the iterator.
     #
-    #     an epoch of steady training    what is timed                                rate
-    #     shorter than the run's timing  whole epochs                                 samples / seconds of an epoch
-    #     longer                         gaps, between epochs of a few steps          samples / (their steady seconds + gap)
-    #     so long that no gap matters    nothing                                      steady rate
+    #     an epoch of steady training    what is timed               rate
+    #     shorter than the run's timing  whole epochs                samples / seconds of an epoch
+    #     longer                         gaps, between short epochs  samples / (seconds + gap)
+    #     so long that no gap matters    nothing                     steady rate
     #
-    # A gap is the time from the end of an epoch's last call of the train function to the end of the next epoch's first,
-    # less one steady call.
+    # A gap is the time from the end of an epoch's last call of the train function to the end of the
+    # next epoch's first, less one steady call.
 
     arguments: Mapping[str, Any]
     steps: int
@@ -289,12 +299,11 @@ class Epochs:
     def epoch_ended(self) -> None:
         self._ends.append((self._end(), len(self._ends)))
         self._is_first = True
-        self.done = (
-            len(self._ends) >= _FEWEST_EPOCHS
-            and self._ends[-1][0] - self._ends[0][0] >= self.measure_seconds
-        )
+        seconds = self._ends[-1][0] - self._ends[0][0]
+        self.done = len(self._ends) >= _FEWEST_EPOCHS and seconds >= self.measure_seconds
 
-    def _end(self) -> float:  # of the last call
+    # of the last call
+    def _end(self) -> float:
         if self._wait_for_end is None:
             return self._ended_at
         self._wait_for_end()
@@ -325,7 +334,8 @@ def planned_epochs(
 ) -> Epochs | str:
     """Plan which epochs to time; return why none is, or "" if the trial is not asked for it.
 
-    `execution` is the number of steps in a call; `rate` is the expected steady rate in samples per second, 0 if unknown.
+    `execution` is the number of steps in a call; `rate` is the expected steady rate in samples per
+    second, or 0.
     """
     if not spec.longest_epoch_seconds:
         return ""
@@ -333,36 +343,34 @@ def planned_epochs(
     counted = data.sample_count()
     length = data.epoch_batches
     asked = spec.epoch_samples or (given and given * data.batch_samples)
-    keeps_iterator = (
-        counted is None or length is None or (given is not None and (asked or 0) < counted)
-    )
+    keeps_iterator = counted is None or length is None
+    if counted is not None and given is not None:
+        keeps_iterator = keeps_iterator or (asked or 0) < counted
     samples = asked if keeps_iterator else counted
     if samples is None:
         return UNKNOWN
     seconds = samples / rate if rate else spec.measure_seconds
     if seconds > spec.longest_epoch_seconds:
         return f"an epoch takes more than {spec.longest_epoch_seconds:,.0f} s"
-    if length is not None and not keeps_iterator and seconds < spec.measure_seconds:
+    is_whole = seconds < spec.measure_seconds
+    if length is not None and not keeps_iterator and is_whole:
         arguments = data.epoch_arguments(length, math.ceil(MOST_STEPS / length))
-        return Epochs(
-            arguments, length, length * data.batch_samples, spec.measure_seconds, are_whole=True
-        )
-    # all workers make batches at the beginning of an epoch, as in the user's; if steps are slow, there are few
-    most = math.floor(
-        spec.measure_seconds * rate / (_FEWEST_EPOCHS * data.batch_samples * execution)
-    )
-    calls = max(
-        _FEWEST_CALLS,
-        min(math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution), most),
-    )
-    steps = (
-        calls * execution if keeps_iterator or length is None else min(calls * execution, length)
-    )
-    arguments = data.epoch_arguments(steps * (_MOST_EPOCHS if keeps_iterator else 1), _MOST_EPOCHS)
-    if STEPS_PER_EPOCH in arguments and not keeps_iterator:
-        return "an epoch of an IterableDataset cannot be shortened"
+        full_samples = length * data.batch_samples
+        return Epochs(arguments, length, full_samples, spec.measure_seconds, are_whole=True)
+    # all workers make batches at the beginning of an epoch, as in the user's; if steps are slow,
+    # there are few
+    call_samples = data.batch_samples * execution
+    most_calls = math.floor(spec.measure_seconds * rate / (_FEWEST_EPOCHS * call_samples))
+    busy_calls = math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution)
+    steps = max(_FEWEST_CALLS, min(busy_calls, most_calls)) * execution
     if keeps_iterator:
+        arguments = data.epoch_arguments(steps * _MOST_EPOCHS, _MOST_EPOCHS)
         arguments[STEPS_PER_EPOCH] = steps
+    else:
+        steps = min(steps, length or steps)
+        arguments = data.epoch_arguments(steps, _MOST_EPOCHS)
+        if STEPS_PER_EPOCH in arguments:
+            return "an epoch of an IterableDataset cannot be shortened"
     return Epochs(arguments, steps, samples, _GAPS_SECONDS, are_whole=False)
 
 
@@ -372,14 +380,15 @@ def _wait(wait_for_end: WaitForEnd) -> None:
 
 
 def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:
-    """Wait until a pipeline stops because its consumer waits; `batch_seconds` is one producer's time for a batch."""
+    """Wait until a pipeline stops because its consumer waits.
+
+    `batch_seconds` is one producer's time for a batch.
+    """
     quiet_seconds = max(_QUIET_SECONDS, _QUIET_BATCHES * batch_seconds)
-    started = changed = time.perf_counter()
+    changed = time.perf_counter()
+    deadline = changed + STALL_SECONDS + quiet_seconds
     made = batches_made()
-    while (
-        time.perf_counter() - changed < quiet_seconds
-        and time.perf_counter() - started < STALL_SECONDS + quiet_seconds
-    ):
+    while time.perf_counter() < min(changed + quiet_seconds, deadline):
         time.sleep(_POLL_SECONDS)
         if batches_made() != made:
             made = batches_made()

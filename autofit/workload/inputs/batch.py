@@ -1,6 +1,7 @@
 """Batches as Keras passes them to a train step: nests of arrays."""
-# A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or None for a missing part,
-# as in `(x, None)`. The kind of a leaf is recognised by its attributes, so that this module imports no library.
+# A nest consists of dicts, tuples and lists. Its leaves are arrays, ragged or sparse tensors, or
+# None for a missing part, as in `(x, None)`. The kind of a leaf is recognised by its attributes, so
+# that this module imports no library.
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from typing import Any
 
 def leaves(nest: Any) -> list[Any]:
     """Return the arrays of a nest, without missing parts (None)."""
-    if isinstance(nest, dict | tuple | list):
-        return [
-            leaf
-            for part in (nest.values() if isinstance(nest, dict) else nest)
-            for leaf in leaves(part)
-        ]
-    return [] if nest is None else [nest]
+    if isinstance(nest, dict):
+        nest = [*nest.values()]
+    if not isinstance(nest, tuple | list):
+        return [] if nest is None else [nest]
+    arrays = []
+    for part in nest:
+        arrays += leaves(part)
+    return arrays
 
 
 def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
@@ -54,7 +56,9 @@ def length_of(leaf: Any) -> int:
 
 
 def components(leaf: Any) -> list[Any]:
-    """Return the NumPy arrays that a leaf consists of: one for a dense array, several for ragged and sparse ones."""
+    """Return the NumPy arrays that a leaf consists of: one for a dense array, several for ragged
+    and sparse ones.
+    """
     if is_ragged(leaf):
         return [leaf.flat_values.numpy(), *(splits.numpy() for splits in leaf.nested_row_splits)]
     if hasattr(leaf, "dense_shape"):
@@ -66,7 +70,9 @@ def components(leaf: Any) -> list[Any]:
 
 
 def dense(leaf: Any) -> Any:
-    """Return a tensor or data frame as a NumPy array; return arrays, and ragged and sparse leaves, unchanged."""
+    """Return a tensor or data frame as a NumPy array; return arrays, and ragged and sparse leaves,
+    unchanged.
+    """
     if is_ragged(leaf) or is_sparse(leaf):
         return leaf
     convert = getattr(leaf, "numpy", None) or getattr(leaf, "to_numpy", None)
@@ -79,7 +85,9 @@ def bytes_of(nest: Any) -> int:
 
 
 def samples_of(batch: Any, batch_size: int | None) -> int:
-    """Return `batch_size` if the first axis of any array has that length, otherwise the length of the first array."""
+    """Return `batch_size` if the first axis of any array has that length, otherwise the length of
+    the first array.
+    """
     # the first axis does not always count samples: in a batch of graphs it counts nodes
     lengths = [length for length in map(length_of, leaves(batch)) if length]
     return batch_size if batch_size in lengths else lengths[0]

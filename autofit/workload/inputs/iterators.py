@@ -1,4 +1,6 @@
-"""Generators, which `fit` draws from in a single thread, and grain datasets as input: a factory returns one."""
+"""Generators, which `fit` draws from in a single thread, and grain datasets as input: a factory
+returns one.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,16 @@ class Generator(FitInput):
 
 
 class Grain(FitInput):
-    """The user's grain dataset with one config applied, read by threads; `fit` receives the required number of batches."""
+    """The user's grain dataset with one config applied, read by threads; `fit` receives the
+    required number of batches.
+    """
 
     kind = "grain"
     source = "the grain dataset"
     factory = (
         "batch_size, num_threads, prefetch_buffer_size",
-        "dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size))",
+        "dataset.batch(batch_size).to_iter_dataset(grain.ReadOptions(num_threads, "
+        "prefetch_buffer_size))",
     )
     recognises = staticmethod(
         lambda data: has_base(data, "grain", "MapDataset", "IterDataset", "DataLoader")
@@ -55,8 +60,10 @@ class Grain(FitInput):
     def _open(self) -> None:
         if has_base(self._data, "grain", "MapDataset"):
             raise UsageError(
-                "fit would hold up to 500 batches of the grain.MapDataset that the factory returned. Return "
-                "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of these two parameters"
+                "fit would hold up to 500 batches of the grain.MapDataset that the factory "
+                "returned. Return "
+                "dataset.to_iter_dataset(grain.ReadOptions(num_threads, prefetch_buffer_size)) of "
+                "these two parameters"
             )
         self.applied = replace(
             self._config, batch_size=None, use_multiprocessing=self.has_processes or None
@@ -69,7 +76,8 @@ class Grain(FitInput):
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         import grain  # heavy: must stay out of the parent
 
-        # one iterator serves the look of Keras and the training: another would start the processes again
+        # one iterator serves the look of Keras and the training: another would start the processes
+        # again
         batches = repeated(
             lambda: filter(self._is_full, self._batches_of(lambda: self._data)), steps + _LOOKED_AT
         )
@@ -94,7 +102,9 @@ class Grain(FitInput):
 
 
 class GrainProcesses(Grain):
-    """The same dataset, whose batches `num_workers` processes make; each holds `per_worker_buffer_size` batches ready."""
+    """The same dataset, whose batches `num_workers` processes make; each holds
+    `per_worker_buffer_size` batches ready.
+    """
 
     kind = "grain with processes"
     has_processes = True

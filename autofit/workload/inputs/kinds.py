@@ -1,6 +1,6 @@
 """Open the user's data as one of the kinds of input, and write a config as arguments for it."""
-# To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras, TensorFlow and torch only
-# in methods that a trial's process calls.
+# To add a kind, write a subclass of `FitInput` and list it in `KINDS`. The classes import Keras,
+# TensorFlow and torch only in methods that a trial's process calls.
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ KINDS: dict[str, type[FitInput]] = {
 }
 
 
+def recognise(data: Any) -> type[FitInput] | None:
+    """Return the kind that data is of; None for what Keras does not take, and for factories."""
+    return next((kind for kind in KINDS.values() if kind.recognises(data)), None)
+
+
 def _kind_of(data: Any) -> type[FitInput]:
-    kind = next((kind for kind in KINDS.values() if kind.recognises(data)), None)
+    kind = recognise(data)
     if kind is not None:
         return kind
     wrong = next((leaf for leaf in leaves(data) if not is_array(leaf)), data)
     raise UsageError(
-        f"the data has a {type(wrong).__module__}.{type(wrong).__qualname__}; give arrays x, (x, y) or "
-        "(x, y, sample_weight) (numpy.array(...) makes one from a list), or a function that returns such arrays, a "
-        "keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain dataset or a generator"
+        f"the data has a {type(wrong).__module__}.{type(wrong).__qualname__}; give arrays x, (x, "
+        "y) or "
+        "(x, y, sample_weight) (numpy.array(...) makes one from a list), or a function that "
+        "returns such arrays, a "
+        "keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a grain dataset or a "
+        "generator"
     )
 
 
@@ -46,12 +54,13 @@ def refuse_unsupported(data: Any) -> None:
     if data is None or callable(data) or isinstance(data, Reference):
         return
     kind = _kind_of(data)
-    if kind is not Arrays and not knobs_of(data, {}):
+    if not kind.fit_makes_batches and not knobs_of(data, {}):
         name = kind.source.rpartition("the ")[2]
         parameters, returned = kind.factory
         raise UsageError(
             f"autofit can set nothing of this {name}. Pass a function that makes it; the "
-            f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        return {returned}\n"
+            f"knobs among its parameters are tuned:\n\n    def make_data({parameters}):\n        "
+            f"return {returned}\n"
         )
 
 
@@ -83,7 +92,7 @@ def open_input(
         kind = GrainProcesses
     applied = (
         config
-        if kind is Arrays
+        if kind.fit_makes_batches
         else FitConfig.of({knob: given.get(name) for knob, name in names.items()})
     )
     return kind(made, applied, report_error, reopen)
@@ -93,9 +102,14 @@ def render_kwargs(
     description: Description, config: FitConfig
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
-    given = rendered(description.input_kind, description.knobs, description.required, config)
+    given = rendered(
+        description.input_kind,
+        description.knobs,
+        description.required,
+        config,
+    )
     # `fit` makes the batches, even if a factory takes their size, too
-    if description.input_kind == Arrays.kind:
+    if KINDS[description.input_kind].fit_makes_batches:
         return {name: value for name, value in given.items() if name in description.required}, given
     return given, {}
 
@@ -104,7 +118,8 @@ def rendered(
     kind: str, names: Mapping[str, str], required: Sequence[str], config: FitConfig
 ) -> dict[str, Any]:
     """Write a config as arguments of a factory, which names the knobs and requires some of them."""
-    is_dead = kind == PyDatasetInput.kind and not config.has_queue  # Keras makes no queue then
+    # without a queue, Keras has no use for its size
+    is_dead = KINDS[kind].keras_starts_workers and not config.has_queue
     queue = names.get("max_queue_size") if is_dead else None
     return {
         name: value

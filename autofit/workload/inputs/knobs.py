@@ -15,7 +15,11 @@ NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); 
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
 
 
-def has_base(value: Any, package: str | tuple[str, ...], *names: str) -> bool:
+def has_base(
+    value: Any,
+    package: str | tuple[str, ...],
+    *names: str,
+) -> bool:
     """Return whether a value's class, or a base of it, has one of these names in a package."""
     # by the names of the classes, because this process must not import the libraries
     return any(
@@ -35,13 +39,17 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def switches_of(data: Any) -> set[str]:
-    """Return the parameters of a factory that turn something on or off: no number can be passed to them."""
+    """Return the parameters of a factory that turn something on or off: no number can be passed to
+    them.
+    """
     parameters = parameters_of(data).values()
     return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
 def makes_processes(names: Mapping[str, str]) -> bool:
-    """Return whether the workers are processes by the name of their knob, if Keras does not start them."""
+    """Return whether the workers are processes by the name of their knob, if Keras does not start
+    them.
+    """
     return names.get("workers") == PROCESSES and "use_multiprocessing" not in names
 
 
@@ -54,80 +62,107 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs that the data takes and that the user does not fix, each with its name in the data."""
-    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    # knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
-    # `functools.partial` fix knobs.
+    """Return the knobs that the data takes and that the user does not fix, each with its name in
+    the data.
+    """
+    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A
+    # PyDataset object takes the knobs that are writable attributes; arrays take none. The
+    # `data_kwargs` in `fixed` and the keywords of a `functools.partial` fix knobs.
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
-    given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
-    parameters = parameters_of(data).values()
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = fixed_in(data, fixed)
+    kinds = {parameter.kind for parameter in parameters_of(data).values()}
+    named = {
+        parameter.name
+        for parameter in parameters_of(data).values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
     switches = switches_of(data)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
     for knob in DATA_KNOBS:
         names = KNOBS[knob].parameters
+        if given & {*names}:
+            continue
         if knob != "use_multiprocessing":
             names = tuple(name for name in names if name not in switches)
+        taken = [name for name in names if name in named]
         # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
-        by_kwargs = takes_any and knob != "prefetch_factor" and knob in names
-        name = next((name for name in names if name in named), knob if by_kwargs else None)
-        if name is not None and not given & set(KNOBS[knob].parameters):
-            knobs[knob] = name
+        if inspect.Parameter.VAR_KEYWORD in kinds and knob != "prefetch_factor" and knob in names:
+            taken.append(knob)
+        if taken:
+            knobs[knob] = taken[0]
     return knobs
 
 
+def fixed_in(data: Any, fixed: Mapping[str, Any]) -> set[str]:
+    """Return the arguments that the user fixes, by `data_kwargs` or by a `functools.partial`."""
+    return {*fixed, *data.keywords} if isinstance(data, functools.partial) else {*fixed}
+
+
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that are required parameters of a factory; none if the data is not a factory."""
+    """Return the names that are required parameters of a factory; none if the data is not a
+    factory.
+    """
+    no_value = inspect.Parameter.empty
     parameters = parameters_of(data)
-    return tuple(
-        name
-        for name in names
-        if name in parameters and parameters[name].default is inspect.Parameter.empty
-    )
+    required = {name for name, each in parameters.items() if each.default is no_value}
+    return tuple(name for name in names if name in required)
 
 
-def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes."""
-    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set
+def defaults_of(
+    data: Any,
+    names: Mapping[str, str],
+    *,
+    autotunes: bool,
+) -> dict[str, int]:
+    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an
+    object's attributes.
+    """
+    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is
+    # set
     parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
         value = parameters[name].default if name in parameters else getattr(data, name, None)
+        if type(value) is not (bool if knob == "use_multiprocessing" else int):
+            continue
         is_auto = autotunes and KNOBS[knob].autotunes and value == AUTOTUNE
-        if type(value) is (bool if knob == "use_multiprocessing" else int) and (
-            value >= KNOBS[knob].lowest or is_auto
-        ):
+        if value >= KNOBS[knob].lowest or is_auto:
             own[knob] = value
     return own
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """Fill the knobs of a config that are None with the data's own values, or else with Keras's defaults."""
+    """Fill the knobs of a config that are None with the data's own values, or else with Keras's
+    defaults.
+    """
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
-def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value."""
-    # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
-    # which is an argument of `fit` for arrays
+def as_written(
+    config: FitConfig,
+    data: Any,
+    names: Mapping[str, str],
+) -> FitConfig:
+    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's
+    own value.
+    """
+    # a factory's required parameters need one, which is 0 for a number of worker processes; and so
+    # does the batch size, which is an argument of `fit` for arrays
     required = required_of(data, names.values())
     usual = {"prefetch_factor": PREFETCH_FACTOR}
     if names.get("workers") == PROCESSES:
         usual["workers"] = 0
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
-    return FitConfig.of(
-        {
-            **{knob: value for knob, value in whole.values().items() if knob in needed},
-            **config.values(),
-        }
-    )
+    filled = {knob: value for knob, value in whole.values().items() if knob in needed}
+    return FitConfig.of({**filled, **config.values()})
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes."""
+    """Return the arguments that apply a config to a factory; `names` are the factory's names of the
+    knobs that it takes.
+    """
     values: dict[str, Any] = {
         knob: value for knob, value in config.values().items() if knob in names
     }

@@ -10,9 +10,12 @@ from autofit.workload.inputs.fit_input import BatchMaker, call_reported
 
 
 class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None: endless), repeated as needed."""
+    """A dataset of `length` batches: the full ones of the user's dataset of `count` (None:
+    endless), repeated as needed.
+    """
 
-    # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's enqueuer running.
+    # An epoch ends by the proxy's length and not by `stop_training`, which would leave Keras's
+    # enqueuer running.
 
     def __init__(
         self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any

@@ -1,4 +1,6 @@
-"""`keras.utils.PyDataset` as input: a factory returns one, or the user gives one whose knobs are attributes."""
+"""`keras.utils.PyDataset` as input: a factory returns one, or the user gives one whose knobs are
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _WORKER_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 
 
 class PyDatasetInput(FitInput):
-    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required number of batches."""
+    """The user's dataset with one config applied; `fit` receives a `DatasetProxy` with the required
+    number of batches.
+    """
 
     kind = "PyDataset"
     source = "__getitem__ of the PyDataset"
@@ -26,6 +30,7 @@ class PyDatasetInput(FitInput):
     tunes = ("batch_size", *_WORKER_KNOBS)
     keras_starts_workers = True
     leaves_workers = True
+    computes_length = True
     recognises = staticmethod(is_pydataset)
 
     def _open(self) -> None:
@@ -41,11 +46,18 @@ class PyDatasetInput(FitInput):
         self._made = self._shared("q")
         self._keep_first(self._epoch())
 
-    def _remedy(self, data: Any, knob: str) -> str:
+    def _remedy(
+        self,
+        data: Any,
+        knob: str,
+    ) -> str:
         if knob == "batch_size":  # Keras's classes take none
             return super()._remedy(data, knob)
         if type(self._data).__module__.startswith("keras."):  # an iterator of images, for example
-            return "add parameters with these names, and set its attributes, as in images.workers = workers"
+            return (
+                "add parameters with these names, and set its attributes, as in images.workers = "
+                "workers"
+            )
         return "give its class **kwargs, and pass them on: super().__init__(**kwargs)"
 
     def as_step_data(self, batch: Any) -> Any:
@@ -55,7 +67,11 @@ class PyDatasetInput(FitInput):
     def sample_count(self) -> int | None:
         if self.epoch_batches is None or not self._counts_samples:
             return super().sample_count()
-        last = call_reported(self._report_error, self._data.__getitem__, self.epoch_batches - 1)
+        last = call_reported(
+            self._report_error,
+            self._data.__getitem__,
+            self.epoch_batches - 1,
+        )
         return (self.epoch_batches - 1) * self.batch_samples + samples_of(
             self._as_batch(last), self.batch_samples
         )
@@ -65,7 +81,11 @@ class PyDatasetInput(FitInput):
         from autofit.workload.inputs.proxy import DatasetProxy
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        maker = BatchMaker(self._report_error, self._made, self._is_over)
+        maker = BatchMaker(
+            self._report_error,
+            self._made,
+            self._is_over,
+        )
         return {"x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)}
 
     def _epoch(self) -> Iterator[Any]:
@@ -74,7 +94,9 @@ class PyDatasetInput(FitInput):
 
 
 def register_iterators() -> None:
-    """Let pickle send the iterators of Keras's `ImageDataGenerator`; lock and generator are made anew where one arrives."""
+    """Let pickle send the iterators of Keras's `ImageDataGenerator`; lock and generator are made
+    anew where one arrives.
+    """
     module = sys.modules.get("keras.src.legacy.preprocessing.image")
     for name in ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator") if module else ():
         copyreg.pickle(getattr(module, name), _reduced_iterator)

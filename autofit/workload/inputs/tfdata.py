@@ -1,4 +1,6 @@
-"""`tf.data` as input: a factory passes its parameters to `batch`, `map` and `prefetch` of the dataset that it returns."""
+"""`tf.data` as input: a factory passes its parameters to `batch`, `map` and `prefetch` of the
+dataset that it returns.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from autofit.errors import UsageError
 from autofit.records.units import format_bytes
@@ -17,11 +19,16 @@ from autofit.workload.inputs.knobs import has_base
 # of a cache in memory: few enough to be made within a second, many enough to differ
 _CACHED_ELEMENTS = 64
 _CACHED_BYTES = 256 * 2**20  # the same for large elements
-_REMEDY = "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) instead"
+_REMEDY = (
+    "Write it once before you tune, with dataset.save(path), and return tf.data.Dataset.load(path) "
+    "instead"
+)
 
 
 class TfData(FitInput):
-    """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each step."""
+    """The user's `tf.data.Dataset` with one config applied; `fit` receives one full batch for each
+    step.
+    """
 
     kind = "tf.data"
     source = "the tf.data.Dataset"
@@ -30,7 +37,9 @@ class TfData(FitInput):
         "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)",
     )
     tunes = ("batch_size", "max_queue_size")
+    own_names: ClassVar = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
     autotunes = True
+    takes_turns = False  # threads of TensorFlow make its batches
     recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
 
     def _open(self) -> None:
@@ -38,7 +47,8 @@ class TfData(FitInput):
 
         self.applied = replace(self._config, batch_size=None)
         self._keep_first(self._data)
-        # all batches have one size if the dataset declares the first dimension of each tensor, as with `drop_remainder`
+        # all batches have one size if the dataset declares the first dimension of each tensor, as
+        # with `drop_remainder`
         shapes = [
             spec.shape
             for spec in tf.nest.flatten(self._data.element_spec)
@@ -73,35 +83,34 @@ class TfData(FitInput):
 
             def is_full(*batch: Any) -> Any:
                 samples = tf.shape(leaves(batch)[0], tf.int64)[0]
-                # if samples are counted, batches of every size pass; the filter runs once for each that `fit` takes
-                return (
-                    tf.equal(samples, self.batch_samples)
-                    if self.taken is None
-                    else self.taken.assign_add(samples) > 0
-                )
+                if self.taken is None:
+                    return tf.equal(samples, self.batch_samples)
+                # batches of every size pass; the filter runs once for each that `fit` takes
+                return self.taken.assign_add(samples) > 0
 
-            full = (
-                full.filter(is_full)
-                if self.epoch_batches is None
-                else full.take(self.epoch_batches)
-            )
+            is_uncounted = self.epoch_batches is None
+            full = full.filter(is_full) if is_uncounted else full.take(self.epoch_batches)
         return {"x": full.repeat().take(steps)}
 
     def _epoch(self) -> Any:
         return self._data
 
 
-# A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock there, on which the user's
-# own `fit` then fails. So a trial refuses a cache file that is not complete, before anything is written. It also refuses
-# `snapshot`, which writes anew for other knobs, and `save`.
+# A trial ends in the middle of an epoch. If it filled a cache in a file, it would leave a lock
+# there, on which the user's own `fit` then fails. So a trial refuses a cache file that is not
+# complete, before anything is written. It also refuses `snapshot`, which writes anew for other
+# knobs, and `save`.
 #
-# A cache in memory makes all epochs but the first faster. A trial ends before the cache is full, so its rate would be that
-# of the filling epoch, which the user's training has once. So a trial caches the first elements only, fills this cache at
-# once, and then repeats them. The memory of the elements that are left out is `reserved.bytes`, which counts as used.
+# A cache in memory makes all epochs but the first faster. A trial ends before the cache is full, so
+# its rate would be that of the filling epoch, which the user's training has once. So a trial caches
+# the first elements only, fills this cache at once, and then repeats them. The memory of the
+# elements that are left out is `reserved.bytes`, which counts as used.
 #
-# Both act where the user's code calls these methods: the dataset may be made, or even read, anywhere in that code.
+# Both act where the user's code calls these methods: the dataset may be made, or even read,
+# anywhere in that code.
 
-# the memory of the elements that the caches of this process leave out; `unknown` if one has an unknown number of them
+# the memory of the elements that the caches of this process leave out; `unknown` if one has an
+# unknown number of them
 reserved = SimpleNamespace(bytes=0, unknown=False)
 # whether the data is being opened: what `build_model` reads must have an end
 _opening = SimpleNamespace(data=False, ends=False)
@@ -113,7 +122,8 @@ def with_controlled_caches(make: Callable[[], Any]) -> Any:
     try:
         _control()
         made = make()
-        # if only the function itself imports TensorFlow, it is called again: a dataset that is not read has no effect
+        # if only the function itself imports TensorFlow, it is called again: a dataset that is not
+        # read has no effect
         return make() if _control() else made
     finally:
         _opening.data = False
@@ -132,12 +142,14 @@ def cache_notices() -> Iterator[str]:
     """Yield what the user should know about the caches in memory."""
     if reserved.bytes:
         yield (
-            f"trials fill a part of the data's cache in memory; the other {format_bytes(reserved.bytes)} count as used "
+            "trials fill a part of the data's cache in memory; the other "
+            f"{format_bytes(reserved.bytes)} count as used "
             "host memory, and rates are those of epochs that read from the full cache"
         )
     if reserved.unknown:
         yield (
-            "the data has a cache in memory of an unknown number of elements, whose memory is not in the figures. To count "
+            "the data has a cache in memory of an unknown number of elements, whose memory is not "
+            "in the figures. To count "
             "it, name the number before .cache(), with tf.data.experimental.assert_cardinality"
         )
 
@@ -150,17 +162,31 @@ def _control() -> bool:
         return False
     original = dataset.cache
 
-    def cache(self: Any, filename: Any = "", name: str | None = None) -> Any:
+    def cache(
+        self: Any,
+        filename: Any = "",
+        name: str | None = None,
+    ) -> Any:
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
             _require_complete(tf, "a file" if path is None else path.decode(errors="replace"))
         elif _opening.data and tf.executing_eagerly():
-            return _in_part(tf, self, lambda elements: original(elements, name=name))
+            return _in_part(
+                tf,
+                self,
+                lambda elements: original(elements, name=name),
+            )
         return original(self, filename, name=name)
 
-    def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
+    def refused(
+        self: Any,
+        path: Any,
+        *_: Any,
+        **__: Any,
+    ) -> Any:
         raise UsageError(
-            f"the data writes a snapshot or a dataset to {path}, which trials must not do. {_REMEDY}"
+            f"the data writes a snapshot or a dataset to {path}, which trials must not do. "
+            f"{_REMEDY}"
         )
 
     dataset.cache = cache
@@ -173,14 +199,22 @@ def _require_complete(tf: Any, path: str) -> None:
     # tf.data only reads a cache that has an index and no locks
     if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(f"{path}.index"):
         raise UsageError(
-            f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* if there are any, fill "
-            "it once, for example with `for _ in data(): pass`, and tune again. A trial ends before the cache is full and "
+            f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* "
+            "if there are any, fill "
+            "it once, for example with `for _ in data(): pass`, and tune again. A trial ends "
+            "before the cache is full and "
             "would leave a lock there, on which your own fit would fail"
         )
 
 
-def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
-    """Return a dataset that reads the first elements from a cache in memory, as often as the elements have a number."""
+def _in_part(
+    tf: Any,
+    elements: Any,
+    cached: Callable[[Any], Any],
+) -> Any:
+    """Return a dataset that reads the first elements from a cache in memory, as often as the
+    elements have a number.
+    """
     count = int(elements.cardinality())
     first = tf.nest.flatten(next(iter(elements.take(1)), ()), expand_composites=True)
     size = sum(

@@ -1,4 +1,6 @@
-"""`torch.utils.data.DataLoader` as input, on every backend; its workers are processes, each with batches ahead."""
+"""`torch.utils.data.DataLoader` as input, on every backend; its workers are processes, each with
+batches ahead.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import multiprocessing
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from autofit.records.trial import FitConfig
 from autofit.workload.inputs.fit_input import (
@@ -26,7 +28,9 @@ _READ_WHOLE = (
 
 
 class TorchLoader(FitInput):
-    """The user's DataLoader with one config applied; `fit` receives a copy with the required number of full batches."""
+    """The user's DataLoader with one config applied; `fit` receives a copy with the required number
+    of full batches.
+    """
 
     kind = "torch DataLoader"
     source = "the torch DataLoader"
@@ -36,7 +40,9 @@ class TorchLoader(FitInput):
         "persistent_workers=persistent_workers)",
     )
     tunes = ("batch_size", "workers", "prefetch_factor")
+    own_names: ClassVar = {"workers": "num_workers"}
     has_processes = True
+    forks_workers = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
     recognises = staticmethod(lambda data: has_base(data, "torch.utils.data", "DataLoader"))
 
@@ -48,8 +54,15 @@ class TorchLoader(FitInput):
                 "prefetch_factor", self._config.prefetch_factor, "the DataLoader"
             )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
-        self.applied = FitConfig(None, data.num_workers, None, True, factor)
-        # the counter's lock must be of the loader's multiprocessing context: its workers cannot receive another one
+        self.applied = FitConfig(
+            None,
+            data.num_workers,
+            None,
+            True,
+            factor,
+        )
+        # the counter's lock must be of the loader's multiprocessing context: its workers cannot
+        # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
         self._made = self._shared("q")
         self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
@@ -68,27 +81,37 @@ class TorchLoader(FitInput):
 
     def sample_count(self) -> int | None:
         samples = super().sample_count()
-        draws_samples = self._data.batch_size is not None and hasattr(self._data.sampler, "__len__")
-        return (
-            min(samples, len(self._data.sampler))
-            if samples is not None and draws_samples
-            else samples
-        )
+        sampler = self._data.sampler
+        draws_samples = self._data.batch_size is not None and hasattr(sampler, "__len__")
+        if samples is None or not draws_samples:
+            return samples
+        return min(samples, len(sampler))
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
-        return (
-            {"x": loader}
-            if operator.length_hint(loader) == steps
-            else {"x": loader, "steps_per_epoch": steps}
-        )
+        if operator.length_hint(loader) == steps:
+            return {"x": loader}
+        return {"x": loader, "steps_per_epoch": steps}
 
     def _epoch(self) -> Any:
-        return self._copy(num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0)
+        return self._copy(
+            num_workers=0,
+            prefetch_factor=None,
+            persistent_workers=False,
+            timeout=0,
+        )
 
-    def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
-        """Return a copy of the loader that counts its batches and reports the errors of the dataset and `collate_fn`."""
-        # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are attributes of the copy
+    def _copy(
+        self,
+        *,
+        batches: int | None = None,
+        **changes: Any,
+    ) -> Any:
+        """Return a copy of the loader that counts its batches and reports the errors of the dataset
+        and `collate_fn`.
+        """
+        # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are
+        # attributes of the copy
         from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
@@ -99,7 +122,8 @@ class TorchLoader(FitInput):
             changes |= {"dataset": watched, "batch_size": None, "drop_last": False}
             if batches is not None:
                 changes[drawn] = _Repeated(getattr(loader, drawn), batches)
-        # A DataLoader refuses to have these set, because an iterator of it may have read them; the copy has none.
+        # A DataLoader refuses to have these set, because an iterator of it may have read them; the
+        # copy has none.
         vars(loader).update(changes, _iterator=None)
         return loader
 
@@ -129,13 +153,19 @@ class _Repeated:
 class _Watched:
     """The dataset and the `collate_fn` of a loader, called by a `BatchMaker`."""
 
-    def __init__(self, loader: Any, maker: BatchMaker) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        maker: BatchMaker,
+    ) -> None:
         self._dataset = loader.dataset
         self._collate = loader.collate_fn
         self._maker = maker
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks for `__getitems__`."""
+        """Return an attribute of the dataset: `worker_init_fn` may read any, and DataLoader checks
+        for `__getitems__`.
+        """
         if name == "__getitems__":
             return functools.partial(self._get, self._dataset.__getitems__)
         if name.startswith("__") or name == "_dataset":
@@ -148,8 +178,20 @@ class _Watched:
     def __getitem__(self, index: Any) -> Any:
         return self._get(self._dataset.__getitem__, index)
 
-    def _get(self, get: Callable[[Any], Any], index: Any) -> Any:
-        return () if self._maker.repeats else call_reported(self._maker.report_error, get, index)
+    def _get(
+        self,
+        get: Callable[[Any], Any],
+        index: Any,
+    ) -> Any:
+        return (
+            ()
+            if self._maker.repeats
+            else call_reported(
+                self._maker.report_error,
+                get,
+                index,
+            )
+        )
 
     def collate(self, samples: Any) -> Any:
         return self._maker.make(self._collate, samples)

@@ -1,4 +1,6 @@
-"""Whether the worker processes of a torch DataLoader share a stream, or each reads the whole of it."""
+"""Whether the worker processes of a torch DataLoader share a stream, or each reads the whole of
+it.
+"""
 
 from __future__ import annotations
 

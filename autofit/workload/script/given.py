@@ -12,13 +12,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
-from autofit.records.knobs import DATA_KNOBS, PROCESSES
+from autofit.records.knobs import DATA_KNOBS
 from autofit.records.places import Edits, Place
 from autofit.records.trial import FitConfig
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
-from autofit.workload.inputs.knobs import arguments_of, has_base
+from autofit.workload.inputs.kinds import recognise
+from autofit.workload.inputs.knobs import arguments_of
 from autofit.workload.program import Program
 from autofit.workload.script import Script
 from autofit.workload.script.reached import Reached
@@ -99,14 +100,9 @@ def workload_of(script: Script, reached: Reached) -> Workload:
 
 def names_of(reached: Reached) -> dict[str, str]:
     """Return the knobs of the data that have a place, each with the parameter of such data."""
-    data = reached.arguments.get("x")
-    names = dict[str, str]()
-    if has_base(data, "torch.utils.data", "DataLoader"):
-        names = {"workers": PROCESSES}
-    elif hasattr(data, "element_spec"):
-        names = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
-    with_place = [knob for knob in DATA_KNOBS if knob in reached.places]
-    return {knob: names.get(knob, knob) for knob in with_place}
+    kind = recognise(reached.arguments.get("x"))
+    names = {} if kind is None else kind.own_names
+    return {knob: names.get(knob, knob) for knob in DATA_KNOBS if knob in reached.places}
 
 
 def save_places(folder: Path, places: Mapping[str, Place]) -> None:
