@@ -6,13 +6,13 @@ import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from autofit import backends
 from autofit.backends.protocol import Backend
-from autofit.errors import AutofitError, UsageError
+from autofit.errors import AutofitError, Problem, UsageError
 from autofit.machine import gpus, host, limits
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit
@@ -65,7 +65,7 @@ def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         unknown = [] if spec.varkw else [name for name in kwargs if name not in names]
-        raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
+        raise_joined([Problem(no_such(name, names), name) for name in unknown])
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -78,16 +78,13 @@ def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     """Split the arguments of `tune` into the workload and the settings; raise one UsageError with all that is wrong."""
-    errors = [UsageError(no_such(name, NAMES), key=name) for name in arguments if name not in NAMES]
-    of_functions = {name: arguments[name] for name in ARGUMENTS if name in arguments}
-    with collecting(errors):
-        is_script = "script" in arguments
-        workload = _of_script(arguments) if is_script else _of_functions(of_functions)
-    with collecting(errors):
-        settings = TuneSettings(
-            **{name: arguments[name] for name in TuneSettings.model_fields if name in arguments}
-        )
-    raise_joined(errors)
+    problems = [Problem(no_such(name, NAMES), name) for name in arguments if name not in NAMES]
+    with collecting(problems):
+        make_workload = _of_script if "script" in arguments else _of_functions
+        workload = make_workload(arguments)
+    with collecting(problems):
+        settings = TuneSettings(**_given(TuneSettings.model_fields, arguments))
+    raise_joined(problems)
     if workload.script is not None and settings.effective_batch_size is not None:
         raise UsageError(
             "a script sets its optimizer itself; remove it", key="effective_batch_size"
@@ -95,11 +92,15 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     return workload, settings
 
 
+def _given(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if name in arguments}
+
+
 def _of_script(arguments: Mapping[str, Any]) -> Workload:
     for name in ARGUMENTS:
         if arguments.get(name) is not None and name != "backend":
             raise UsageError("is not allowed with a script, which sets it itself", key=name)
-    given = {name: arguments[name] for name in SCRIPT_ARGUMENTS if name in arguments}
+    given = _given(SCRIPT_ARGUMENTS, arguments)
     script = given["script"]
     script = script if isinstance(script, Script) else make_script(**given)
     backend: Any = arguments.get("backend") or script.backend()
@@ -107,7 +108,7 @@ def _of_script(arguments: Mapping[str, Any]) -> Workload:
 
 
 def _of_functions(arguments: Mapping[str, Any]) -> Workload:
-    workload = Workload(**arguments)
+    workload = Workload(**_given(ARGUMENTS, arguments))
     build_model = workload.build_model
     if has_base(build_model, ("keras.", "tf_keras."), "Model"):
         raise UsageError(

@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from autofit.errors import ConfigError, UsageError
+from autofit.errors import ConfigError, PlacedProblem, Problem
+from autofit.workload.arguments import collecting
 from autofit.workload.reference import Written, as_written
 
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
@@ -51,34 +52,33 @@ class Document(yaml.SafeLoader):
     def __init__(self, raw: bytes, name: str) -> None:
         super().__init__(raw)
         self.name = name
-        self.errors = list[ConfigError]()
+        self.problems: list[PlacedProblem] = []
         self._depth = self._composed = 0
         # of each complete node, by its id: its values with its aliases expanded, and their depth
         self._extents = dict[int, tuple[int, int]]()
 
     @contextlib.contextmanager
-    def placing(self) -> Iterator[None]:
-        """Turn UsageErrors into one ConfigError with their places, which also lists the errors of values."""
-        found = {str(error): error for error in self.errors}
-        try:
-            yield
-        except UsageError as error:
-            lines = {error.line for error in self.errors}
-            places = [self._placed(one) for one in (error, *error.others)]
-            found |= {str(place): place for place in places if place.line not in lines}
+    def placing(self) -> Iterator[list[Problem]]:
+        """Collect problems in the block; then raise one ConfigError with the places of them all."""
+        problems: list[Problem] = []
+        with collecting(problems):
+            yield problems
+        # a value that could not be read is None, which is also what is wrong with the argument
+        lines = {problem.line for problem in self.problems}
+        placed = [self._place_of(problem) for problem in problems]
+        found = [*self.problems, *(problem for problem in placed if problem.line not in lines)]
         if found:
-            first, *others = sorted(
-                found.values(), key=lambda error: (error.line or 0, error.column or 0)
-            )
+            # one for several cells of a matrix
+            distinct = dict.fromkeys(found)
             raise ConfigError(
-                first.file, first.line, first.column, first.key, first.problem, others
+                sorted(distinct, key=lambda problem: (problem.line or 0, problem.column or 0))
             )
 
-    def _placed(self, error: UsageError) -> ConfigError:
-        """Place an error at the deepest part of its key that the file has."""
+    def _place_of(self, problem: Problem) -> PlacedProblem:
+        """Place a problem at the deepest part of its key that the file has."""
         node = self.root
         place = self.root
-        rest = error.key or ""
+        rest = problem.key or ""
         while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
             pair = next(
@@ -88,13 +88,12 @@ class Document(yaml.SafeLoader):
                 break
             place, node = pair
             rest = rest[len(pair[0].value) + 1 :]
-        # what stands for an environment variable, which may be a secret, is shown as it is written in the file
-        return self._error(place, as_written(error.problem, self.value), error.key)
+        # what stands for an environment variable, which may be a secret, is shown as it is written
+        return self._place(place, as_written(problem.text, self.value), problem.key)
 
-    def _error(self, node: Any, problem: str, key: str | None = None) -> ConfigError:
-        return ConfigError(
-            self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem
-        )
+    def _place(self, node: Any, text: str, key: str | None = None) -> PlacedProblem:
+        mark = node.start_mark
+        return PlacedProblem(text, key, self.name, mark.line + 1, mark.column + 1)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuse what would take too long to expand, or would never end."""
@@ -115,16 +114,18 @@ class Document(yaml.SafeLoader):
             values = 1 + sum(values for values, _ in extents)
             self._extents[id(node)] = values, 1 + max((depth for _, depth in extents), default=0)
         elif id(node) not in self._extents:
-            raise self._error(event, f"*{event.anchor} contains itself; remove this alias")
+            problem = f"*{event.anchor} contains itself; remove this alias"
+            raise ConfigError([self._place(event, problem)])
         self._require_small(event, *self._extents[id(node)])
         return node
 
     def _require_small(self, event: yaml.Event, values: int, depth: int) -> None:
         if values > _MOST_VALUES:
             problem = f"more than {_MOST_VALUES} values, with aliases expanded; use fewer"
-            raise self._error(event, problem)
+            raise ConfigError([self._place(event, problem)])
         if depth > _DEEPEST:
-            raise self._error(event, f"more than {_DEEPEST} levels of nesting; use fewer")
+            problem = f"more than {_DEEPEST} levels of nesting; use fewer"
+            raise ConfigError([self._place(event, problem)])
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -132,7 +133,7 @@ class Document(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in lines:
                 problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                self.errors.append(self._error(key, problem, key.value))
+                self.problems.append(self._place(key, problem, key.value))
             lines[key.value] = key.start_mark.line + 1
         return node
 
@@ -159,9 +160,8 @@ class Document(yaml.SafeLoader):
             reason = (
                 str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
             )
-            self.errors.append(
-                self._error(node, f"{node.value or repr('')} is not allowed: {reason}")
-            )
+            problem = f"{node.value or repr('')} is not allowed: {reason}"
+            self.problems.append(self._place(node, problem))
             return None
 
 
@@ -174,7 +174,7 @@ def read(path: str | os.PathLike[str]) -> Document:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
-            raise ConfigError(os.fspath(path), None, None, None, problem)
+            raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
         document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:
             document.root = root
@@ -191,7 +191,7 @@ def read(path: str | os.PathLike[str]) -> Document:
         mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
         problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    raise ConfigError(os.fspath(path), line, column, None, problem)
+    raise ConfigError([PlacedProblem(problem, None, os.fspath(path), line, column)])
 
 
 def _value_of_variable(match: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ import itertools
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,10 +25,10 @@ from autofit.api.config.document import read
 from autofit.api.session import NAMES, parse
 from autofit.api.tune import tune
 from autofit.api.tune_script import tune_script
-from autofit.errors import ConfigError, UsageError
+from autofit.errors import ConfigError, Problem, UsageError
 from autofit.tuning.cells import CellRequest
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.arguments import FUNCTION, collecting, raise_joined
+from autofit.workload.arguments import FUNCTION, collecting
 from autofit.workload.fit_options import CALLBACKS
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.script import ARGUMENTS as SCRIPT
@@ -79,9 +80,8 @@ def load_cells(
     `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
     """
     document = read(path)
-    errors = []
     cells = Cells()
-    with document.placing():
+    with document.placing() as problems:
         if not isinstance(document.value, dict):
             raise UsageError(
                 "must be a mapping of keys to values: build_model: and data:, or script:"
@@ -109,25 +109,23 @@ def load_cells(
                 "is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS
             )
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
-            found: list[UsageError] = []
+            found: list[Problem] = []
+            arguments: dict[str, Any] = {}
             with collecting(found):
-                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent))
+                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent), found)
+            problems += [_on_axis(problem, values) for problem in found]
+            if not found:
                 options = {**(arguments.get("options") or {}), **overrides.get("options", {})}
                 cells.append((values, {**arguments, **overrides, "options": options}))
-            errors += [
-                UsageError(error.problem, key=_axis_of(error.key, values)) for error in found
-            ]
-        raise_joined(errors)
     return cells
 
 
-def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Replace the names of functions by references; raise one UsageError with all that is wrong."""
+def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> dict[str, Any]:
+    """Replace the names of functions by references; add all that is wrong to `problems`."""
     arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
-    errors = list[UsageError]()
     if "script" in arguments:
         of_script = {name: arguments.pop(name) for name in SCRIPT if name in arguments}
-        with collecting(errors, "script"):
+        with collecting(problems, "script"):
             arguments["script"] = make_script(**of_script, folder=folder)
     options = arguments.get("fit_kwargs")
     named = [
@@ -140,13 +138,12 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     for key, part, name in named:
         text = part[name]
         part[name] = Reference(str(part[name]), folder)
-        with collecting(errors, key):
+        with collecting(problems, key):
             if not isinstance(text, str):
                 raise UsageError(f"{text!r} is not allowed: {FUNCTION}")
             part[name].validate()
-    with collecting(errors):
+    with collecting(problems):
         cell_request({}, arguments)
-    raise_joined(errors)
     return arguments
 
 
@@ -172,14 +169,14 @@ def _paths(axis: str) -> tuple[str, ...]:
     return tuple(path.strip() for path in axis.split(","))
 
 
-def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
-    """Return the key of the axis that gives an argument or a part of it; or else the key of the argument."""
+def _on_axis(problem: Problem, cell: Mapping[str, Any]) -> Problem:
+    """Give a problem the key of the axis that sets its argument or a part of it, if one does."""
+    argument = f"{problem.key}."
     for axis in cell:
-        if any(
-            f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in _paths(axis)
-        ):
-            return f"{MATRIX}.{axis}"
-    return key
+        for path in _paths(axis):
+            if argument.startswith(f"{path}.") or path.startswith(argument):
+                return replace(problem, key=f"{MATRIX}.{axis}")
+    return problem
 
 
 def unfold(matrix: Any) -> list[dict[str, Any]]:
@@ -228,8 +225,8 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
         key = (error.key or "").partition(".")[0]
         if isinstance(error, ConfigError) or key not in NAMES or key in overrides:
             raise
-        with read(path).placing():
-            raise
+        with read(path).placing() as problems:
+            problems.extend(error.problems)
 
 
 def texts() -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 
 from autofit.api.config import load
 from autofit.api.session import parse
-from autofit.errors import ConfigError
+from autofit.errors import ConfigError, Problem
 from autofit.workload.reference import Reference, expanded
 from tests.unit.api.conftest import GOOD
 from tests.unit.report.snapshots import matches_snapshot
@@ -113,6 +113,23 @@ def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
         (4, None),
         (5, "max_trials"),
     ]
+
+
+def test_a_wrong_value_is_one_problem_from_where_it_is_checked_to_its_place_in_the_file(
+    write, monkeypatch
+):
+    made = []
+    make = Problem.__init__
+
+    def count(problem, *arguments, **named):
+        make(problem, *arguments, **named)
+        made.append(problem)
+
+    monkeypatch.setattr(Problem, "__init__", count)
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(f"{GOOD}fit_kwargs: {{steps_per_epoch: 0}}\n"))
+    assert [problem.key for problem in made] == ["fit_kwargs.steps_per_epoch"]
+    assert [problem.text for problem in caught.value.problems] == [made[0].text]
 
 
 @pytest.mark.parametrize("raw", [b"build_model: a.py:f\ndata: \xff\xfe\n", None])
