@@ -136,6 +136,6 @@ def test_a_figure_is_not_called_wrong_while_others_use_the_machine(
 ):
     monkeypatch.setattr(host, "other_work", lambda: work)
     monkeypatch.setitem(
-        verify.CHECKS, "made up", lambda bench: verify._compared(1.0 + error, 1.0, 0.05, "x")
+        verify.CHECKS, "made up", lambda bench: verify._compare(1.0 + error, 1.0, 0.05, "x")
     )
-    assert verify.measured("made up", None).status == status
+    assert verify.measure("made up", None).status == status
