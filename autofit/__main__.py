@@ -1,4 +1,7 @@
-"""Entry point of the `autofit` command. It handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin."""
+"""Entry point of the `autofit` command.
+
+It handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ def _can_be_written(descriptor: int) -> bool:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End the program as Ctrl-C does. Later SIGTERM and SIGHUP are ignored, so that they do not disturb the end."""
+    """End the program as Ctrl-C does.
+
+    Later SIGTERM and SIGHUP are ignored, so that they do not disturb the end.
+    """
     _received.append(number)
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)

@@ -1,4 +1,6 @@
-"""The errors that autofit raises on purpose; each class says when it is raised, and sets the exit code of the commands.
+"""The errors that autofit raises on purpose.
+
+Each class says when it is raised, and sets the exit code of the commands.
 
 AutofitError
 ├── UsageError ── ConfigError
@@ -21,13 +23,19 @@ _MOST_LISTED = 10  # errors in one message; whoever has more corrects these firs
 
 
 class AutofitError(Exception):
-    """Base class of the errors that autofit raises on purpose; their messages are written for users."""
+    """Base class of the errors that autofit raises on purpose.
+
+    Their messages are written for users.
+    """
 
     exit_code: ClassVar[int] = 1
 
 
 class TuneError(AutofitError):
-    """A tune ended without a result; `tune` is its record with the trials that ran, None if it had not begun."""
+    """A tune ended without a result.
+
+    `tune` is its record with the trials that ran, None if it had not begun.
+    """
 
     tune: FailedTune | None = None
 
@@ -106,7 +114,10 @@ class ConfigError(UsageError):
 
 
 class UserCodeError(TuneError):
-    """The user's code raised an exception; `traceback` is its own, without the frames of autofit."""
+    """The user's code raised an exception.
+
+    `traceback` is its own, without the frames of autofit.
+    """
 
     def __init__(self, when: str, traceback: str) -> None:
         self.traceback = traceback
@@ -114,7 +125,9 @@ class UserCodeError(TuneError):
 
 
 class DeviceBusyError(AutofitError):
-    """The device is in use: this process holds memory of the GPU, or another autofit is measuring and `wait` is false."""
+    """The device is in use: this process holds memory of the GPU, or another autofit is measuring
+    and `wait` is false.
+    """
 
 
 class NothingFitsError(TuneError):

@@ -1,4 +1,7 @@
-"""`measure` runs given configurations, `estimate` predicts memory without training; neither stores anything."""
+"""`measure` runs given configurations, `estimate` predicts memory without training.
+
+Neither stores anything.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,16 @@ def measure(
         arguments: further arguments of `tune`; those of the search have no effect.
 
     Returns:
-        A trial for each configuration: its outcome; the rates of `fit`, of the train step alone and of the input pipeline
+        A trial for each configuration: its outcome; the rates of `fit`, of the train step alone and
+            of the input pipeline
         alone, in samples per second; and the peaks of device and host memory, in bytes.
 
     Raises:
         UsageError, DeviceBusyError, UserCodeError, TrialProcessError: as for `tune`.
 
     Example:
-        >>> trials = autofit.measure(build_model, arrays, [autofit.FitConfig(32), autofit.FitConfig(256)], progress=False)
+        >>> configs = [autofit.FitConfig(32), autofit.FitConfig(256)]
+        >>> trials = autofit.measure(build_model, arrays, configs, progress=False)
         >>> [(trial.config.batch_size, trial.measurement.outcome.value) for trial in trials]
         [(32, 'ok'), (256, 'ok')]
     """
@@ -79,26 +84,29 @@ def estimate(
 
     A separate process builds the model and traces the train step; nothing is trained.
 
-    With `gpu`, the estimate is for GPUs that need not be there: XLA compiles the step for each of them (JAX, and TensorFlow
-    where Keras compiles with XLA), or the tensors of a step are counted. The limit is then what the backend takes of that
-    GPU by default, and `device` and `device_memory` do not apply.
+    With `gpu`, the estimate is for GPUs that need not be there: XLA compiles the step for each of
+    them (JAX, and TensorFlow where Keras compiles with XLA), or the tensors of a step are counted.
+    The limit is then what the backend takes of that GPU by default, and `device` and
+    `device_memory` do not apply.
 
     Args:
-        batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128 and 512, or only what is
-            needed to find the largest batch that fits if `gpu` is given.
-        gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of several that share a batch,
-            each takes the memory of its share.
+        batch_size: batch sizes for which to estimate memory, in samples; by default 1, 8, 32, 128
+            and 512, or only what is needed to find the largest batch that fits if `gpu` is given.
+        gpu: names of GPUs, such as "A100-40GB", or "all" for every GPU that autofit knows. Of
+            several that share a batch, each takes the memory of its share.
         arguments: further arguments of `tune`, or those of `tune_script`; those of the search have
             no effect. Host memory depends on the `workers`, `max_queue_size` and
             `use_multiprocessing` of `baseline`, or else on the defaults of the data factory or
             Keras.
 
     Returns:
-        The estimate: for each batch size the bytes of device and host memory by part, and the largest batch size that is
+        The estimate: for each batch size the bytes of device and host memory by part, and the
+            largest batch size that is
         expected to fit the limits.
 
     Raises:
-        NoTrialFinishedError: the model or the data could not be built, or the train step could not be traced.
+        NoTrialFinishedError: the model or the data could not be built, or the train step could not
+            be traced.
         UsageError, DeviceBusyError, UserCodeError, TrialProcessError: as for `tune`.
 
     Example:

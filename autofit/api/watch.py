@@ -1,4 +1,6 @@
-"""`Watch`: a callback for the user's own `fit`, which compares each epoch with what the tune promised."""
+"""`Watch`: a callback for the user's own `fit`, which compares each epoch with what the tune
+promised.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,25 @@ _SLOW_RATIO = 0.9
 def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
     result: TuneRecord | result_files.StrPath, *, same_batch: bool = False
 ) -> Any:
-    """Return a Keras callback that prints a line after each epoch: its rate and host memory against the promised ones.
+    """Return a Keras callback that prints a line after each epoch: its rate and host memory against
+    the promised ones.
 
-    Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says when the epoch was slower
-    than promised, and whether other processes used the cores. Rates leave out the validation, and the first call of the
-    first epoch, which compiles the step.
+    Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says
+    when the epoch was slower than promised, and whether other processes used the cores. Rates leave
+    out the validation, and the first call of the first epoch, which compiles the step.
 
     Args:
-        result: the result of the tune whose configuration is trained, or the path of a saved result.
+        result: the result of the tune whose configuration is trained, or the path of a saved
+            result.
         same_batch: whether its answer at your own batch size is trained, and not the fastest.
 
     Raises:
-        UsageError: the result is one for predict or evaluate, has no such answer, or the file cannot be read.
+        UsageError: the result is one for predict or evaluate, has no such answer, or the file
+            cannot be read.
 
     Example:
-        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> space = {"batch_size": [32, 256]}
+        >>> result = autofit.tune(build_model, arrays, space=space, max_seconds=60, progress=False)
         >>> watch = autofit.Watch(result)
         >>> history = build_model().fit(*arrays, **result.fit_kwargs, epochs=2, verbose=0, callbacks=[watch])
         autofit: epoch 1: ... samples/s, ... of the tune's ...; host memory ...
@@ -57,7 +63,10 @@ def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
 
 
 class EpochWatch:
-    """The hooks of the callback; the class that `Watch` makes also derives from Keras's `Callback`."""
+    """The hooks of the callback.
+
+    The class that `Watch` makes also derives from Keras's `Callback`.
+    """
 
     params: dict[str, Any]
     model: Any

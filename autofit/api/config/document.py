@@ -1,8 +1,9 @@
 """Read a YAML file into its values and their positions.
 
-In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the default if NAME is unset
-or empty, and `$${` for a literal `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
-Such a value becomes a `Written`, which keeps the text of the file.
+In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the
+default if NAME is unset or empty, and `$${` for a literal `${`. The result is read as YAML again,
+so that `batch_size: ${BATCH:-32}` is a number. Such a value becomes a `Written`, which keeps the
+text of the file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _REMEDIES = {
     "mapping values": "put a value that contains ': ' in quotes, and write a colon after the key before it",
     "'<scalar>'": "check the quotes and the indentation up to here",
 }
-# the same for what is not complete: its place is where it begins, because the parser notices it later
+# the same for what is not complete: its place is where it begins, because the parser notices it
+# later
 _INCOMPLETE = {
     "expected ':'": "write a colon and a space after this key",
     "unexpected end of stream": "close this quote",
@@ -44,7 +46,10 @@ _DEEPEST = 50
 
 
 class Document(yaml.SafeLoader):
-    """The values of a YAML file and their positions; and what is wrong with values, which are then None."""
+    """The values of a YAML file and their positions.
+
+    And what is wrong with values, which are then None.
+    """
 
     value: Any
     root: yaml.Node | None
@@ -138,7 +143,10 @@ class Document(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Expand environment variables; note the line of a variable that is not set and of a value that YAML rejects."""
+        """Expand environment variables.
+
+        Note the line of a variable that is not set and of a value that YAML rejects.
+        """
         text = node.value
         try:
             if not isinstance(node, yaml.ScalarNode) or "${" not in text:

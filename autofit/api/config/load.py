@@ -1,10 +1,13 @@
-"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key; and their JSON Schema.
+"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key.
+
+And their JSON Schema.
 
 A file with a matrix describes a sweep:
 
     matrix:
       model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
-      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
+      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same
+      value
 """
 
 from __future__ import annotations
@@ -57,15 +60,20 @@ Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
+    """Read a tuning file into the arguments of `tune`.
 
-    `overrides` are arguments that take precedence over the file; of the options, those that are given.
+    Functions become references relative to the file.
+
+    `overrides` are arguments that take precedence over the file; of the options, those that are
+    given.
 
     Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key of each error.
+        ConfigError: the file is invalid; the message names file, line, column and key of each
+            error.
 
     Example:
-        >>> tuned = autofit.tune(**autofit.load("tune.yaml", {"space": {"batch_size": [32, 256]}}), progress=False)
+        >>> arguments = autofit.load("tune.yaml", {"space": {"batch_size": [32, 256]}})
+        >>> tuned = autofit.tune(**arguments, progress=False)
         >>> tuned.headroom["host"] > 0
         True
     """
@@ -77,7 +85,8 @@ def load_cells(
 ) -> Cells:
     """Read the cells of a file with a `matrix`, or any other file as one cell without values.
 
-    `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
+    `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none;
+    None if either will do.
     """
     document = read(path)
     cells = Cells()
@@ -180,7 +189,9 @@ def _on_axis(problem: Problem, cell: Mapping[str, Any]) -> Problem:
 
 
 def unfold(matrix: Any) -> list[dict[str, Any]]:
-    """Return the cells of a matrix in order, each as its values by axis: the last axis varies fastest."""
+    """Return the cells of a matrix in order, each as its values by axis: the last axis varies
+    fastest.
+    """
     if not isinstance(matrix, Mapping) or not matrix:
         raise UsageError(
             "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]",
@@ -218,7 +229,9 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Turn a UsageError about an argument into a ConfigError that names its place in the file, unless it is overridden."""
+    """Turn a UsageError about an argument into a ConfigError that names its place in the file,
+    unless it is overridden.
+    """
     try:
         yield
     except UsageError as error:
@@ -230,7 +243,10 @@ def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()
 
 
 def texts() -> dict[str, str]:
-    """Return the text of each argument of `tune`, and of each option, from its docstring; {} under `python -OO`."""
+    """Return the text of each argument of `tune`, and of each option, from its docstring.
+
+    {} under `python -OO`.
+    """
     docstring = "\n".join(inspect.getdoc(function) or "" for function in (tune_script, tune))
     sections = re.findall(
         r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
@@ -240,7 +256,10 @@ def texts() -> dict[str, str]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
+    """Return the JSON Schema (2020-12) of a tuning file.
+
+    Its texts are those of the arguments of `tune`.
+    """
     fields: dict[str, Any] = {
         name: (field.annotation, field) for name, field in ARGUMENTS.items()
     } | _FUNCTIONS
