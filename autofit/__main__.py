@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-_ENDING = (
-    signal.SIGTERM,
-    signal.SIGHUP,
-)  # sent by a batch system, a container that stops, or a terminal that closes
-_SIGNALLED = 128  # plus the number of a signal: the exit status that shells report for a program that it ended
-_received: list[int] = []  # numbers of the signals received so far
+# sent by a batch system, a container that stops, or a terminal that closes
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+# plus the number of a signal: the exit status that shells report for a program that it ended
+_SIGNALLED = 128
+# numbers of the signals received so far
+_received: list[int] = []
 
 
 def main() -> None:

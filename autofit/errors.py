@@ -177,7 +177,8 @@ class NothingFitsError(TuneError):
             lift = "To lift it, tune with --fresh (in Python, options={'fresh': True})"
             remedy = f"The limit is that of {failed}. {lift}"
         super().__init__(
-            f"nothing fits: {what} {needs}. {remedy}{smaller}, or make the model or its input smaller."
+            f"nothing fits: {what} {needs}. {remedy}{smaller}, or make the model or its input "
+            "smaller."
         )
 
 

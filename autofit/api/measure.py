@@ -117,7 +117,8 @@ def estimate(
     workload, settings = parse({"build_model": build_model, "data": data, **arguments})
     if workload.call != FIT:
         raise UsageError(
-            f"the memory of {workload.call} is not estimated; autofit.measure and autofit tune measure it",
+            f"the memory of {workload.call} is not estimated; autofit.measure and autofit "
+            "tune measure it",
             key="call",
         )
     gpus = absent_gpu.find([gpu] if isinstance(gpu, str) else gpu)

@@ -45,7 +45,9 @@ def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
         >>> space = {"batch_size": [32, 256]}
         >>> result = autofit.tune(build_model, arrays, space=space, max_seconds=60, progress=False)
         >>> watch = autofit.Watch(result)
-        >>> history = build_model().fit(*arrays, **result.fit_kwargs, epochs=2, verbose=0, callbacks=[watch])
+        >>> model = build_model()
+        >>> options = {**result.fit_kwargs, "epochs": 2, "verbose": 0, "callbacks": [watch]}
+        >>> history = model.fit(*arrays, **options)
         autofit: epoch 1: ... samples/s, ... of the tune's ...; host memory ...
         autofit: epoch 2: ...
     """
@@ -98,7 +100,10 @@ class EpochWatch:
         rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
         promised = self._result.samples_per_second
         children = psutil.Process().children(recursive=True)
-        line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
+        line = (
+            f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of "
+            "the tune's "
+        )
         line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
             other = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children))

@@ -129,8 +129,8 @@ def sweep(
         str | None,
         typer.Option(
             metavar="K/N",
-            help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of "
-            "its own.",
+            help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file "
+            "of its own.",
         ),
     ] = None,
     on: Annotated[

@@ -105,8 +105,8 @@ def _of_sum(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> st
 
 def _of_method(record: TuneRecord, method: BatchDependence, now: int, own: int) -> str:
     return (
-        f"{method.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
-        "or adds up in a batch changes"
+        f"{method.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it "
+        "compares or adds up in a batch changes"
     )
 
 

@@ -27,8 +27,13 @@ _REMEDIES = {
     "got '{'": "inside of {} or [], write ${NAME} in quotes",
     "another document": "write each tune in its own file",
     " byte": "save it as UTF-8",
-    "the tag": "tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)",
-    "mapping values": "put a value that contains ': ' in quotes, and write a colon after the key before it",
+    "the tag": (
+        "tags are not supported: name a value with an anchor (&name) and repeat it with an alias "
+        "(*name)"
+    ),
+    "mapping values": (
+        "put a value that contains ': ' in quotes, and write a colon after the key before it"
+    ),
     "'<scalar>'": "check the quotes and the indentation up to here",
 }
 # the same for what is not complete: its place is where it begins, because the parser notices it
@@ -153,7 +158,11 @@ class Document(yaml.SafeLoader):
                 return super().construct_object(node, deep)
             text = _VARIABLE.sub(_value_of_variable, node.value)
             # only a plain text, without quotes, may stand for a number
-            tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
+            tag = node.tag
+            if not node.style:
+                # the stub of this method has no types
+                resolve: Any = self.resolve
+                tag = resolve(yaml.ScalarNode, text, (True, False))
             written = Written(node.value)
             written.variables = {
                 _value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]

@@ -102,7 +102,8 @@ def load_cells(
         }
         if "call_source" in raw:
             raise UsageError(
-                "is a saved result, not a tuning file; read it with autofit.Result.load or autofit report"
+                "is a saved result, not a tuning file; read it with autofit.Result.load or "
+                "autofit report"
             )
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
@@ -218,7 +219,8 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
                 part = inner.get(name) or {}
                 if not isinstance(part, Mapping):
                     raise UsageError(
-                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping",
+                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a "
+                        "mapping",
                         key=f"{MATRIX}.{axis}",
                     )
                 inner[name] = dict(part)
