@@ -1,4 +1,6 @@
-"""YAML files: their arguments, the cells of a matrix, and errors that name their place and what is allowed."""
+"""YAML files: their arguments, the cells of a matrix, and errors that name their place and what is
+allowed.
+"""
 
 from pathlib import Path
 
@@ -16,8 +18,10 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 def test_a_file_gives_the_arguments_of_tune(write):
     text = GOOD + (
-        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: 0.05, min_updates: 3}\n"
-        "space:\n  batch_size: {min: 8, max: 64}\n  workers: [-1, 2]\n  max_queue_size: [auto, 4, tf.data.AUTOTUNE]\n"
+        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: "
+        "0.05, min_updates: 3}\n"
+        "space:\n  batch_size: {min: 8, max: 64}\n  workers: [-1, 2]\n  max_queue_size: "
+        "[auto, 4, tf.data.AUTOTUNE]\n"
         "  use_multiprocessing: false\nbaseline: {batch_size: 16, workers: auto}\n"
         "fit_kwargs: {callbacks: 'math:sqrt', class_weight: {0: 1, 1: 5}}\n"
         "x-common: &common {folder: photos, part: training}\ndata_kwargs: *common\n"
@@ -48,7 +52,9 @@ def test_the_shipped_files_are_valid(file):
     assert load.load_cells(CONFIGS / file)
 
 
-AFTER_GOOD = (  # texts of files, after a model and data; the messages, with line, column and key, are in the snapshot
+# texts of files, after a model and data; the messages, with line, column and key, are in the
+# snapshot
+AFTER_GOOD = (
     "max_trial: 3",
     "data_kwargs: {from: !!timestamp soon}",
     "tolerance: 5%",
@@ -144,8 +150,10 @@ def test_a_file_that_is_not_a_text_is_an_error(tmp_path, raw):
 def test_a_value_from_the_environment_is_shown_as_written(write, monkeypatch):
     monkeypatch.setenv("PW", r"it's\s3cret")
     text = (
-        "max_trials: ${PW}\nhost_memory: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: '${PW}'}\nvalidation: ${PW}\n"
-        "max_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\nfit_kwargs: {validation_split: '${PW}'}\n"
+        "max_trials: ${PW}\nhost_memory: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: "
+        "'${PW}'}\nvalidation: ${PW}\n"
+        "max_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\nfit_kwargs: {validation_split: "
+        "'${PW}'}\n"
         "matrix: {dtype_policy: [['${PW}']], jit_compile: ['${PW}']}\n"
     )
     with pytest.raises(ConfigError) as caught:
@@ -161,7 +169,8 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
     monkeypatch.setenv("PIN", "12")
     text = GOOD + (
         "max_trials: ${TRIALS:-7}\nmax_seconds: ${EMPTY:-60}\nhost_memory: ${GIB:-6}GiB\n"
-        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: [\"${FOLDER}\", \"$${A}\"],\n"
+        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: "
+        '["${FOLDER}", "$${A}"],\n'
         "  number: !!int '${PIN}', again: *plain}\n"
     )
     arguments = load.load(write(text))

@@ -1,4 +1,7 @@
-"""What `autofit doctor` finds, good and bad; how findings are printed; and when `autofit verify` calls a figure wrong."""
+"""What `autofit doctor` finds, good and bad.
+
+How findings are printed; and when `autofit verify` calls a figure wrong.
+"""
 
 import contextlib
 import importlib
@@ -22,7 +25,8 @@ from autofit.records.trial import Evidence, Measurement
 
 doctor, verify = (importlib.import_module(f"autofit.cli.{name}") for name in ("doctor", "verify"))
 RUN = CliRunner()
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
+MIB = 2**20
 HERE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
 GPU = Device(1, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
 
