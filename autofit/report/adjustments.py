@@ -63,7 +63,7 @@ def changes_of_training(record: TuneRecord, answer: Answer) -> Iterator[str]:
     """
     if sizes := sizes_of(record, answer):
         for part in record.description.batch_dependences:
-            if sentence := _SENTENCES[part.kind](record, part, *sizes):
+            if sentence := _sentence_on(part, record, *sizes):
                 yield sentence
 
 
@@ -71,6 +71,24 @@ def update_in_words(record: TuneRecord, now: int, own: int) -> str:
     """Say how many samples an update averages with two batch sizes."""
     steps = record.description.accumulation_steps
     return f"an update averages {counted(steps * now, 'sample')} instead of {steps * own:,}"
+
+
+def _sentence_on(part: BatchDependence, record: TuneRecord, now: int, own: int) -> str:
+    if part.kind == "schedule":
+        return _of_schedule(record, part, now, own)
+    if part.kind == "normalization":
+        return _of_normalization(record, part, now, own)
+    if part.kind == "loss":
+        return (
+            f"the loss {part.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
+        )
+    if part.kind == "sum":
+        ratio = f"{now / own:.2g}"
+        return f"the loss {part.name} adds up its samples: gradients are {ratio} times as large"
+    return (
+        f"{part.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
+        "or adds up in a batch changes"
+    )
 
 
 def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: int) -> str:
@@ -93,30 +111,6 @@ def _of_normalization(record: TuneRecord, layer: BatchDependence, now: int, own:
     if now > own or on_each >= _FEW_TO_NORMALIZE:
         return ""
     return f"{layer.name} averages {counted(on_each, 'sample')} instead of {own // devices}"
-
-
-def _of_loss(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
-    return f"the loss {loss.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
-
-
-def _of_sum(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
-    return f"the loss {loss.name} adds up its samples: gradients are {now / own:.2g} times as large"
-
-
-def _of_method(record: TuneRecord, method: BatchDependence, now: int, own: int) -> str:
-    return (
-        f"{method.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it "
-        "compares or adds up in a batch changes"
-    )
-
-
-_SENTENCES = {
-    "schedule": _of_schedule,
-    "normalization": _of_normalization,
-    "loss": _of_loss,
-    "sum": _of_sum,
-    "method": _of_method,
-}
 
 
 def _epoch(record: TuneRecord, now: int, own: int) -> str:
