@@ -12,7 +12,7 @@ from typing import Any
 
 from autofit import backends
 from autofit.api.result import Estimate
-from autofit.api.session import explained, parse, run
+from autofit.api.session import explain_calls, parse, run
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
 from autofit.records.trial import FitConfig, Trial
@@ -32,7 +32,7 @@ BATCH_SIZES = (
 )
 
 
-@explained
+@explain_calls
 def measure(
     build_model: Callable[..., Any],
     data: Any,
@@ -70,7 +70,7 @@ def measure(
     return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
 
 
-@explained
+@explain_calls
 def estimate(
     build_model: Callable[..., Any] | None = None,
     data: Any = None,

@@ -55,7 +55,7 @@ def without_frames(function: Callable[Given, Returned]) -> Callable[Given, Retur
     return call
 
 
-def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+def explain_calls(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     """Turn a call with wrong arguments into a UsageError, without autofit's own frames."""
     signature = inspect.signature(function)
     spec = inspect.getfullargspec(function)

@@ -13,7 +13,7 @@ from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import SweepResult
-from autofit.api.session import explained, progress_of, run_tune
+from autofit.api.session import explain_calls, progress_of, run_tune
 from autofit.errors import UsageError
 from autofit.machine.host import detect
 from autofit.records.result import Cell, TuneRecord
@@ -26,7 +26,7 @@ LOCAL = "local"
 RAY = "ray"
 
 
-@explained
+@explain_calls
 def sweep(
     build_model: Callable[..., Any] | Reference,
     data: Any,

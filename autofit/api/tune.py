@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from autofit.api.result import Result
-from autofit.api.session import explained, parse, progress_of, run_tune
+from autofit.api.session import explain_calls, parse, progress_of, run_tune
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import Terminal
 
 
 # the command line, the JSON schema and the tables of configs/README.md have the texts of the
 # arguments from this docstring
-@explained
+@explain_calls
 def tune(
     build_model: Callable[..., Any],
     data: Any,

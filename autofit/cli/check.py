@@ -20,7 +20,7 @@ from autofit.records.knobs import DATA_KNOBS
 from autofit.records.machine import Placement
 from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
-from autofit.report.console.tables import Terminal, labelled
+from autofit.report.console.tables import Terminal, two_columns
 from autofit.trial.worker.job import user_traceback
 from autofit.tuning.cells import CellRequest
 from autofit.workload.binding import bind_all, resolve_reference
@@ -45,7 +45,7 @@ def check(
     with common.reporting_errors():
         asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
         if asked is not None:
-            console.print(labelled(_first_run(asked).items()))
+            console.print(two_columns(_first_run(asked).items()))
             return
         assert file is not None
         with load.placing_errors(file):
@@ -57,7 +57,7 @@ def check(
             if values:
                 title = f"cell {number} of {len(cells)}: {cell_label(values)}"
                 console.print(title, style="bold", markup=False)
-            console.print(labelled(findings.items()))
+            console.print(two_columns(findings.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 

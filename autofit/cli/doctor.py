@@ -33,7 +33,7 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.console.tables import Terminal, labelled
+from autofit.report.console.tables import Terminal, two_columns
 from autofit.trial.launcher import ProcessLauncher, run_to_end
 
 _SHOWN = ("tensorflow", "jax", "torch", "keras", "numpy", "optuna", "protobuf")
@@ -97,7 +97,7 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
             if not as_json:
                 remedy = [] if event.remedy is None else [("", f"→ {event.remedy}")]
                 rows = [(f"{event.status:<7}  {event.subject:<15}", event.detail), *remedy]
-                console.print(labelled(rows), style=_STYLES[event.status])
+                console.print(two_columns(rows), style=_STYLES[event.status])
     counts = Counter(finding.status for finding in findings)
     problems = counts["problem"]
     warnings = counts["warning"]

@@ -57,7 +57,7 @@ DEVICE = r"^(auto|cpu|gpu|gpu:\d+(,\d+)*|[1-9]\d*x (cpu|gpu))$"
 Reading = TypeVar("Reading")
 
 
-def requested(device: str) -> tuple[str, int, tuple[int, ...]]:
+def parse_device(device: str) -> tuple[str, int, tuple[int, ...]]:
     """Split a `device` of the form `DEVICE` into auto, cpu or gpu, the number of devices, and the
     indices of GPUs.
     """
@@ -72,7 +72,7 @@ def choose_placement(machine: Machine, device: str) -> Placement:
 
     Several GPUs must be of one model, because the slowest sets the pace.
     """
-    kind, count, indices = requested(device)
+    kind, count, indices = parse_device(device)
     if kind == "cpu":
         return Placement(count=count)
     _require_order()
@@ -241,14 +241,14 @@ def nvidia_devices() -> tuple[Device, ...]:
 
 def _all_devices() -> list[Device | None]:
     """Return the GPUs in the driver's order, None for one that it refuses."""
-    with opened():
+    with keep_nvml_open():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
         return [_read(index, handle, driver) for index, handle in enumerate(_handles())]
 
 
 def _without_memory() -> list[str]:
     """Return the names of the GPUs whose memory the driver does not report."""
-    with opened():
+    with keep_nvml_open():
         return [
             str(_reading(pynvml.nvmlDeviceGetName, handle))
             for handle in _handles()
@@ -279,7 +279,7 @@ def _read(index: int, handle: Any, driver: str) -> Device | None:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[None]:
+def keep_nvml_open() -> Iterator[None]:
     """Keep NVML open in the block if it is available, so that the readings in it do not each open
     it.
     """
@@ -325,7 +325,7 @@ def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
 
 
 def _of(device: Device, query: Callable[[Any], Reading]) -> Reading | None:
-    with opened():
+    with keep_nvml_open():
         handle = _reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
         return None if handle is None else _reading(query, handle)
 

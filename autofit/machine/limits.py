@@ -25,7 +25,7 @@ def resolve_limits(
     host_memory: str | int,
     pool_bytes: int | None = None,
 ) -> Limits:
-    """Convert memory amounts that are valid (see `validated`) into limits in bytes.
+    """Convert memory amounts that are valid (see `check_amount`) into limits in bytes.
 
     `device` is None for the CPU.
 
@@ -71,7 +71,7 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     return max(1, min(device_bytes, pool_bytes))
 
 
-def validated(amount: str | int) -> str | int:
+def check_amount(amount: str | int) -> str | int:
     """Return an amount, or raise ValueError if it is malformed."""
     whole = 100
     most = whole if _is_percentage(amount) else math.inf

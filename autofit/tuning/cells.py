@@ -34,7 +34,7 @@ from autofit.errors import (
     TuneError,
     UsageError,
 )
-from autofit.machine.gpus import requested
+from autofit.machine.gpus import parse_device
 from autofit.records import install_command
 from autofit.records.result import Cell, TuneRecord
 from autofit.records.units import counted
@@ -161,7 +161,7 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
 
 
 def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
-    kind, count, _ = requested(settings.device)
+    kind, count, _ = parse_device(settings.device)
     return count if kind == "gpu" or (kind == "auto" and has_gpus) else 0
 
 

@@ -153,7 +153,7 @@ def sweep_table(record: SweepRecord) -> Group:
     return Group(table, *failures, Text(total))
 
 
-def labelled(rows: Iterable[tuple[str, str]]) -> Table:
+def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a grid of texts, each after its label."""
     grid = Table.grid(padding=(0, 2))
     for label, text in rows:
@@ -172,7 +172,7 @@ def summary(record: TuneRecord) -> Group:
         code.append(f"\n{headline.use}:\n")
         code.append(Text(render(record, headline.answer), no_wrap=True, overflow="ignore"))
     rows += [*figures(record, record.fastest).items(), *texts.items()]
-    return Group(labelled(rows), *code)
+    return Group(two_columns(rows), *code)
 
 
 def summarise(record: TuneRecord, console: Console) -> None:
@@ -190,7 +190,7 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     if estimate.gpus:
         facts["method"] = _method(estimate)
         notes = [f"{gpu.gpu}: {gpu.problem}" for gpu in estimate.gpus if gpu.problem]
-        return Group(labelled(facts.items()), "", _gpu_table(estimate), "", *notes)
+        return Group(two_columns(facts.items()), "", _gpu_table(estimate), "", *notes)
     facts["machine"] = f"{estimate.device}, {counted(estimate.machine.cores, 'core')}"
     facts["limits"] = limits_in_words(estimate.limits)
     others = replace(estimate.config, batch_size=None)
@@ -200,7 +200,7 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     largest = estimate.largest_batch_size
     if largest is not None:
         conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
-    return Group(labelled(facts.items()), "", _memory_table(estimate), "", conclusion)
+    return Group(two_columns(facts.items()), "", _memory_table(estimate), "", conclusion)
 
 
 def _method(estimate: EstimateRecord) -> str:
