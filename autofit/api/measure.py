@@ -23,13 +23,7 @@ from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT
 
 # the batch sizes for which `estimate` estimates memory by default, in samples
-BATCH_SIZES = (
-    1,
-    8,
-    32,
-    128,
-    512,
-)
+BATCH_SIZES = (1, 8, 32, 128, 512)
 
 
 @explain_calls
@@ -122,9 +116,11 @@ def estimate(
             key="call",
         )
     gpus = absent_gpu.find([gpu] if isinstance(gpu, str) else gpu)
-    asked = (() if gpus else BATCH_SIZES) if batch_size is None else batch_size
-    sizes = (asked,) if isinstance(asked, int) else tuple(asked)
-    if not (sizes or gpus) or not all(isinstance(b, int) and b >= 1 for b in sizes):
+    if batch_size is None:
+        batch_size = () if gpus else BATCH_SIZES
+    sizes = (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+    has_sizes = all(isinstance(size, int) and size >= 1 for size in sizes)
+    if not has_sizes or not (sizes or gpus):
         raise UsageError(
             f"{batch_size!r} is not allowed; give one or more whole numbers of at least 1",
             key="batch_size",

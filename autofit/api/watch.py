@@ -97,35 +97,35 @@ class EpochWatch:
         self._ended_at = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
+        ended_at = self._ended_at or time.perf_counter()
+        rate = self._samples() / (ended_at - self._began_at)
         promised = self._result.samples_per_second
+        share = f"{rate / promised:.2f} of the tune's {format_rate(promised)}"
+        line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {share}"
         children = psutil.Process().children(recursive=True)
-        line = (
-            f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of "
-            "the tune's "
-        )
-        line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
-            other = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children))
-            cores = host.visible_cores()
             line += ": slower"
-            if other is not None and other[0] >= BUSY_SHARE * cores:
-                line += f", other processes used {other[0]:.1f} of {cores} cores"
+            after = host.CoreSeconds.read(children)
+            other, _ = host.other_and_idle_cores(self._cores, after) or (0.0, 0.0)
+            cores = host.visible_cores()
+            if other >= BUSY_SHARE * cores:
+                line += f", other processes used {other:.1f} of {cores} cores"
+        tree = (psutil.Process(), *children)
+        held = sum(memory.held for memory in host.of_living(tree, host.ProcessMemory.of))
+        line += f"; host memory {format_bytes(held)}"
+        peak = self._result.host_peak_bytes
+        if peak:
+            line += f", {held / peak:.2f} of the tune's {format_bytes(peak)}"
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
-        held = sum(
-            memory.held
-            for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of)
-        )
-        peak = self._result.host_peak_bytes
-        share = f", {held / peak:.2f} of the tune's {format_bytes(peak)}" if peak else ""
-        print(f"{start}{line}; host memory {format_bytes(held)}{share}", flush=True)
+        print(f"{start}{line}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
         size = self._result.config.batch_size or 1
         count = self._result.description.sample_count or 0
-        samples = size * (
-            self.params.get("steps") or self._last_batch + self.model.steps_per_execution
-        )
-        return (count if samples - size < count <= samples else samples) - size * self._first_batch
+        steps: int = self.params.get("steps") or self._last_batch + self.model.steps_per_execution
+        samples = size * steps
+        if samples - size < count <= samples:
+            samples = count
+        return samples - size * self._first_batch

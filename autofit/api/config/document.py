@@ -117,12 +117,15 @@ class Document(yaml.SafeLoader):
         if node is None:
             return None
         if not is_alias:
-            # the values of a mapping are pairs
-            below = [] if isinstance(node, yaml.ScalarNode) else node.value
-            inner = [one for part in below for one in (part if isinstance(part, tuple) else [part])]
-            extents = [self._extents[id(one)] for one in inner]
-            values = 1 + sum(values for values, _ in extents)
-            self._extents[id(node)] = values, 1 + max((depth for _, depth in extents), default=0)
+            values = 1
+            below = 0
+            for part in [] if isinstance(node, yaml.ScalarNode) else node.value:
+                # the values of a mapping are pairs
+                for inner in part if isinstance(part, tuple) else [part]:
+                    inner_values, inner_depth = self._extents[id(inner)]
+                    values += inner_values
+                    below = max(below, inner_depth)
+            self._extents[id(node)] = values, 1 + below
         elif id(node) not in self._extents:
             problem = f"*{event.anchor} contains itself; remove this alias"
             raise ConfigError([self._place(event, problem)])
@@ -140,11 +143,12 @@ class Document(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in lines:
-                problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                self.problems.append(self._place(key, problem, key.value))
-            lines[key.value] = key.start_mark.line + 1
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in lines:
+                    problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
+                    self.problems.append(self._place(key, problem, key.value))
+                lines[key.value] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -172,11 +176,10 @@ class Document(yaml.SafeLoader):
             )
             return written
         except (ValueError, LookupError, AttributeError) as error:
+            reason = f"it cannot be read as {node.tag.rpartition(':')[2]}"
             # a variable's value may be a secret, which Python's message would show
-            is_shown = isinstance(error, ValueError) and text == node.value
-            reason = (
-                str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-            )
+            if isinstance(error, ValueError) and text == node.value:
+                reason = str(error)
             problem = f"{node.value or repr('')} is not allowed: {reason}"
             self.problems.append(self._place(node, problem))
             return None
@@ -206,9 +209,13 @@ def read(path: str | os.PathLike[str]) -> Document:
         remedies = {**_REMEDIES, **_INCOMPLETE}
         part = next((part for part in remedies if part in text), "")
         mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
-        problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")
-    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    raise ConfigError([PlacedProblem(problem, None, os.fspath(path), line, column)])
+        problem = f"is not YAML: {text}"
+        if part:
+            problem += f"; {remedies[part]}"
+    if mark is None:
+        raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
+    placed = PlacedProblem(problem, None, os.fspath(path), mark.line + 1, mark.column + 1)
+    raise ConfigError([placed])
 
 
 def _value_of_variable(match: re.Match[str]) -> str:

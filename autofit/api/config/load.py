@@ -132,7 +132,9 @@ def load_cells(
 
 def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> dict[str, Any]:
     """Replace the names of functions by references; add all that is wrong to `problems`."""
-    arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
+    arguments = {}
+    for key, value in raw.items():
+        arguments[key] = value if key in _PASSED_ON else expanded(value)
     if "script" in arguments:
         of_script = {name: arguments.pop(name) for name in SCRIPT if name in arguments}
         with collecting(problems, "script"):
@@ -159,7 +161,8 @@ def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> 
 
 def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
     """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
-    labels = arguments.get(HOST_LABELS) or {}
+    of_tune = dict(arguments)
+    labels = of_tune.pop(HOST_LABELS, None) or {}
     if not isinstance(labels, Mapping) or not all(
         isinstance(part, str) for pair in labels.items() for part in pair
     ):
@@ -167,11 +170,8 @@ def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> Cel
             f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}",
             key=HOST_LABELS,
         )
-    return CellRequest(
-        values,
-        *parse({name: value for name, value in arguments.items() if name != HOST_LABELS}),
-        labels,
-    )
+    workload, settings = parse(of_tune)
+    return CellRequest(values, workload, settings, labels)
 
 
 def _paths(axis: str) -> tuple[str, ...]:
@@ -205,7 +205,8 @@ def unfold(matrix: Any) -> list[dict[str, Any]]:
                 key=f"{MATRIX}.{axis}",
             )
     axes = [str(axis) for axis in matrix]
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*matrix.values())]
+    combinations = itertools.product(*matrix.values())
+    return [dict(zip(axes, values, strict=True)) for values in combinations]
 
 
 def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,7 +255,11 @@ def texts() -> dict[str, str]:
         r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
     )
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
-    return {name: text[0].upper() + " ".join(text[1:].split()) for name, text in entries}
+    found = {}
+    for name, text in entries:
+        line = " ".join(text.split())
+        found[name] = line[0].upper() + line[1:]
+    return found
 
 
 def schema() -> dict[str, Any]:
@@ -262,14 +267,11 @@ def schema() -> dict[str, Any]:
 
     Its texts are those of the arguments of `tune`.
     """
-    fields: dict[str, Any] = {
-        name: (field.annotation, field) for name, field in ARGUMENTS.items()
-    } | _FUNCTIONS
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
+    fields |= _FUNCTIONS
     fields |= _OF_SCRIPT
-    fields[HOST_LABELS] = (
-        dict[str, str],
-        Field({}, description="Labels that a host must have in a sweep on a Ray cluster."),
-    )
+    labels = "Labels that a host must have in a sweep on a Ray cluster."
+    fields[HOST_LABELS] = (dict[str, str], Field({}, description=labels))
     matrix = "Values to combine in a sweep: a list for each dotted argument."
     fields[MATRIX] = (
         dict[str, Annotated[list[Any], Field(min_length=1)]],
@@ -281,9 +283,11 @@ def schema() -> dict[str, Any]:
     for properties in (written["properties"], written["$defs"]["Options"]["properties"]):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
-    own = {
-        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
+    own = "Your own keys, for anchors; autofit ignores them."
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **written,
+        "anyOf": [{"required": ["build_model", "data"]}, {"required": ["script"]}],
+        "patternProperties": {f"^{USER_KEY_PREFIX}": {"description": own}},
+        "title": "autofit tuning file",
     }
-    written["anyOf"] = [{"required": ["build_model", "data"]}, {"required": ["script"]}]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return {**head, **written, "patternProperties": own, "title": "autofit tuning file"}
