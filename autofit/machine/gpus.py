@@ -143,7 +143,10 @@ def _unusable() -> str:
 
 
 def _first_file(patterns: Iterable[str]) -> Path | None:
-    return next((file for pattern in patterns for file in sorted(_ROOT.glob(pattern))), None)
+    for pattern in patterns:
+        for file in sorted(_ROOT.glob(pattern)):
+            return file
+    return None
 
 
 def _is_installed(package: str) -> bool:
@@ -207,8 +210,9 @@ def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int |
     processes, or report 0 bytes.
     """
     memory = _of(device, pynvml.nvmlDeviceGetMemoryInfo)
-    own = [size for pid, size in bytes_by_pid(device).items() if pid in pids]
-    return None if memory is None else int(memory.used), sum(own) or None
+    used = None if memory is None else int(memory.used)
+    own = sum(size for pid, size in bytes_by_pid(device).items() if pid in pids)
+    return used, own or None
 
 
 def holders(device: Device) -> str:
@@ -265,7 +269,10 @@ def _read(index: int, handle: Any, driver: str) -> Device | None:
     # the GPU that a slice belongs to
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
-    capability = None if pair is None else (int(pair[0]), int(pair[1]))
+    capability = None
+    if pair is not None:
+        major, minor = pair
+        capability = (int(major), int(minor))
     return Device(
         index,
         str(_reading(pynvml.nvmlDeviceGetName, handle)),

@@ -55,18 +55,23 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
             cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
             total = limit
             available = min(available, max(0, limit - used + cached))
-    lines = _read_lines(Path("/proc/cpuinfo"))
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        processor=next(names, "") or platform.processor() or platform.machine(),
+        processor=_model_name() or platform.processor() or platform.machine(),
         cores=usable_cores(),
         memory_bytes=total,
         available_bytes=available,
         devices=devices,
         host=platform.node(),
     )
+
+
+def _model_name() -> str:
+    for line in _read_lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""
 
 
 def temporary_folder() -> Path:
@@ -95,8 +100,9 @@ def usable_cores() -> int:
     """Return the number of CPU cores that this process may use, given its affinity mask and CPU
     quota.
     """
+    cores = visible_cores()
     quota = cpu_quota()
-    return visible_cores() if quota is None else min(visible_cores(), max(1, math.ceil(quota)))
+    return cores if quota is None else min(cores, max(1, math.ceil(quota)))
 
 
 def visible_cores() -> int:
@@ -123,8 +129,9 @@ def cpu_quota() -> float | None:
         files = [group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]
         words = " ".join(line for file in files for line in _read_lines(file)).split()
         # "max" and -1 mean no quota
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit():
-            quotas.append(int(words[0]) / int(words[1]))
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            microseconds, period = words
+            quotas.append(int(microseconds) / int(period))
     return min(quotas, default=None)
 
 
@@ -197,8 +204,12 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the CPU time that processes have used, with that of their children that have ended, in
     seconds.
     """
-    # user, system, and both of the children
-    return sum(of_living(processes, lambda process: sum(process.cpu_times()[:4])))
+
+    def used(process: psutil.Process) -> float:
+        # user, system, and both of the children
+        return float(sum(process.cpu_times()[:4]))
+
+    return sum(of_living(processes, used))
 
 
 def process_name(pid: int) -> str:
@@ -219,7 +230,8 @@ def _cgroups(controller: str) -> list[Path]:
             continue
         base = _CGROUP_ROOT / controllers
         group = base / path.lstrip("/")
-        groups += [g for g in (group, *group.parents) if g.is_relative_to(base) and g.is_dir()]
+        folders = (group, *group.parents)
+        groups += [each for each in folders if each.is_relative_to(base) and each.is_dir()]
     return groups
 
 
@@ -241,8 +253,10 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_int(path: Path) -> int | None:
-    lines = _read_lines(path)
-    return int(lines[0]) if lines and lines[0].strip().isdigit() else None
+    for line in _read_lines(path)[:1]:
+        if line.strip().isdigit():
+            return int(line)
+    return None
 
 
 class CoreSeconds(NamedTuple):
