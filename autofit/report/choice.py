@@ -250,14 +250,18 @@ def ratio_in_words(speedup: Speedup) -> str:
     if ratio is None or low is None or high is None:
         return NONE
     half_width = max(high - low, 1e-6 * ratio) / 2
-    digits = min(3, max(1, 2 + math.floor(math.log10(ratio / half_width))))
+    reliable = 2 + math.floor(math.log10(ratio / half_width))
+    digits = min(3, max(1, reliable))
     rounded = "about " if digits == 1 else ""
-    ends = " to ".join(_with_digits(end, max(2, digits)) for end in (low, high))
-    return f"{rounded}{_with_digits(ratio, digits)}x ({ends})"
+    of_ends = max(2, digits)
+    interval = f"{_with_digits(low, of_ends)} to {_with_digits(high, of_ends)}"
+    return f"{rounded}{_with_digits(ratio, digits)}x ({interval})"
 
 
 def _with_digits(value: float, digits: int) -> str:
-    decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
+    decimals = 0
+    if value > 0:
+        decimals = digits - 1 - math.floor(math.log10(value))
     return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 

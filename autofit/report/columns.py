@@ -37,8 +37,9 @@ def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str,
     for trial in trials:
         config = trial.config
         measured = trial.measurement
+        is_searched = trial.stage is Stage.SEARCH
         row = {
-            "trial": str(next(numbers)) if trial.stage is Stage.SEARCH else trial.stage.value,
+            "trial": str(next(numbers)) if is_searched else trial.stage.value,
             "batch": _text(config.batch_size, "{:,}".format),
             "workers": _workers(config),
             "queue": _text(config.queue_in_words),
@@ -114,7 +115,8 @@ def _gains(result: TuneRecord) -> list[str]:
     gains = []
     for headline in headlines(result):
         sure, _, gain = headline.gain.rpartition(": ")
-        gains.append(gain.partition(" (")[0] + " likely" * sure.startswith("likely"))
+        short, _, _ = gain.partition(" (")
+        gains.append(f"{short} likely" if sure.startswith("likely") else short)
     return gains
 
 
@@ -134,7 +136,8 @@ def short_names(axes: Sequence[str]) -> dict[str, str]:
 def cell_label(values: Mapping[str, Any]) -> str:
     """Return the values of a cell in one line."""
     names = short_names(tuple(values))
-    return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
+    label = ", ".join(f"{names[axis]} {value}" for axis, value in values.items())
+    return label or "the only cell"
 
 
 def cell_outcome(cell: Cell) -> str:

@@ -40,7 +40,10 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     is_fastest = chosen.config == record.fastest.config
     record = replace(record, fastest=chosen)
     arguments, above = _arguments(record)
-    lines = [*_head(record), *_model_lines(record), *_settings_of_model(record), *above]
+    lines = _head(record)
+    lines += _model_lines(record)
+    lines += _settings_of_model(record)
+    lines += above
     for sentence in adjustments_of(record, chosen):
         lines += textwrap.wrap(
             sentence, _COMMENT_CHARACTERS, initial_indent="# to adjust: ", subsequent_indent="#   "
@@ -71,7 +74,8 @@ def _head(record: TuneRecord) -> list[str]:
     if _is_distributed(record):
         is_on_jax = record.description.backend == JAX
         lines.append(_IMPORT_KERAS if is_on_jax else _IMPORT_TENSORFLOW)
-    if AUTOTUNE in (*record.data_kwargs.values(), *_validation_knobs(record).values()):
+    knobs = (*record.data_kwargs.values(), *_validation_knobs(record).values())
+    if AUTOTUNE in knobs:
         lines.append(_IMPORT_TENSORFLOW)
     if lines:
         lines = [*dict.fromkeys(lines), ""]

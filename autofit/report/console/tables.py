@@ -169,9 +169,11 @@ def summary(record: TuneRecord) -> Group:
     for headline in headlines(record):
         rows.append((headline.label, str(headline)))
         rows += [("to adjust", sentence) for sentence in headline.adjustments]
+        lines = render(record, headline.answer)
         code.append(f"\n{headline.use}:\n")
-        code.append(Text(render(record, headline.answer), no_wrap=True, overflow="ignore"))
-    rows += [*figures(record, record.fastest).items(), *texts.items()]
+        code.append(Text(lines, no_wrap=True, overflow="ignore"))
+    rows += figures(record, record.fastest).items()
+    rows += texts.items()
     return Group(two_columns(rows), *code)
 
 
@@ -189,8 +191,9 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     facts = {"model": model_in_words(estimate.description)}
     if estimate.gpus:
         facts["method"] = _method(estimate)
+        table = _gpu_table(estimate)
         notes = [f"{gpu.gpu}: {gpu.problem}" for gpu in estimate.gpus if gpu.problem]
-        return Group(two_columns(facts.items()), "", _gpu_table(estimate), "", *notes)
+        return Group(two_columns(facts.items()), "", table, "", *notes)
     facts["machine"] = f"{estimate.device}, {counted(estimate.machine.cores, 'core')}"
     facts["limits"] = limits_in_words(estimate.limits)
     others = replace(estimate.config, batch_size=None)
@@ -200,7 +203,8 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     largest = estimate.largest_batch_size
     if largest is not None:
         conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
-    return Group(two_columns(facts.items()), "", _memory_table(estimate), "", conclusion)
+    table = _memory_table(estimate)
+    return Group(two_columns(facts.items()), "", table, "", conclusion)
 
 
 def _method(estimate: EstimateRecord) -> str:

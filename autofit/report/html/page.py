@@ -119,20 +119,22 @@ def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
             answers.append((headline, choice.figures(record, answer), code))
         content["answers"] = answers
         content["sentences"] = choice.advice(record)
+    rows = columns.trial_rows(trials, record.limits)
     content["rows"] = [
         {"trial": row["trial"], "answer": labels.get(trial.config, ""), **row}
-        for trial, row in zip(trials, columns.trial_rows(trials, record.limits), strict=True)
+        for trial, row in zip(trials, rows, strict=True)
     ]
     return content
 
 
 def _sweep(record: SweepRecord) -> dict[str, Any]:
+    axes = columns.short_names(record.axes)
     rows = columns.cell_rows(record)
     for cell, row in zip(record.cells, rows, strict=True):
         if cell.problem:
             row[columns.FASTEST] = columns.cell_outcome(cell)
     return {
-        "texts": (*columns.TEXTS, *record.axes, *columns.short_names(record.axes).values()),
+        "texts": (*columns.TEXTS, *axes, *axes.values()),
         "title": record.title,
         "heading": counted(len(record.cells), "cell"),
         "rows": rows,
