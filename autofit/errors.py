@@ -153,19 +153,20 @@ class NothingFitsError(TuneError):
         is_lowered: bool = False,
         stacked_steps: int = 1,
     ) -> None:
-        self.memory, self.batch_size = memory, batch_size
-        self.needed_bytes, self.limit_bytes = needed_bytes, limit_bytes
+        self.memory = memory
+        self.batch_size = batch_size
+        self.needed_bytes = needed_bytes
+        self.limit_bytes = limit_bytes
         what = f"a batch of {batch_size}" if batch_size is not None else "the workload"
-        smaller = (
-            ", allow a smaller batch_size in the space"
-            if batch_size is not None and batch_size > 1
-            else ""
-        )
+        smaller = ""
+        if batch_size is not None and batch_size > 1:
+            smaller = ", allow a smaller batch_size in the space"
         if stacked_steps > 1:
             what += f", with {stacked_steps} steps in a call, which holds their batches at once,"
             or_batch = " or a smaller batch_size" if smaller else ""
             smaller = f", allow fewer steps_per_execution{or_batch} in the space"
-        needed, limit = format_bytes(needed_bytes), format_bytes(limit_bytes)
+        needed = format_bytes(needed_bytes)
+        limit = format_bytes(limit_bytes)
         by = " (estimated from the model; nothing was trained)" if estimated else ""
         needs = f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"
         remedy = f"Raise {memory}_memory"
