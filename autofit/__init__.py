@@ -8,15 +8,14 @@
 The examples of the functions and classes below train a model like this one on arrays:
 
     def build_model(width=8):
-        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1)])
-        model.compile("adam", "mse")
-        return model
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(width),
+        keras.layers.Dense(1)]) model.compile("adam", "mse") return model
 
     x = np.random.default_rng(0).normal(size=(20_000, 4)).astype("float32")
     arrays = x, x.sum(1)
 
-`__init__.pyi` lists the public names. Each one is loaded on first use, so importing autofit loads none of Keras,
-TensorFlow, Optuna and rich.
+`__init__.pyi` lists the public names. Each one is loaded on first use, so importing autofit loads
+none of Keras, TensorFlow, Optuna and rich.
 """
 
 import lazy_loader

@@ -1,4 +1,7 @@
-"""Entry point of the `autofit` command. It handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin."""
+"""Entry point of the `autofit` command.
+
+It handles Ctrl-C, SIGTERM and SIGHUP before the slow imports begin.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-_ENDING = (
-    signal.SIGTERM,
-    signal.SIGHUP,
-)  # sent by a batch system, a container that stops, or a terminal that closes
-_SIGNALLED = 128  # plus the number of a signal: the exit status that shells report for a program that it ended
-_received: list[int] = []  # numbers of the signals received so far
+# sent by a batch system, a container that stops, or a terminal that closes
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+# plus the number of a signal: the exit status that shells report for a program that it ended
+_SIGNALLED = 128
+# numbers of the signals received so far
+_received: list[int] = []
 
 
 def main() -> None:
@@ -70,7 +73,10 @@ def _can_be_written(descriptor: int) -> bool:
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End the program as Ctrl-C does. Later SIGTERM and SIGHUP are ignored, so that they do not disturb the end."""
+    """End the program as Ctrl-C does.
+
+    Later SIGTERM and SIGHUP are ignored, so that they do not disturb the end.
+    """
     _received.append(number)
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)

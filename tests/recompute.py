@@ -7,7 +7,8 @@ import statistics
 
 from scipy.stats import t
 
-QUANTILE = 0.975  # of a 95 % interval
+# of a 95 % interval
+QUANTILE = 0.975
 
 
 def rate_of(measurement, batch_size, steps_per_execution=1):
@@ -19,73 +20,88 @@ def rate_of(measurement, batch_size, steps_per_execution=1):
         (done - before) * samples / (end - start)
         for (start, before), (end, done) in itertools.pairwise(blocks)
     ]
-    if blocks[-1][0] - blocks[-2][0] < 0.15:  # the part after the last whole block
+    # the part after the last whole block
+    if blocks[-1][0] - blocks[-2][0] < 0.15:
         rates = rates[:-1]
     width = math.inf
     if len(rates) > 1:
-        width = (
-            t.ppf(QUANTILE, len(rates) - 1)
-            * statistics.stdev(rates)
-            / math.sqrt(len(rates))
-            / statistics.fmean(rates)
-        )
+        error = statistics.stdev(rates) / math.sqrt(len(rates))
+        width = t.ppf(QUANTILE, len(rates) - 1) * error / statistics.fmean(rates)
     return steps * samples / seconds, width
 
 
 def figures_of(path):
-    """The figures of a saved result: (stated, recomputed) by name; runs whose rate was not timed are left out."""
+    """The figures of a saved result: (stated, recomputed) by name.
+
+    Runs whose rate was not timed are left out.
+    """
     result = json.loads(path.read_text())
-    found, by_config = {}, {}
-    for run in (*result["trials"], *result["runs"]):
-        measured, config = run["measurement"], run["config"]
-        if measured["outcome"] != "ok":
-            continue
-        if run["stage"] == "beside":
-            by_config.setdefault(json.dumps(config), []).append(measured["samples_per_second"])
-        if not measured["blocks"]:
-            continue
-        rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
-        name = f"{run['stage']} {config['batch_size']} {len(found)}"
-        found[f"rate of {name}"] = (
-            measured["steady_samples_per_second"] or measured["samples_per_second"],
-            rate,
-        )
-        if measured["spread"] is not None and measured["epoch_gap_seconds"] is None:
-            found[f"spread of {name}"] = (measured["spread"], width)
-    choice = result["fastest"]
-    confirming = by_config.get(
-        json.dumps(choice["config"]), []
-    )  # none if time was up: the rate is that of the search
-    searched = [
-        t["measurement"]["samples_per_second"]
-        for t in result["trials"]
-        if t["config"] == choice["config"]
+    ran = [
+        run for run in (*result["trials"], *result["runs"]) if run["measurement"]["outcome"] == "ok"
     ]
-    found["rate"] = (choice["samples_per_second"], statistics.median(confirming or searched[:1]))
+    figures = {}
+    for run in ran:
+        if run["measurement"]["blocks"]:
+            figures |= figures_of_run(
+                run, f"{run['stage']} {run['config']['batch_size']} {len(figures)}"
+            )
+    choice = result["fastest"]
+    confirming = rates_beside(ran, choice["config"])
+    # without them, time was up: the rate is that of the search
+    searched = [
+        trial["measurement"]["samples_per_second"]
+        for trial in result["trials"]
+        if trial["config"] == choice["config"]
+    ]
+    rate = statistics.median(confirming or searched[:1])
+    figures["rate"] = (choice["samples_per_second"], rate)
     speedup = choice["speedup"]
     if choice["config"] != speedup["baseline"] and speedup["pairs"] > 1:
-        pairs, stated = speedup["pairs"], math.log(speedup["ratio"])
-        theirs, own = (
-            list(map(math.log, rates))
-            for rates in (by_config[json.dumps(speedup["baseline"])], confirming)
-        )
-        # a tune that was killed, or whose run failed, has begun its rounds anew
-        starts = range(len(theirs) - pairs + 1)
-        leads = {
-            statistics.fmean(own[:pairs]) - statistics.fmean(theirs[start:][:pairs]): start
-            for start in starts
-        }
-        lead = min(leads, key=lambda lead: abs(lead - stated))
-        logs = own[:pairs], theirs[leads[lead] :][:pairs]
-        squares = [statistics.variance(each) / pairs for each in logs]
-        freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
-        width = t.ppf(QUANTILE, freedom) * math.sqrt(sum(squares))
-        for name, value in (("ratio", lead), ("low", lead - width), ("high", lead + width)):
-            found[f"speedup {name}"] = (speedup[name], math.exp(value))
+        figures |= figures_of_speedup(speedup, rates_beside(ran, speedup["baseline"]), confirming)
     peaks = [
-        run["measurement"]["host_peak_bytes"]
-        for run in (*result["trials"], *result["runs"])
-        if run["config"] == choice["config"] and run["measurement"]["outcome"] == "ok"
+        run["measurement"]["host_peak_bytes"] for run in ran if run["config"] == choice["config"]
     ]
-    found["host peak"] = (choice["host_peak_bytes"], max(peaks))
-    return found
+    figures["host peak"] = (choice["host_peak_bytes"], max(peaks))
+    return figures
+
+
+def figures_of_run(run, name):
+    """The rate and the spread of a run."""
+    measured = run["measurement"]
+    config = run["config"]
+    rate, width = rate_of(measured, config["batch_size"], config["steps_per_execution"])
+    stated = measured["steady_samples_per_second"] or measured["samples_per_second"]
+    figures = {f"rate of {name}": (stated, rate)}
+    if measured["spread"] is not None and measured["epoch_gap_seconds"] is None:
+        figures[f"spread of {name}"] = (measured["spread"], width)
+    return figures
+
+
+def rates_beside(runs, config):
+    """The rates of a config in runs beside those of others, in their order."""
+    return [
+        run["measurement"]["samples_per_second"]
+        for run in runs
+        if run["stage"] == "beside" and run["config"] == config
+    ]
+
+
+def figures_of_speedup(speedup, rates_of_baseline, rates):
+    """The ratio and its interval, by Welch's formula, from the logarithms of the rates."""
+    pairs = speedup["pairs"]
+    stated = math.log(speedup["ratio"])
+    own = [math.log(rate) for rate in rates[:pairs]]
+    baselines = [math.log(rate) for rate in rates_of_baseline]
+    # a tune that was killed, or whose run failed, has begun its rounds anew
+    rounds = [baselines[start:][:pairs] for start in range(len(baselines) - pairs + 1)]
+    leads = [statistics.fmean(own) - statistics.fmean(each) for each in rounds]
+    lead = min(leads, key=lambda lead: abs(lead - stated))
+    logs = (own, rounds[leads.index(lead)])
+    squares = [statistics.variance(each) / pairs for each in logs]
+    freedom = sum(squares) ** 2 * (pairs - 1) / sum(square**2 for square in squares)
+    width = t.ppf(QUANTILE, freedom) * math.sqrt(sum(squares))
+    return {
+        "speedup ratio": (speedup["ratio"], math.exp(lead)),
+        "speedup low": (speedup["low"], math.exp(lead - width)),
+        "speedup high": (speedup["high"], math.exp(lead + width)),
+    }

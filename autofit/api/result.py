@@ -19,7 +19,10 @@ from autofit.storage import result_files
 class _Reportable:
     @without_frames
     def report(self: Any, path: result_files.StrPath) -> None:
-        """Write a self-contained HTML page that needs no network; raise UsageError if that fails."""
+        """Write a self-contained HTML page that needs no network.
+
+        Raise UsageError if that fails.
+        """
         page.save(self, path)
 
     def _repr_html_(self: Any) -> str:
@@ -27,13 +30,17 @@ class _Reportable:
 
 
 class Result(_Reportable, TuneRecord):
-    """The result of a tune: the answers, what ran beside each other, and every trial; a `TuneRecord`.
+    """The result of a tune: the answers, what ran beside each other, and every trial.
 
-    `print(result)` shows the key figures and the code to paste. `result.same_batch` and `result.fastest` are the two
-    answers, each an `Answer`; the attributes of the result itself, such as `fit_kwargs`, are those of the fastest.
+    A `TuneRecord`.
+
+    `print(result)` shows the key figures and the code to paste. `result.same_batch` and
+    `result.fastest` are the two answers, each an `Answer`; the attributes of the result itself,
+    such as `fit_kwargs`, are those of the fastest.
 
     Example:
-        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> space = {"batch_size": [32, 256]}
+        >>> result = autofit.tune(build_model, arrays, space=space, max_seconds=60, progress=False)
         >>> result.save("result.json")
         >>> result.report("report.html")
         >>> "model.fit(" in result.snippet()  # the code to paste
@@ -63,7 +70,9 @@ class Result(_Reportable, TuneRecord):
         return self.fastest.snippet()
 
     def advice(self) -> dict[str, str]:
-        """Return a sentence on each subject that matters, such as the bottleneck and other work on the machine."""
+        """Return a sentence on each subject that matters, such as the bottleneck and other work on
+        the machine.
+        """
         return choice.advice(self)
 
     @without_frames
@@ -74,10 +83,12 @@ class Result(_Reportable, TuneRecord):
         *,
         same_batch: bool = False,
     ) -> None:
-        """Store that your own training ran out of memory with this result, and drop the stored result.
+        """Store that your own training ran out of memory with this result, and drop the stored
+        result.
 
-        The next tune of the same request chooses a configuration that takes less of this memory. `storage` is that of the
-        tune; UsageError if it does not have the tune. With `same_batch`, the answer at your own batch size was trained.
+        The next tune of the same request chooses a configuration that takes less of this memory.
+        `storage` is that of the tune; UsageError if it does not have the tune. With `same_batch`,
+        the answer at your own batch size was trained.
         """
         from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
 
@@ -97,26 +108,38 @@ class Result(_Reportable, TuneRecord):
 
     @without_frames
     def save(self, path: result_files.StrPath) -> None:
-        """Write the result as a JSON file for `autofit show`, `report` and `kwargs`; raise UsageError if that fails."""
+        """Write the result as a JSON file for `autofit show`, `report` and `kwargs`.
+
+        Raise UsageError if that fails.
+        """
         result_files.save(self, path)
 
 
 class Estimate(EstimateRecord):
-    """Estimated memory of a workload for several batch sizes, an `EstimateRecord`; `print(estimate)` shows a table."""
+    """Estimated memory of a workload for several batch sizes, an `EstimateRecord`.
+
+    `print(estimate)` shows a table.
+    """
 
     def __repr__(self) -> str:
         return plain_text(estimate_table(self))
 
 
 class SweepResult(_Reportable, SweepRecord):
-    """The result of a sweep, a `SweepRecord` with a `Cell` for each combination; `print(result)` shows the table."""
+    """The result of a sweep, a `SweepRecord` with a `Cell` for each combination.
+
+    `print(result)` shows the table.
+    """
 
     def __repr__(self) -> str:
         return plain_text(sweep_table(self))
 
     @without_frames
     def save(self, path: result_files.StrPath) -> None:
-        """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it; raise UsageError if that fails."""
+        """Write the sweep as JSON, which `autofit show` reads, and as CSV next to it.
+
+        Raise UsageError if that fails.
+        """
         table = result_files.csv_path(path)
         result_files.save(self, path)
         result_files.write(columns.as_csv(self), table)

@@ -1,4 +1,4 @@
-"""From a call to a run: check its arguments, choose the device, resolve the limits, wait for it, and show the events."""
+"""From a call to a run: its arguments, the device and its limits, the wait for it, the events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from autofit import backends
 from autofit.backends.protocol import Backend
-from autofit.errors import AutofitError, UsageError
+from autofit.errors import AutofitError, Problem, UsageError
 from autofit.machine import gpus, host, limits
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity, Emit
@@ -55,39 +55,40 @@ def without_frames(function: Callable[Given, Returned]) -> Callable[Given, Retur
     return call
 
 
-def explained(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Turn a call with wrong arguments into a UsageError, and leave autofit's own frames out of tracebacks of errors."""
+def explain_calls(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Turn a call with wrong arguments into a UsageError, without autofit's own frames."""
     signature = inspect.signature(function)
     spec = inspect.getfullargspec(function)
     names = (*spec.args, *spec.kwonlyargs)
-    positional = ", ".join(spec.args)
 
     @functools.wraps(function)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         unknown = [] if spec.varkw else [name for name in kwargs if name not in names]
-        raise_joined([UsageError(no_such(name, names), key=name) for name in unknown])
+        raise_joined([Problem(no_such(name, names), name) for name in unknown])
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            expected = f"{function.__name__}({positional}, ...), with arrays as data=(x, y) and other arguments by name"
-            raise UsageError(f"{error}; call {expected}") from None
+            form = f"{function.__name__}({', '.join(spec.args)}, ...)"
+            raise UsageError(
+                f"{error}; call {form}, with arrays as data=(x, y) and other arguments by name"
+            ) from None
         return function(*args, **kwargs)
 
     return without_frames(call)
 
 
 def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
-    """Split the arguments of `tune` into the workload and the settings; raise one UsageError with all that is wrong."""
-    errors = [UsageError(no_such(name, NAMES), key=name) for name in arguments if name not in NAMES]
-    of_functions = {name: arguments[name] for name in ARGUMENTS if name in arguments}
-    with collecting(errors):
-        is_script = "script" in arguments
-        workload = _of_script(arguments) if is_script else _of_functions(of_functions)
-    with collecting(errors):
-        settings = TuneSettings(
-            **{name: arguments[name] for name in TuneSettings.model_fields if name in arguments}
-        )
-    raise_joined(errors)
+    """Split the arguments of `tune` into the workload and the settings.
+
+    Raise one UsageError with all that is wrong.
+    """
+    problems = [Problem(no_such(name, NAMES), name) for name in arguments if name not in NAMES]
+    with collecting(problems):
+        make_workload = _of_script if "script" in arguments else _of_functions
+        workload = make_workload(arguments)
+    with collecting(problems):
+        settings = TuneSettings(**_given(TuneSettings.model_fields, arguments))
+    raise_joined(problems)
     if workload.script is not None and settings.effective_batch_size is not None:
         raise UsageError(
             "a script sets its optimizer itself; remove it", key="effective_batch_size"
@@ -95,11 +96,15 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
     return workload, settings
 
 
+def _given(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if name in arguments}
+
+
 def _of_script(arguments: Mapping[str, Any]) -> Workload:
     for name in ARGUMENTS:
         if arguments.get(name) is not None and name != "backend":
             raise UsageError("is not allowed with a script, which sets it itself", key=name)
-    given = {name: arguments[name] for name in SCRIPT_ARGUMENTS if name in arguments}
+    given = _given(SCRIPT_ARGUMENTS, arguments)
     script = given["script"]
     script = script if isinstance(script, Script) else make_script(**given)
     backend: Any = arguments.get("backend") or script.backend()
@@ -107,11 +112,12 @@ def _of_script(arguments: Mapping[str, Any]) -> Workload:
 
 
 def _of_functions(arguments: Mapping[str, Any]) -> Workload:
-    workload = Workload(**arguments)
+    workload = Workload(**_given(ARGUMENTS, arguments))
     build_model = workload.build_model
     if has_base(build_model, ("keras.", "tf_keras."), "Model"):
         raise UsageError(
-            f"{type(build_model).__name__} is a model; each trial builds its own: pass a function that returns one",
+            f"{type(build_model).__name__} is a model; each trial builds its own: pass a function "
+            "that returns one",
             key="build_model",
         )
     if not callable(build_model) and not isinstance(build_model, Reference):
@@ -127,7 +133,7 @@ def _of_functions(arguments: Mapping[str, Any]) -> Workload:
 
 
 def detect(settings: TuneSettings) -> tuple[Machine, Placement]:
-    """Detect the machine and choose the devices; raise UsageError if the requested devices cannot be used."""
+    """Detect the machine and choose the devices; raise UsageError if they cannot be used."""
     machine = host.detect(gpus.nvidia_devices())
     return machine, gpus.choose_placement(machine, settings.device)
 
@@ -139,7 +145,7 @@ def build_request(
     machine: Machine,
     placement: Placement,
 ) -> TuneRequest:
-    """Check the workload and the settings against the machine, resolve the limits, and fingerprint the workload."""
+    """Check what is asked against the machine, resolve the limits, and fingerprint the workload."""
     for gpu in placement.gpus:
         gpus.require_free(gpu)
     if placement.count > 1 and (not backend.distribution or workload.call != FIT):
@@ -158,7 +164,8 @@ def build_request(
     present = settings.baseline.values().get("batch_size")
     if present is not None and placement.shared(present) != present:
         raise UsageError(
-            f"{placement.count} devices cannot share a batch of {present} evenly; give a multiple of {placement.count}",
+            f"{placement.count} devices cannot share a batch of {present} evenly; give a multiple "
+            f"of {placement.count}",
             key="baseline.batch_size",
         )
     on_each = [
@@ -167,25 +174,24 @@ def build_request(
         )
         for gpu in placement.gpus or (None,)
     ]
-    limited = min(on_each, key=lambda of_gpu: of_gpu.device_bytes or 0)
-    if not placement.gpus and limited.device_bytes is not None and not backend.limits_cpu:
+    least = min(on_each, key=lambda of_device: of_device.device_bytes or 0)
+    if not placement.gpus and least.device_bytes is not None and not backend.limits_cpu:
         raise UsageError(
-            f"Keras on {backend.name} has no separate memory limit on a CPU, because it uses host memory there; "
-            "set host_memory instead",
+            f"Keras on {backend.name} has no separate memory limit on a CPU, because it uses host "
+            "memory there; set host_memory instead",
             key="device_memory",
         )
+    sampler = settings.options.sampler
     return TuneRequest(
         workload_fingerprint=_fingerprint_of(workload),
         environment=backend.settings(),
         machine=machine,
         placement=placement,
-        limits=limited,
+        limits=least,
         settings=settings,
         call_source=call_source_of(workload),
         script=workload.script,
-        sampler_key=""
-        if settings.options.sampler is None
-        else identify(sampler=settings.options.sampler),
+        sampler_key="" if sampler is None else identify(sampler=sampler),
     )
 
 
@@ -196,7 +202,7 @@ def _fingerprint_of(workload: Workload) -> str:
 
 
 def progress_of(progress: bool | Progress) -> Progress:
-    """Return `progress` if it is a display, or else a new display, which is quiet if `progress` is false."""
+    """Return `progress` if it is a display, or else a new one, quiet if `progress` is false."""
     return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
 
 
@@ -204,7 +210,8 @@ def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progre
     """Return the stored result of a tune if there is a valid one, or else tune."""
 
     def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
-        from autofit.tuning import engine  # loads Optuna and SciPy, which takes a second
+        # loads Optuna and SciPy, which takes a second
+        from autofit.tuning import engine
 
         return engine.tune(request, launcher, emit)
 
@@ -217,13 +224,16 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    # finds a stored result
     known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
-    # names the folder in which what is compiled stays
     compiled: Callable[[TuneRequest], Path | None] = lambda request: None,
-    is_timed: bool = True,  # only one autofit takes timings on a device at a time: it waits for another one to finish
+    is_timed: bool = True,
 ) -> Returned:
-    """Run a part of the engine, show its events, and return its result; a stored result is returned without waiting."""
+    """Run a part of the engine, show its events, and return its result.
+
+    `known` finds a stored result, which is returned without waiting. `compiled` names the folder in
+    which what is compiled stays. With `is_timed`, wait until no other autofit measures on the
+    device, because only one takes timings there at a time.
+    """
     backend = backends.named(workload.backend)
     shown = progress_of(progress)
     machine, placement = detect(settings)
@@ -240,7 +250,8 @@ def run(
         if is_timed and not lock.acquire():
             # a limit may be wrong only while another autofit holds the GPU's memory
             with contextlib.suppress(*[UsageError] if placement.gpus else []):
-                if (stored := look_up()[1]) is not None:
+                _, stored = look_up()
+                if stored is not None:
                     return stored
             if not settings.options.wait:
                 raise lock.busy_error()
@@ -251,13 +262,10 @@ def run(
         request, stored = look_up()
         if stored is not None:
             return stored
-        work = list(_other_work(placement)) if is_timed else []  # listed before our own work begins
-        with (
-            ProcessLauncher(
-                workload, placement, settings.options.launch, compiled(request)
-            ) as launcher,
-            shown,
-        ):
+        # listed before our own work begins
+        work = list(_other_work(placement)) if is_timed else []
+        launcher = ProcessLauncher(workload, placement, settings.options.launch, compiled(request))
+        with launcher, shown:
             for text in work:
                 shown.show(text)
             return engine(request, launcher, shown.show)
@@ -265,21 +273,24 @@ def run(
 
 def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
     began = time.monotonic()
-    emit(
-        Activity(f"waiting for the {device}: another autofit is measuring on it ({lock.holder()})")
-    )
+    holder = lock.holder()
+    emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({holder})"))
     while not lock.acquire():
         time.sleep(_LOCK_POLL_SECONDS)
-    emit(
-        f"waited {format_seconds(time.monotonic() - began)} for another autofit; max_seconds starts now"
-    )
+    waited = format_seconds(time.monotonic() - began)
+    emit(f"waited {waited} for another autofit; max_seconds starts now")
 
 
 def _other_work(placement: Placement) -> Iterator[str]:
-    for gpu in (gpu for gpu in placement.gpus if gpu.held_by):
-        yield (
-            f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates are lower than on a free "
-            "GPU; if they allocate more memory, trials may run out of memory"
-        )
+    for gpu in placement.gpus:
+        if gpu.held_by:
+            yield (
+                f"other processes use {gpu.name}: {', '.join(gpu.held_by)}. If they compute, rates "
+                "are lower than on a free GPU; if they allocate more memory, trials may run out of "
+                "memory"
+            )
     if work := host.other_work():
-        yield f"{work}\n    rates will be lower and less certain than on an idle machine; end that work first if you can"
+        yield (
+            f"{work}\n    rates will be lower and less certain than on an idle machine; end that "
+            "work first if you can"
+        )

@@ -6,15 +6,15 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from autofit.api.config import load
 from autofit.api.result import SweepResult
-from autofit.api.session import explained, progress_of, run_tune
-from autofit.cluster.cells import CellRequest, tune_cell
+from autofit.api.session import explain_calls, progress_of, run_tune
+from autofit.cluster.cells import CellRequest
 from autofit.cluster.tasks import tune_on_ray
 from autofit.errors import UsageError
 from autofit.machine.host import detect
@@ -27,7 +27,7 @@ LOCAL = "local"
 RAY = "ray"
 
 
-@explained
+@explain_calls
 def sweep(
     build_model: Callable[..., Any] | Reference,
     data: Any,
@@ -43,20 +43,23 @@ def sweep(
 ) -> SweepResult:
     """Tune every cell of a matrix: every combination of the values that it lists.
 
-    A cell whose tune fails is recorded with its error, and the sweep goes on. Results are stored: an interrupted sweep
-    resumes, and cells with a stored result return at once.
+    A cell whose tune fails is recorded with its error, and the sweep goes on. Results are stored:
+    an interrupted sweep resumes, and cells with a stored result return at once.
 
     Args:
         matrix: values to combine: a list for each dotted argument of `tune`, as in
-            `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`. Arguments joined by commas take the same
-            value.
-        executor: where cells are tuned. "local" tunes them on this machine, one after the other, "ray" on the Ray cluster
-            that runs here or that RAY_ADDRESS names, and "ray://HOST:PORT" on the cluster at that address.
-        ship: folder with your code, which Ray copies to each host; None if all hosts share the folder. For Ray only.
-        host_labels: labels that the host of a cell must have in Ray, as in `{"ray.io/accelerator-type": "A100"}`; they may
-            be an axis of the matrix.
-        only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell from the third on; None
-            for all. With a storage that all parts share, a sweep of all cells on such a machine then returns at once.
+            `{"model_kwargs.width": [8, 16], "device_memory": ["2GiB", "4GiB"]}`. Arguments joined
+            by commas take the same value.
+        executor: where cells are tuned. "local" tunes them on this machine, one after the other,
+            "ray" on the Ray cluster that runs here or that RAY_ADDRESS names, and "ray://HOST:PORT"
+            on the cluster at that address.
+        ship: folder with your code, which Ray copies to each host; None if all hosts share the
+            folder. For Ray only.
+        host_labels: labels that the host of a cell must have in Ray, as in
+            `{"ray.io/accelerator-type": "A100"}`; they may be an axis of the matrix.
+        only: part of the cells to tune, for the array job of a scheduler: "3/12" is every 12th cell
+            from the third on; None for all. With a storage that all parts share, a sweep of all
+            cells on such a machine then returns at once.
         save: function that is called with the sweep so far each time a cell has ended.
         arguments: the arguments of `tune`, the same for all cells.
 
@@ -82,59 +85,62 @@ def sweep(
     }
     cells = [(values, load.apply(values, arguments)) for values in load.unfold(matrix)]
     return sweep_cells(
-        "sweep", cells, only=only, executor=executor, ship=ship, progress=progress, save=save
+        cells,
+        title="sweep",
+        executor=executor,
+        ship=ship,
+        only=only,
+        progress=progress,
+        save=save,
     )
 
 
 def sweep_cells(
-    title: str,
     given: load.Cells,
     *,
-    only: str | None,
+    title: str,
     executor: str,
     ship: str | os.PathLike[str] | None,
+    only: str | None,
     progress: bool | Progress,
     save: Callable[[SweepResult], None] | None,
 ) -> SweepResult:
-    """Tune cells, given by their values and their arguments of `tune`; the others are those of `sweep`."""
+    """Tune cells, each given by its values and its arguments of `tune`.
+
+    The other arguments are those of `sweep`.
+    """
     requests: Sequence[CellRequest] = [load.cell_request(*cell) for cell in given]
     if only is not None:
         title = f"{title}, part {only}"
         requests = _part_of(requests, only)
-    is_ray = executor == RAY or executor.startswith(f"{RAY}://")
-    if executor != LOCAL and not is_ray:
+    is_here = executor == LOCAL
+    if not is_here and executor != RAY and not executor.startswith(f"{RAY}://"):
         raise UsageError(
             f"{executor!r} is not allowed; write {LOCAL}, {RAY} or {RAY}://HOST:PORT",
             key="executor",
         )
-    for key, value in (
-        ("ship", ship),
-        (load.HOST_LABELS, any(request.host_labels for request in requests)),
-    ):
-        if value and not is_ray:
-            raise UsageError(
-                "is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray",
-                key=key,
-            )
+    has_labels = any(request.host_labels for request in requests)
+    if is_here and (ship or has_labels):
+        raise UsageError(
+            "is for a Ray cluster, but this sweep runs here; remove it, or set executor to ray",
+            key="ship" if ship else load.HOST_LABELS,
+        )
     shown = progress_of(progress)
-    machine = detect()
-    started_at = time.time()
     started = time.monotonic()
     labels = [
-        f"cell {n} of {len(requests)}: {cell_label(each.values)}"
-        for n, each in enumerate(requests, 1)
+        f"cell {number} of {len(requests)}: {cell_label(request.values)}"
+        for number, request in enumerate(requests, 1)
     ]
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(
-        title=title, cells=tuple(cells), machine=machine, seconds=0.0, started_at=started_at
+        title=title, cells=tuple(cells), machine=detect(), seconds=0.0, started_at=time.time()
     )
-    on_ray = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
-    here = (
-        (index, tune_cell(partial(_tune, shown, labels[index]), request))
-        for index, request in enumerate(requests)
-    )
-    with contextlib.closing(on_ray if is_ray else here) as ended:
-        for index, cell in ended:
+    if is_here:
+        ending = _tune_here(requests, labels, shown)
+    else:
+        ending = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
+    with contextlib.closing(ending):
+        for index, cell in ending:
             shown.show(f"{labels[index]}: {cell_outcome(cell)}")
             cells[index] = cell
             result = replace(result, cells=tuple(cells), seconds=time.monotonic() - started)
@@ -148,9 +154,19 @@ def _part_of(requests: Sequence[CellRequest], only: str) -> Sequence[CellRequest
     most = len(requests)
     first, count = map(int, match.groups()) if match else (1, 0)
     if first > min(count, most):
-        problem = f"{only!r} is not allowed; write the number of a part and of all parts: 1/{most} to {most}/{most}"
-        raise UsageError(f"{problem} for single cells", key="only")
+        raise UsageError(
+            f"{only!r} is not allowed; write the number of a part and of all parts: "
+            f"1/{most} to {most}/{most} for single cells",
+            key="only",
+        )
     return requests[first - 1 :: count]
+
+
+def _tune_here(
+    requests: Sequence[CellRequest], labels: Sequence[str], shown: Progress
+) -> Generator[tuple[int, Cell]]:
+    for index, request in enumerate(requests):
+        yield index, tune_cell(partial(_tune, shown, labels[index]), request)
 
 
 def _tune(progress: bool | Progress, title: str, cell: CellRequest) -> TuneRecord:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autofit.api.result import Result
-from autofit.api.session import explained, parse, run
+from autofit.api.session import explain_calls, parse, run
 from autofit.api.tune import tune_arguments
 from autofit.records.description import Description
 from autofit.records.events import Emit
@@ -17,7 +17,7 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.request import TuneRequest
 
 
-@explained
+@explain_calls
 def tune_script(
     script: str | os.PathLike[str],
     arguments: Sequence[Any] = (),

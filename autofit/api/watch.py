@@ -1,4 +1,6 @@
-"""`Watch`: a callback for the user's own `fit`, which compares each epoch with what the tune promised."""
+"""`Watch`: a callback for the user's own `fit`, which compares each epoch with what the tune
+promised.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,29 @@ _SLOW_RATIO = 0.9
 def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
     result: TuneRecord | result_files.StrPath, *, same_batch: bool = False
 ) -> Any:
-    """Return a Keras callback that prints a line after each epoch: its rate and host memory against the promised ones.
+    """Return a Keras callback that prints a line after each epoch: its rate and host memory against
+    the promised ones.
 
-    Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says when the epoch was slower
-    than promised, and whether other processes used the cores. Rates leave out the validation, and the first call of the
-    first epoch, which compiles the step.
+    Give it to your own `fit`: `model.fit(..., callbacks=[autofit.Watch(result)])`. The line says
+    when the epoch was slower than promised, and whether other processes used the cores. Rates leave
+    out the validation, and the first call of the first epoch, which compiles the step.
 
     Args:
-        result: the result of the tune whose configuration is trained, or the path of a saved result.
+        result: the result of the tune whose configuration is trained, or the path of a saved
+            result.
         same_batch: whether its answer at your own batch size is trained, and not the fastest.
 
     Raises:
-        UsageError: the result is one for predict or evaluate, has no such answer, or the file cannot be read.
+        UsageError: the result is one for predict or evaluate, has no such answer, or the file
+            cannot be read.
 
     Example:
-        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=False)
+        >>> space = {"batch_size": [32, 256]}
+        >>> result = autofit.tune(build_model, arrays, space=space, max_seconds=60, progress=False)
         >>> watch = autofit.Watch(result)
-        >>> history = build_model().fit(*arrays, **result.fit_kwargs, epochs=2, verbose=0, callbacks=[watch])
+        >>> model = build_model()
+        >>> options = {**result.fit_kwargs, "epochs": 2, "verbose": 0, "callbacks": [watch]}
+        >>> history = model.fit(*arrays, **options)
         autofit: epoch 1: ... samples/s, ... of the tune's ...; host memory ...
         autofit: epoch 2: ...
     """
@@ -57,7 +65,10 @@ def Watch(  # noqa: N802  # used like Keras's callbacks, which are classes
 
 
 class EpochWatch:
-    """The hooks of the callback; the class that `Watch` makes also derives from Keras's `Callback`."""
+    """The hooks of the callback.
+
+    The class that `Watch` makes also derives from Keras's `Callback`.
+    """
 
     params: dict[str, Any]
     model: Any
@@ -87,32 +98,35 @@ class EpochWatch:
         self._ended_at = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        rate = self._samples() / ((self._ended_at or time.perf_counter()) - self._began_at)
+        ended_at = self._ended_at or time.perf_counter()
+        rate = self._samples() / (ended_at - self._began_at)
         promised = self._answer.samples_per_second
+        share = f"{rate / promised:.2f} of the tune's {format_rate(promised)}"
+        line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {share}"
         children = psutil.Process().children(recursive=True)
-        line = f"autofit: epoch {epoch + 1}: {format_rate(rate)} samples/s, {rate / promised:.2f} of the tune's "
-        line += format_rate(promised)
         if rate < _SLOW_RATIO * promised:
-            other = host.other_and_idle_cores(self._cores, host.CoreSeconds.read(children))
-            cores = host.visible_cores()
             line += ": slower"
-            if other is not None and other[0] >= BUSY_SHARE * cores:
-                line += f", other processes used {other[0]:.1f} of {cores} cores"
+            after = host.CoreSeconds.read(children)
+            other, _ = host.other_and_idle_cores(self._cores, after) or (0.0, 0.0)
+            cores = host.visible_cores()
+            if other >= BUSY_SHARE * cores:
+                line += f", other processes used {other:.1f} of {cores} cores"
+        tree = (psutil.Process(), *children)
+        held = sum(memory.held for memory in host.of_living(tree, host.ProcessMemory.of))
+        line += f"; host memory {format_bytes(held)}"
+        peak = self._answer.host_peak_bytes
+        if peak:
+            line += f", {held / peak:.2f} of the tune's {format_bytes(peak)}"
         # Keras's progress bar ends its own line only after this callback
         start = "\n" if self.params.get("verbose") == 1 else ""
-        held = sum(
-            memory.held
-            for memory in host.of_living((psutil.Process(), *children), host.ProcessMemory.of)
-        )
-        peak = self._answer.host_peak_bytes
-        share = f", {held / peak:.2f} of the tune's {format_bytes(peak)}" if peak else ""
-        print(f"{start}{line}; host memory {format_bytes(held)}{share}", flush=True)
+        print(f"{start}{line}", flush=True)
 
     def _samples(self) -> int:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
         size = self._answer.config.batch_size or 1
         count = self._record.description.sample_count or 0
-        samples = size * (
-            self.params.get("steps") or self._last_batch + self.model.steps_per_execution
-        )
-        return (count if samples - size < count <= samples else samples) - size * self._first_batch
+        steps: int = self.params.get("steps") or self._last_batch + self.model.steps_per_execution
+        samples = size * steps
+        if samples - size < count <= samples:
+            samples = count
+        return samples - size * self._first_batch

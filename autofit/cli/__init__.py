@@ -38,7 +38,8 @@ def main(
 ) -> None:
     """Find the fastest Keras fit configuration that fits in memory.
 
-    Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage; 130 interrupted.
+    Exit codes: 0 success; 1 your code failed or nothing fits; 2 wrong arguments, YAML or storage;
+    130 interrupted.
     """
     if show_version:
         typer.echo(f"autofit {__version__}")

@@ -21,7 +21,7 @@ from autofit.records.knobs import DATA_KNOBS
 from autofit.records.machine import Placement
 from autofit.records.units import format_bytes
 from autofit.report.columns import cell_label
-from autofit.report.console.tables import Terminal, labelled
+from autofit.report.console.tables import Terminal, two_columns
 from autofit.trial.worker.job import user_traceback
 from autofit.workload.binding import bind_all, resolve_reference
 
@@ -34,7 +34,8 @@ def check(
     fit: common.Fit = 0,
     writes: common.Writes = False,
 ) -> None:
-    """Check a tuning file without running anything; or run a script once, and say what would be tuned.
+    """Check a tuning file without running anything; or run a script once, and say what would be
+    tuned.
 
     Of a file, checks the functions it names, the limits and the device: imports your modules, but
     calls none of their functions. For a sweep, checks every cell. A script runs once up to its call
@@ -44,7 +45,7 @@ def check(
     with common.reporting_errors():
         asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
         if asked is not None:
-            console.print(labelled(_first_run(asked).items()))
+            console.print(two_columns(_first_run(asked).items()))
             return
         assert file is not None
         with load.placing_errors(file):
@@ -54,12 +55,9 @@ def check(
             ]
         for number, (values, findings) in enumerate(cells, 1):
             if values:
-                console.print(
-                    f"cell {number} of {len(cells)}: {cell_label(values)}",
-                    style="bold",
-                    markup=False,
-                )
-            console.print(labelled(findings.items()))
+                title = f"cell {number} of {len(cells)}: {cell_label(values)}"
+                console.print(title, style="bold", markup=False)
+            console.print(two_columns(findings.items()))
         console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
 
 
@@ -70,51 +68,54 @@ def _first_run(arguments: Mapping[str, Any]) -> dict[str, str]:
     described = describe(arguments)
     findings = {"script": f"{arguments['script']} calls fit at {described.fit_call}"}
     for knob, place in described.places.items():
-        where = f"added at {place}" if place.is_added else f"{place.value}, set by {place}"
-        findings[knob] = where
-    findings |= {f"not {knob}": reason for knob, reason in described.untuned.items()}
-    return findings | ({"also": "; ".join(described.notices)} if described.notices else {})
+        is_set = f"{place.value}, set by {place}"
+        findings[knob] = f"added at {place}" if place.is_added else is_set
+    for knob, reason in described.untuned.items():
+        findings[f"not {knob}"] = reason
+    if described.notices:
+        findings["also"] = "; ".join(described.notices)
+    return findings
 
 
 def _dry_run(cell: CellRequest) -> dict[str, str]:
     workload = cell.workload
-    if workload.script is not None:
-        return {
-            "script": f"{workload.script.command}; autofit check {workload.script.name} runs it"
-        }
     settings = cell.settings
+    script = workload.script
+    if script is not None:
+        return {"script": f"{script.command}; autofit check {script.name} runs it"}
     backend = backends.named(workload.backend)
     request = build_request(workload, settings, backend, *detect(settings))
     findings = {"model": request.call_source.model}
-    for key, knobs in bind_all(
-        workload, functools.partial(_resolved, backend, request.placement)
-    ).items():
-        names = (
-            ", ".join(knobs)
-            or "no knobs (only arrays can be tuned without them, by their batch size)"
-        )
+    resolve = functools.partial(_resolve, backend, request.placement)
+    for key, knobs in bind_all(workload, resolve).items():
+        names = ", ".join(knobs)
+        names = names or "no knobs (only arrays can be tuned without them, by their batch size)"
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         # the other knobs of a space are attributes of the model, which any data can be tuned with
-        of_data = [knob for knob in settings.space.values() if knob in DATA_KNOBS]
-        unknown = [knob for knob in of_data if knob not in knobs and knobs]
-        if key == "data" and unknown:
-            remedy = f"it takes {names}. Add a parameter {unknown[0]} to the data factory"
-            raise UsageError(
-                f"the data does not take this knob; {remedy}", key=f"space.{unknown[0]}"
-            )
-    device = request.limits.device_bytes
-    findings["device"] = (
-        f"{request.placement.name}, {'no limit of its own' if device is None else format_bytes(device)}"
-    )
-    findings["host"] = (
-        f"{format_bytes(request.limits.host_bytes)} of {format_bytes(request.machine.memory_bytes)}"
-    )
+        asked = DATA_KNOBS if key == "data" and knobs else ()
+        for knob in settings.space.values():
+            if knob in asked and knob not in knobs:
+                raise UsageError(
+                    f"the data does not take this knob; it takes {names}. Add a parameter {knob} "
+                    "to the data factory",
+                    key=f"space.{knob}",
+                )
+    limits = request.limits
+    device = "no limit of its own"
+    if limits.device_bytes is not None:
+        device = format_bytes(limits.device_bytes)
+    whole = format_bytes(request.machine.memory_bytes)
+    findings["device"] = f"{request.placement.name}, {device}"
+    findings["host"] = f"{format_bytes(limits.host_bytes)} of {whole}"
     return findings
 
 
-def _resolved(backend: Backend, placement: Placement, key: str, part: Any) -> Any:
-    """Import a function as a trial would, but with GPUs and stderr hidden, because its module may import Keras."""
-    from unittest.mock import patch  # which Keras loads, too
+def _resolve(backend: Backend, placement: Placement, key: str, part: Any) -> Any:
+    """Import a function as a trial would, but with GPUs and stderr hidden, because its module may
+    import Keras.
+    """
+    # Keras loads it, too
+    from unittest.mock import patch
 
     # without the folders of caches, which torch creates when it is imported
     environment = backend.environment(placement, Path(os.devnull)).items()

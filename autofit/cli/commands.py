@@ -1,4 +1,6 @@
-"""The commands on YAML files (tune, sweep, estimate, schema) and on saved results (report, kwargs, show)."""
+"""The commands on YAML files (tune, sweep, estimate, schema) and on saved results (report, kwargs,
+show).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
 from autofit.records.description import EstimateRecord
-from autofit.records.result import SweepRecord
+from autofit.records.result import FailedTune, SweepRecord
 from autofit.report import snippet
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import (
@@ -58,12 +60,14 @@ def tune(
     quiet: common.Quiet = False,
     launch: common.Launch = None,
 ) -> None:
-    """Find the fastest configuration of a training script, or of a tuning file, and print what sets it.
+    """Find the fastest configuration of a training script, or of a tuning file, and print what sets
+    it.
 
-    "autofit tune train.py -- --data photos" runs train.py up to its call of fit in each trial, and prints a diff.
-    "autofit tune tune.yaml" tunes the functions, or the script, that the file names.
+    "autofit tune train.py -- --data photos" runs train.py up to its call of fit in each trial, and
+    prints a diff. "autofit tune tune.yaml" tunes the functions, or the script, that the file names.
 
-    Trials are stored as they end. Run the same command again to resume, or to print the result if it is stored already.
+    Trials are stored as they end. Run the same command again to resume, or to print the result if
+    it is stored already.
     """
     console = Terminal()
     with reporting_errors(resumes=True):
@@ -84,12 +88,7 @@ def tune(
                     result = tune_arguments(loaded, shown)
         except TuneError as error:
             if output is not None and error.tune is not None:
-                said = f"the failed tune is written to {output}; to view it, run autofit report {output}"
-                try:
-                    result_files.save(error.tune, output)
-                except UsageError as unwritten:  # the reason why the tune failed is raised below
-                    said = str(unwritten)
-                typer.echo(f"{said}\n", err=True)
+                _save_failed(error.tune, output)
             raise
         summarise(result, console)
         if output is not None:
@@ -98,6 +97,16 @@ def tune(
             console.print(f"\nwritten to {', '.join(written)}", markup=False, soft_wrap=True)
             if len(written) > 1:
                 console.print(f"to apply a patch: patch -p0 < {written[-1]}", markup=False)
+
+
+def _save_failed(tune: FailedTune, output: Path) -> None:
+    """Write a failed tune, or say why it is not written; the caller says why the tune failed."""
+    message = f"the failed tune is written to {output}; to view it, run autofit report {output}"
+    try:
+        result_files.save(tune, output)
+    except UsageError as error:
+        message = str(error)
+    typer.echo(f"{message}\n", err=True)
 
 
 def _patches(result: Result, output: Path) -> Iterator[str]:
@@ -120,19 +129,22 @@ def sweep(
         str | None,
         typer.Option(
             metavar="K/N",
-            help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file of its own.",
+            help="Tune a part of the cells: every N-th from the K-th on. Each part writes a file "
+            "of its own.",
         ),
     ] = None,
     on: Annotated[
         str,
         typer.Option(
-            help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or ray://HOST:PORT."
+            help="Where to tune: local, ray (a cluster on this machine or at RAY_ADDRESS) or "
+            "ray://HOST:PORT."
         ),
     ] = "local",
     ship: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with your code that Ray copies to each host; not needed if the hosts share it."
+            help="Folder with your code that Ray copies to each host; not needed if the hosts "
+            "share it."
         ),
     ] = None,
     storage: common.Storage = None,
@@ -141,11 +153,14 @@ def sweep(
     quiet: common.Quiet = False,
     launch: common.Launch = None,
 ) -> None:
-    """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of each.
+    """Tune every cell of the matrix in FILE, and print a table with the fastest configuration of
+    each.
 
-    The table also has a row for each failed cell. Results are saved after every cell. Run the same command again to resume.
+    The table also has a row for each failed cell. Results are saved after every cell. Run the same
+    command again to resume.
 
-    Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or storage; 130 interrupted.
+    Exit codes: 0 at least one cell has a result; 1 no cell has one; 2 wrong arguments, YAML or
+    storage; 130 interrupted.
     """
     console = Terminal()
     with reporting_errors(resumes=True):
@@ -156,14 +171,13 @@ def sweep(
             require_writable(path)
         given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
         cells = load.load_cells(file, given, sweep=True)
-        progress = Progress(console, quiet=quiet)
         swept = sweep_cells(
-            str(file),
             cells,
-            only=only,
+            title=str(file),
             executor=on,
             ship=ship,
-            progress=progress,
+            only=only,
+            progress=Progress(console, quiet=quiet),
             save=lambda swept: swept.save(output),
         )
         console.print()
@@ -199,9 +213,10 @@ def estimate(
 ) -> None:
     """Estimate the memory that training takes at each batch size, without training.
 
-    FILE is a tuning file, or a training script, which runs up to its call of fit.
-    Prints the memory by part, and compares it with the limits. The other knobs have the values of the baseline in FILE,
-    or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you do not have.
+    FILE is a tuning file, or a training script, which runs up to its call of fit. Prints the memory
+    by part, and compares it with the limits. The other knobs have the values of the baseline in
+    FILE, or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you
+    do not have.
     """
     with reporting_errors():
         try:
@@ -232,7 +247,8 @@ def estimate(
 def schema() -> None:
     """Print the JSON Schema of the YAML files, for completion and validation in editors.
 
-    For an editor with the YAML language server, save the schema and name it in the first line of the YAML file:
+    For an editor with the YAML language server, save the schema and name it in the first line of
+    the YAML file:
 
     `autofit schema > autofit.schema.json`
 
@@ -250,7 +266,9 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write a result or a sweep as one self-contained HTML page with the choice, plots and every trial."""
+    """Write a result or a sweep as one self-contained HTML page with the choice, plots and every
+    trial.
+    """
     path = result.with_suffix(".html") if output is None else output
     with reporting_errors():
         require_writable(path)
@@ -292,8 +310,8 @@ def show(
 ) -> None:
     """Show a result (every trial, the choice and the lines to paste) or the table of a sweep.
 
-    With --failed, store that the configuration ran out of memory in your own training, so that the next tune of the same
-    file chooses another one; --storage is that of the tune.
+    With --failed, store that the configuration ran out of memory in your own training, so that the
+    next tune of the same file chooses another one; --storage is that of the tune.
     """
     console = Terminal()
     with reporting_errors():
@@ -303,7 +321,8 @@ def show(
             trained.failed(failed, storage, same_batch=same_batch)
             config = result_files.answer_of(trained, same_batch=same_batch).config
             typer.echo(
-                f"{config} counts as out of {failed} memory; the next tune chooses another configuration"
+                f"{config} counts as out of {failed} memory; the next tune chooses another "
+                "configuration"
             )
         elif isinstance(record, SweepRecord):
             console.print(sweep_table(record))

@@ -72,7 +72,10 @@ def overrides(
     fresh: bool = False,
     wait: bool = True,
 ) -> dict[str, Any]:
-    """Return the arguments of `tune` that were given on the command line; they override the file."""
+    """Return the arguments of `tune` that were given on the command line.
+
+    They override the file.
+    """
     size = int(batch_size) if batch_size and batch_size.isdecimal() else batch_size
     options = _given({"launch": launch, "fresh": fresh or None, "wait": None if wait else False})
     return _given({"batch_size": size, "storage": storage, "options": options or None})
@@ -92,8 +95,10 @@ def script_of(
     Raise UsageError if it names neither.
     """
     given = list(arguments or ())
-    if module is not None:  # then what stands first is an argument
-        given = [*([] if file is None else [str(file)]), *given]
+    if module is not None:
+        # what stands first is an argument then
+        if file is not None:
+            given.insert(0, str(file))
         script = f"-m {module}"
     elif file is not None and is_named(str(file)):
         script = str(file)
@@ -114,31 +119,36 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reporting_errors(*, resumes: bool = False) -> Iterator[None]:
-    """Turn an error into its message and exit code; after Ctrl-C, the message says whether the same command resumes."""
+    """Turn an error into its message and exit code.
+
+    After Ctrl-C, the message says whether the same command resumes.
+    """
     try:
         yield
     except AutofitError as error:
         typer.echo(f"autofit: {printable(str(error))}", err=True)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        resume = (
-            " Finished trials are kept; to resume, run the same command without --fresh."
-            if resumes
-            else ""
-        )
-        typer.echo(f"\nInterrupted; all processes have ended.{resume}", err=True)
-        raise typer.Exit(130) from None  # 128 + SIGINT; `__main__` replaces it after another signal
+        message = "\nInterrupted; all processes have ended."
+        if resumes:
+            message += " Finished trials are kept; to resume, run the same command without --fresh."
+        typer.echo(message, err=True)
+        # 128 + SIGINT; `__main__` replaces it after another signal
+        raise typer.Exit(130) from None
 
 
 def require_writable(path: Path) -> None:
-    """Raise UsageError if the path given as --output is a folder, or is in a folder that takes no file."""
+    """Raise UsageError if the path given as --output is a folder, or is in a folder that takes no
+    file.
+    """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it", key="--output")
     if not path.parent.is_dir():
         raise UsageError(
             f"the folder {path.parent} does not exist; create it first", key="--output"
         )
-    if path.exists() and not path.is_file():  # a device or a pipe
+    is_device_or_pipe = path.exists() and not path.is_file()
+    if is_device_or_pipe:
         return
     try:
         with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):

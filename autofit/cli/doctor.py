@@ -1,4 +1,7 @@
-"""`autofit doctor`: facts about this machine and its software, with what to do where one is wrong; and one real trial."""
+"""`autofit doctor`: facts about this machine and its software, and one real trial.
+
+Each says what to do if it is wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import platform
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,20 +33,27 @@ from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
 from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
-from autofit.report.console.tables import Terminal, labelled
+from autofit.report.console.tables import Terminal, two_columns
 from autofit.trial.launcher import ProcessLauncher
 
 _SHOWN = (*backends.NAMES, "keras", "numpy", "optuna", "protobuf")
 # of host memory, of a GPU's and of temporary files: what a small tune takes of each
 _LEAST_BYTES = 2**30
-_LEAST_SHARED_BYTES = 2**20  # of /dev/shm: locks and semaphores of worker processes take some KiB
-_LEAST_STORAGE_BYTES = 100 * 2**20  # enough for hundreds of studies
+# of /dev/shm: locks and semaphores of worker processes take some KiB
+_LEAST_SHARED_BYTES = 2**20
+# enough for hundreds of studies
+_LEAST_STORAGE_BYTES = 100 * 2**20
 _IN_RAM = ("tmpfs", "ramfs")
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
-_DEADLINE_SECONDS = 60.0  # CUDA may have to compile kernels first
-_TRIAL_BYTES = 2**30  # of a GPU: ample for one layer
+# CUDA may have to compile kernels first
+_DEADLINE_SECONDS = 60.0
+# of a GPU: ample for one layer
+_TRIAL_BYTES = 2**30
 _AGAIN = "Correct this, then run autofit doctor again."
-_PLAIN = "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own interpreter."
+_PLAIN = (
+    "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own "
+    "interpreter."
+)
 _COMPILING = (
     "CUDA may be compiling the backend's code for this GPU, once: run autofit doctor again."
 )
@@ -55,19 +66,26 @@ _STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
+    """The result of one check.
 
-    status: str  # "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it does not work)
+    Its status is "ok", "warning" (autofit may be slow or its results unreliable) or "problem" (it
+    does not work). The remedy is None if and only if the status is "ok".
+    """
+
+    status: str
     subject: str
     detail: str
-    remedy: str | None = None  # None if and only if the status is "ok"
+    remedy: str | None = None
 
 
 ok, warning, problem = (partial(Finding, status) for status in _STYLES)
 
 
 def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
-    """Print findings as they arrive, or as JSON, and return them; raise typer.Exit with code 1 if one is a problem."""
+    """Print findings as they arrive, or as JSON, and return them.
+
+    Raise typer.Exit with code 1 if one is a problem.
+    """
     console = Terminal(stderr=as_json)
     findings = []
     with console.status("") as spinner:
@@ -79,19 +97,22 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
             if not as_json:
                 remedy = [] if event.remedy is None else [("", f"→ {event.remedy}")]
                 rows = [(f"{event.status:<7}  {event.subject:<15}", event.detail), *remedy]
-                console.print(labelled(rows), style=_STYLES[event.status])
-    problems, warnings = (
-        sum(finding.status == status for finding in findings) for status in ("problem", "warning")
-    )
+                console.print(two_columns(rows), style=_STYLES[event.status])
+    counts = Counter(finding.status for finding in findings)
+    problems = counts["problem"]
+    warnings = counts["warning"]
     if as_json:
-        summary = {"version": 1, "autofit": __version__, "problems": problems, "warnings": warnings}
-        typer.echo(
-            json.dumps({**summary, "findings": [asdict(finding) for finding in findings]}, indent=2)
-        )
+        summary = {
+            "version": 1,
+            "autofit": __version__,
+            "problems": problems,
+            "warnings": warnings,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        typer.echo(json.dumps(summary, indent=2))
     else:
-        console.print(
-            f"\n{counted(problems, 'problem')}, {counted(warnings, 'warning')}. Questions: examples/FAQ.md"
-        )
+        total = f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
+        console.print(f"\n{total}. Questions: examples/FAQ.md")
     if problems:
         raise typer.Exit(1)
     return tuple(findings)
@@ -127,23 +148,28 @@ def diagnose() -> Iterator[Finding | Activity]:
             "gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu."
         )
     remedy = "End other processes, or raise the limit of the container (docker run --memory)."
-    yield _judged("host memory", machine.available_bytes, machine.memory_bytes, "", remedy)
+    yield _memory("host memory", machine.available_bytes, machine.memory_bytes, "", remedy)
     if sys.platform == "linux":
         yield _shared_memory(*host.shared_memory())
     yield _cores(host.visible_cores(), host.cpu_quota())
-    work = host.other_work()
-    yield (
-        warning("load", work, "End that work before a tune: it lowers rates.")
-        if work
-        else ok("load", "no other work")
+    if work := host.other_work():
+        yield warning("load", work, "End that work before a tune: it lowers rates.")
+    else:
+        yield ok("load", "no other work")
+    larger_disk = (
+        "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for "
+        "trials lie there."
     )
-    larger_disk = "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for trials lie there."
     yield _folder("temporary files", host.temporary_folder(), _LEAST_BYTES, _IN_RAM, larger_disk)
-    from autofit.storage import connection  # imported late, because it loads Optuna
+    # imported late, because it loads Optuna
+    from autofit.storage import connection
 
     file = connection.file_of(None)
     assert file is not None, "the storage of a tune is a file unless another is given"
-    elsewhere = "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network drive."
+    elsewhere = (
+        "Store trials elsewhere (--storage FILE.sqlite3); SQLite cannot lock files on a network "
+        "drive."
+    )
     yield _folder("storage", file.parent, _LEAST_STORAGE_BYTES, _NETWORK, elsewhere)
     if backend is not None and placement is not None:
         yield Activity("training a tiny model in its own process")
@@ -151,58 +177,56 @@ def diagnose() -> Iterator[Finding | Activity]:
 
 
 def _software() -> Finding:
-    system = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
-    listed = ", ".join(
-        [system, *(f"{name} {version}" for name in _SHOWN if (version := version_of(name)))]
-    )
+    parts = [
+        f"{platform.system()} {platform.release()}",
+        platform.machine(),
+        f"Python {platform.python_version()}",
+    ]
+    parts += [f"{name} {version}" for name in _SHOWN if (version := version_of(name))]
+    listed = ", ".join(parts)
     if version := version_of("autofit"):
         remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
-        return warning(
-            "software",
-            f"{listed}; autofit {version}, another project, overwrites files of this one",
-            remedy,
-        )
+        another = f"autofit {version}, another project, overwrites files of this one"
+        return warning("software", f"{listed}; {another}", remedy)
     return ok("software", listed)
 
 
 def _on_gpus(machine: Machine) -> Iterator[Finding]:
     if not machine.devices:
         selection = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        yield ok(
-            "gpu",
-            f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection}): trials run on the CPU",
-        )
+        none = f"the NVIDIA driver reports none (CUDA_VISIBLE_DEVICES: {selection})"
+        yield ok("gpu", f"{none}: trials run on the CPU")
     for gpu in machine.devices:
-        holders = f"; {', '.join(gpu.held_by)}" if gpu.held_by else ""
-        these = "these processes" if gpu.held_by else "the processes that nvidia-smi lists"
+        note = f" on {gpu.name}: {known_of(gpu.name)}"
+        these = "the processes that nvidia-smi lists"
+        if gpu.held_by:
+            note += f"; {', '.join(gpu.held_by)}"
+            these = "these processes"
         remedy = f"End {these}, or select another GPU."
-        yield _judged(
-            f"gpu:{gpu.index}",
-            gpu.free_bytes,
-            gpu.total_bytes,
-            f" on {gpu.name}: {known_of(gpu.name)}{holders}",
-            remedy,
-        )
+        yield _memory(f"gpu:{gpu.index}", gpu.free_bytes, gpu.total_bytes, note, remedy)
 
 
-# limits are shares of free memory, so little of it is a warning, and too little for any tune a problem
-def _judged(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
+# limits are shares of free memory, so little of it is a warning, and too little for any tune a
+# problem
+def _memory(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
     detail = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} free{note}"
     if free_bytes >= total_bytes / 2 and free_bytes >= _LEAST_BYTES:
         return ok(subject, detail)
     return (problem if free_bytes < _LEAST_BYTES else warning)(subject, detail, remedy)
 
 
-# of /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is missing
+# of /dev/shm, which holds the locks and shared memory of worker processes; its size is 0 if it is
+# missing
 def _shared_memory(size_bytes: int, free_bytes: int) -> Finding:
-    detail = (
-        f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free"
-        if size_bytes
-        else "missing"
-    )
+    detail = "missing"
+    if size_bytes:
+        detail = f"{format_bytes(free_bytes)} of {format_bytes(size_bytes)} free"
     if free_bytes >= _LEAST_SHARED_BYTES:
         return ok("/dev/shm", detail)
-    remedy = "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g /dev/shm."
+    remedy = (
+        "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g "
+        "/dev/shm."
+    )
     return problem("/dev/shm", f"{detail}: worker processes crash when they share memory", remedy)
 
 
@@ -219,17 +243,21 @@ def _folder(
     subject: str, path: Path, least_bytes: int, unsuitable: Collection[str], remedy: str
 ) -> Finding:
     # Path.is_dir raises if this process may not enter a parent
-    existing = next(parent for parent in (path, *path.parents) if os.path.isdir(parent))  # noqa: PTH112
+    folders = (path, *path.parents)
+    existing = next(folder for folder in folders if os.path.isdir(folder))  # noqa: PTH112
     if not os.access(existing, os.W_OK | os.X_OK):
         return problem(subject, f"{path} is not writable", remedy)
-    mounts = [
-        mount
-        for mount in psutil.disk_partitions(all=True)
-        if existing.resolve().is_relative_to(mount.mountpoint)
-    ]
-    file_system = max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else ""
+    file_system = ""
+    longest = -1
+    for mount in psutil.disk_partitions(all=True):
+        is_above = existing.resolve().is_relative_to(mount.mountpoint)
+        if is_above and len(mount.mountpoint) > longest:
+            longest = len(mount.mountpoint)
+            file_system = mount.fstype
     free_bytes = shutil.disk_usage(existing).free
-    detail = f"{format_bytes(free_bytes)} free in {path}{file_system and f' on {file_system}'}"
+    detail = f"{format_bytes(free_bytes)} free in {path}"
+    if file_system:
+        detail += f" on {file_system}"
     is_good = free_bytes >= least_bytes and file_system not in unsuitable
     return ok(subject, detail) if is_good else warning(subject, detail, remedy)
 
@@ -237,14 +265,17 @@ def _folder(
 def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
     gpu = placement.device
     began = time.monotonic()
-    limits = Limits(
-        None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2), machine.available_bytes
-    )
+    device_bytes = None if gpu is None else min(_TRIAL_BYTES, gpu.free_bytes // 2)
     spec = TrialSpec(
-        Role.MEASURE, FitConfig(batch_size=8), limits, _DEADLINE_SECONDS, measure_seconds=0.3
+        Role.MEASURE,
+        FitConfig(batch_size=8),
+        Limits(device_bytes, machine.available_bytes),
+        _DEADLINE_SECONDS,
+        measure_seconds=0.3,
     )
     try:
-        # on a GPU, cuDNN computes the convolution, and cuDNN is the library that is broken most often
+        # on a GPU, cuDNN computes the convolution, and cuDNN is the library that is broken most
+        # often
         with ProcessLauncher(known(model={"filters": 2}), placement) as launcher:
             launcher.warm()
             ready = time.monotonic()
@@ -253,28 +284,28 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
         return problem("trial", str(error), _AGAIN)
     except (AutofitError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return problem(
-            "trial", f"did not start: {' / '.join(dict.fromkeys([lines[0], lines[-1]]))}", _IMPORT
-        )
+        reasons = " / ".join(dict.fromkeys([lines[0], lines[-1]]))
+        return problem("trial", f"did not start: {reasons}", _IMPORT)
+    trained = f"a tiny model on the {placement.name}"
     if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
-        detail = f"a tiny model on the {placement.name} ended as {measured.outcome.value}: {measured.evidence.reason}"
-        remedy = _IMPORT
-        if gpu is not None:
-            remedy = (
-                f"Run {install_command(backend.gpu_extra)} in a new environment: CUDA's libraries "
-                f"and {backend.name} must match."
-            )
-        slow = _PLAIN if gpu is None else _COMPILING
-        remedies = {
-            Outcome.TIMEOUT: slow,
-            Outcome.DEVICE_OOM: _MEMORY,
-            Outcome.HOST_OOM: _MEMORY,
-            Outcome.ERROR: remedy,
-        }
-        return problem("trial", detail, remedies.get(measured.outcome, _PLAIN))
+        outcome = measured.outcome
+        detail = f"{trained} ended as {outcome.value}: {measured.evidence.reason}"
+        return problem("trial", detail, _remedy(outcome, backend, is_on_gpu=gpu is not None))
     started = format_seconds(ready - began)
     took = format_seconds(time.monotonic() - ready)
-    return ok(
-        "trial",
-        f"server ready in {started}; trained a tiny model on the {placement.name} in {took}",
+    return ok("trial", f"server ready in {started}; trained {trained} in {took}")
+
+
+def _remedy(outcome: Outcome, backend: Backend, *, is_on_gpu: bool) -> str:
+    if outcome.is_oom:
+        return _MEMORY
+    if outcome is Outcome.TIMEOUT and is_on_gpu:
+        return _COMPILING
+    if outcome is not Outcome.ERROR:
+        return _PLAIN
+    if not is_on_gpu:
+        return _IMPORT
+    return (
+        f"Run {install_command(backend.gpu_extra)} in a new environment: CUDA's libraries and {backend.name} "
+        "must match."
     )

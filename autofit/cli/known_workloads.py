@@ -1,4 +1,6 @@
-"""The tiny workload in the trials of `autofit doctor` and `autofit verify`: its rate, memory or end is known."""
+"""The tiny workload in the trials of `autofit doctor` and `autofit verify`: its rate, memory or end
+is known.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,16 @@ from autofit.workload.workload import Workload
 
 BATCH = 32
 _WIDTH = 8
-_COLUMNS = 1024  # of the further weights
-_LENGTH = 20_000  # batches in an epoch
-_HANGING_CALL = 12  # the batch that waits for ever
-_GROWTH_BYTES = 32 * 2**20  # of a leak for each batch
-_RISE_SECONDS = 0.02  # slowly, so that the watcher sees it
+# of the further weights
+_COLUMNS = 1024
+# batches in an epoch
+_LENGTH = 20_000
+# the batch that waits for ever
+_HANGING_CALL = 12
+# of a leak, for each batch
+_GROWTH_BYTES = 32 * 2**20
+# slowly, so that the watcher sees it
+_RISE_SECONDS = 0.02
 
 
 def known(
@@ -30,23 +37,26 @@ def known(
 
 
 def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
-    """Return a model of one linear layer, with further weights, and a convolution with `filters` filters."""
-    import keras  # slow to import, so imported only in a trial's process
+    """Return a model of one linear layer, with further weights, and a convolution with `filters`
+    filters.
+    """
+    # slow to import, so imported only in a trial's process
+    import keras
+    from keras import layers
 
-    hidden = inputs = keras.Input((_WIDTH,))
+    inputs = keras.Input((_WIDTH,))
+    hidden = inputs
     if filters:
-        hidden = keras.layers.Flatten()(
-            keras.layers.Conv1D(filters, 3)(keras.layers.Reshape((_WIDTH, 1))(inputs))
-        )
+        hidden = layers.Reshape((_WIDTH, 1))(hidden)
+        hidden = layers.Conv1D(filters, 3)(hidden)
+        hidden = layers.Flatten()(hidden)
     if weight_bytes:
-        rows = max(1, weight_bytes // (4 * _COLUMNS))  # JAX takes no more than 2**31 of them
-        weights = keras.layers.Embedding(
-            rows, _COLUMNS, embeddings_initializer="zeros", trainable=False
-        )
-        hidden = keras.layers.Flatten()(weights(inputs))
-    model = keras.Model(
-        inputs, keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden)
-    )
+        # JAX takes no more than 2**31 of them
+        rows = max(1, weight_bytes // (4 * _COLUMNS))
+        weights = layers.Embedding(rows, _COLUMNS, embeddings_initializer="zeros", trainable=False)
+        hidden = layers.Flatten()(weights(inputs))
+    output = layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden)
+    model = keras.Model(inputs, output)
     model.compile("sgd", "mse")
     return model
 
@@ -61,8 +71,11 @@ def known_data(
     held_bytes: int = 0,
     fault: str = "",
 ) -> Any:
-    """Return a PyDataset that sleeps, holds an array, and has a `fault` (leak or hang), but not in batches of `BATCH`."""
-    import keras  # slow to import, so imported only in a trial's process
+    """Return a PyDataset that sleeps, holds an array, and has a `fault` (leak or hang), but not in
+    batches of `BATCH`.
+    """
+    # slow to import, so imported only in a trial's process
+    import keras
 
     held = np.ones(held_bytes, "uint8")
     kept = []
@@ -79,9 +92,8 @@ def known_data(
                 kept.append(np.ones(_GROWTH_BYTES, "uint8"))
             elif fault == "hang" and batch_size != BATCH and next(calls) == _HANGING_CALL:
                 time.sleep(3600)
-            return np.full((batch_size, _WIDTH), held[:1].sum(), "float32"), np.ones(
-                (batch_size, 1), "float32"
-            )
+            x = np.full((batch_size, _WIDTH), held[:1].sum(), "float32")
+            return x, np.ones((batch_size, 1), "float32")
 
     return Known(
         workers=workers, max_queue_size=max_queue_size, use_multiprocessing=use_multiprocessing

@@ -17,7 +17,7 @@ import cloudpickle
 from autofit.cluster.cells import CellRequest, Tune
 from autofit.cluster.host import HostError, tune_on_host
 from autofit.errors import AutofitError, UsageError
-from autofit.machine.gpus import requested
+from autofit.machine.gpus import parse_device
 from autofit.records import install_command
 from autofit.records.result import Cell
 from autofit.records.units import counted
@@ -121,7 +121,7 @@ def _require_listener(address: str) -> None:
 
 
 def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
-    kind, count, _ = requested(settings.device)
+    kind, count, _ = parse_device(settings.device)
     return count if kind == "gpu" or (kind == "auto" and has_gpus) else 0
 
 

@@ -1,4 +1,6 @@
-"""The GPUs of this host, as the NVIDIA driver reports them: choice, memory, clock, and processes that hold memory."""
+"""The GPUs of this host, as the NVIDIA driver reports them: choice, memory, clock, and processes
+that hold memory.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,13 @@ _OTHERS = {
     "an Intel GPU": (("dev/dri/renderD*",), ("intel-extension-for-tensorflow", "torch+xpu")),
     "Apple's GPU": (("System/Library",), ("tensorflow-metal", "jax-metal")),
 }
-_MOST_CONTEXT_BYTES = 2**30  # that a process holds which has only listed its GPUs (assumed)
+# that a process holds which has only listed its GPUs (assumed)
+_MOST_CONTEXT_BYTES = 2**30
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-_NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")  # at its beginning; other values hide all GPUs
+_ORDER = "CUDA_DEVICE_ORDER"
+_BY_BUS = "PCI_BUS_ID"
+# at the beginning of CUDA_VISIBLE_DEVICES; other values hide all GPUs
+_NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")
 # reasons why a clock is lowered under load, by NVML's bit
 _THROTTLES = {
     0x04: "power cap",
@@ -45,14 +50,17 @@ _THROTTLES = {
     0x80: "power supply",
 }
 
-# the forms of `device`: gpu:0,1 are the GPUs with these indices, 2x gpu any two, and 2x cpu two parts of the CPU
+# the forms of `device`: gpu:0,1 are the GPUs with these indices, 2x gpu any two, and 2x cpu two
+# parts of the CPU
 DEVICE = r"^(auto|cpu|gpu|gpu:\d+(,\d+)*|[1-9]\d*x (cpu|gpu))$"
 
 Reading = TypeVar("Reading")
 
 
-def requested(device: str) -> tuple[str, int, tuple[int, ...]]:
-    """Split a `device` of the form `DEVICE` into auto, cpu or gpu, the number of devices, and the indices of GPUs."""
+def parse_device(device: str) -> tuple[str, int, tuple[int, ...]]:
+    """Split a `device` of the form `DEVICE` into auto, cpu or gpu, the number of devices, and the
+    indices of GPUs.
+    """
     many, _, kind = device.rpartition("x ")
     kind, _, listed = kind.partition(":")
     indices = tuple(int(index) for index in listed.split(",") if index)
@@ -60,22 +68,25 @@ def requested(device: str) -> tuple[str, int, tuple[int, ...]]:
 
 
 def choose_placement(machine: Machine, device: str) -> Placement:
-    """Return the devices that `device` selects; several GPUs must be of one model, because the slowest sets the pace."""
-    kind, count, indices = requested(device)
+    """Return the devices that `device` selects.
+
+    Several GPUs must be of one model, because the slowest sets the pace.
+    """
+    kind, count, indices = parse_device(device)
     if kind == "cpu":
         return Placement(count=count)
     _require_order()
     chosen = [gpu for gpu in machine.devices if gpu.index in indices]
     if not indices and machine.devices:
-        # the GPU that CUDA numbers 0: the first that CUDA_VISIBLE_DEVICES names, or else the fastest
-        fastest = max(
-            machine.devices, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes)
-        )
-        first = machine.devices[0] if _VISIBLE in os.environ else fastest
-        chosen = [
-            first,
-            *(gpu for gpu in machine.devices if gpu.name == first.name and gpu != first),
-        ][:count]
+        # the GPU that CUDA numbers 0: the first that CUDA_VISIBLE_DEVICES names, or else the
+        # fastest
+        first = machine.devices[0]
+        if _VISIBLE not in os.environ:
+            first = max(
+                machine.devices, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes)
+            )
+        alike = [gpu for gpu in machine.devices if gpu.name == first.name and gpu != first]
+        chosen = [first, *alike][:count]
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
     # also with auto: nobody should tune on the CPU by accident
@@ -83,10 +94,8 @@ def choose_placement(machine: Machine, device: str) -> Placement:
         raise UsageError(f"{problem}; to tune on the CPU, write cpu", key="device")
     if device == "auto":
         return Placement()
-    listed = (
-        ", ".join(f"gpu:{d.index} ({d.name})" for d in machine.devices)
-        or "none that the NVIDIA driver reports"
-    )
+    listed = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices)
+    listed = listed or "none that the NVIDIA driver reports"
     rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
     raise UsageError(
         f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device"
@@ -134,7 +143,10 @@ def _unusable() -> str:
 
 
 def _first_file(patterns: Iterable[str]) -> Path | None:
-    return next((file for pattern in patterns for file in sorted(_ROOT.glob(pattern))), None)
+    for pattern in patterns:
+        for file in sorted(_ROOT.glob(pattern)):
+            return file
+    return None
 
 
 def _is_installed(package: str) -> bool:
@@ -144,14 +156,17 @@ def _is_installed(package: str) -> bool:
 
 
 def require_free(device: Device) -> None:
-    """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
+    """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use
+    that memory.
+    """
     own = bytes_by_pid(device).get(os.getpid()) or 0
     if own > _MOST_CONTEXT_BYTES or _holds_memory():
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
-            f"this process holds {much}the memory of {device.name}, so trials cannot use that memory. Call autofit before "
-            "this process uses the GPU (building a model uses it), or call autofit from a separate process. In a notebook, "
-            "restart the kernel and call autofit first"
+            f"this process holds {much}the memory of {device.name}, so trials cannot use that "
+            "memory. Call autofit before this process uses the GPU (building a model uses it), or "
+            "call autofit from a separate process. In a notebook, restart the kernel and call "
+            "autofit first"
         )
 
 
@@ -159,8 +174,9 @@ def _holds_memory() -> bool:
     # Whether an imported backend reports memory on a GPU; this imports and initializes nothing.
     # A backend that has only listed its GPUs holds a context, beside which trials can run.
     #
-    # The driver's report is not enough. In a container it may name no process, name processes of the host, or name this one
-    # with 0 bytes, and it counts a process that has only listed its GPUs as one that uses CUDA.
+    # The driver's report is not enough. In a container it may name no process, name processes of
+    # the host, or name this one with 0 bytes, and it counts a process that has only listed its GPUs
+    # as one that uses CUDA.
     for backend in BACKENDS.values():
         with contextlib.suppress(Exception):  # private names, which another version may lack
             if backend.holds_gpu_memory():
@@ -171,47 +187,53 @@ def _holds_memory() -> bool:
 def used_bytes(device: Device, pids: Collection[int]) -> tuple[int | None, int | None]:
     """Return the device memory in use by all processes, and by the given ones, in bytes.
 
-    Each is None if the driver does not report it. In a container the driver may omit some processes, or report 0 bytes.
+    Each is None if the driver does not report it. In a container the driver may omit some
+    processes, or report 0 bytes.
     """
     memory = _of(device, pynvml.nvmlDeviceGetMemoryInfo)
-    own = [size for pid, size in bytes_by_pid(device).items() if pid in pids]
-    return None if memory is None else int(memory.used), sum(own) or None
+    used = None if memory is None else int(memory.used)
+    own = sum(size for pid, size in bytes_by_pid(device).items() if pid in pids)
+    return used, own or None
 
 
 def holders(device: Device) -> str:
     """Describe the processes that now hold memory of the GPU; empty if the driver names none."""
-    return ", ".join(next((now.held_by for now in nvidia_devices() if now.uuid == device.uuid), ()))
+    now = {gpu.uuid: gpu for gpu in nvidia_devices()}.get(device.uuid)
+    return "" if now is None else ", ".join(now.held_by)
 
 
 def nvidia_devices() -> tuple[Device, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, without those whose memory NVML cannot read."""
-    chosen = devices = _all_devices()
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order, without those whose memory
+    NVML cannot read.
+    """
+    devices = _all_devices()
+    chosen = devices
     if _VISIBLE in os.environ:
         chosen = []
         for entry in map(str.strip, os.environ[_VISIBLE].split(",")):
             is_name = entry.startswith(("GPU-", "MIG-"))
-            # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are of one model
-            matches = [
-                d
-                for d in devices
-                if d and (str(d.index) == entry or (is_name and d.uuid.startswith(entry)))
-            ]
-            if not matches:
-                break  # CUDA ignores what follows
-            chosen.append(matches[0])
+            # numbers follow the PCI bus; CUDA's do so only if CUDA_DEVICE_ORDER is PCI_BUS_ID or
+            # all GPUs are of one model
+            for gpu in filter(None, devices):
+                if str(gpu.index) == entry or (is_name and gpu.uuid.startswith(entry)):
+                    chosen.append(gpu)
+                    break
+            else:
+                # CUDA ignores what follows
+                break
     return tuple(dict.fromkeys(device for device in chosen if device is not None))
 
 
 def _all_devices() -> list[Device | None]:
     """Return the GPUs in the driver's order, None for one that it refuses."""
-    with opened():
+    with keep_nvml_open():
         driver = str(_reading(pynvml.nvmlSystemGetDriverVersion) or "")
         return [_read(index, handle, driver) for index, handle in enumerate(_handles())]
 
 
 def _without_memory() -> list[str]:
     """Return the names of the GPUs whose memory the driver does not report."""
-    with opened():
+    with keep_nvml_open():
         return [
             str(_reading(pynvml.nvmlDeviceGetName, handle))
             for handle in _handles()
@@ -220,16 +242,18 @@ def _without_memory() -> list[str]:
 
 
 def _read(index: int, handle: Any, driver: str) -> Device | None:
-    if handle is None or (memory := _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)) is None:
+    memory = None if handle is None else _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    if memory is None:
         return None
-    held_by = tuple(
-        f"{process_name(pid)} holds {format_bytes(size)}"
-        for pid, size in _processes(handle).items()
-    )
+    held = _processes(handle).items()
+    held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in held)
     # the GPU that a slice belongs to
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
     pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
-    capability = None if pair is None else (int(pair[0]), int(pair[1]))
+    capability = None
+    if pair is not None:
+        major, minor = pair
+        capability = (int(major), int(minor))
     return Device(
         index,
         str(_reading(pynvml.nvmlDeviceGetName, handle)),
@@ -243,10 +267,12 @@ def _read(index: int, handle: Any, driver: str) -> Device | None:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[None]:
-    """Keep NVML open in the block if it is available, so that the readings in it do not each open it."""
-    # Without persistence mode, the driver shuts a GPU down when its last client closes, and initializing it again takes
-    # seconds. One block around many readings avoids this.
+def keep_nvml_open() -> Iterator[None]:
+    """Keep NVML open in the block if it is available, so that the readings in it do not each open
+    it.
+    """
+    # Without persistence mode, the driver shuts a GPU down when its last client closes, and
+    # initializing it again takes seconds. One block around many readings avoids this.
     _reading(pynvml.nvmlInit)
     try:
         yield
@@ -255,7 +281,8 @@ def opened() -> Iterator[None]:
 
 
 def _handles() -> Iterator[Any]:
-    # the handle of each device that CUDA can use, or None if the driver refuses it; for a GPU in MIG slices, the slices
+    # the handle of each device that CUDA can use, or None if the driver refuses it; for a GPU in
+    # MIG slices, the slices
     for index in range(_reading(pynvml.nvmlDeviceGetCount) or 0):
         handle = _reading(pynvml.nvmlDeviceGetHandleByIndex, index)
         # 0 if the GPU is not in MIG mode
@@ -286,7 +313,7 @@ def _reading(query: Callable[..., Reading], *arguments: Any) -> Reading | None:
 
 
 def _of(device: Device, query: Callable[[Any], Reading]) -> Reading | None:
-    with opened():
+    with keep_nvml_open():
         handle = _reading(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
         return None if handle is None else _reading(query, handle)
 
@@ -299,7 +326,6 @@ def _processes(handle: Any) -> dict[int, int]:
         pynvml.nvmlDeviceGetComputeRunningProcesses,
     ):
         for process in _reading(query, handle) or ():
-            held[int(process.pid)] = max(
-                int(process.usedGpuMemory or 0), held.get(int(process.pid), 0)
-            )
+            pid = int(process.pid)
+            held[pid] = max(int(process.usedGpuMemory or 0), held.get(pid, 0))
     return held

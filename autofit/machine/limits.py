@@ -12,8 +12,10 @@ from autofit.records.machine import Device, Machine
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
-_LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
-AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"  # the message about a malformed amount of memory
+# a framework's context and libraries, and a small model (assumed)
+_LEAST_FREE_BYTES = 1.5 * 2**30
+# the message about a malformed amount of memory
+AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
 
 
 def resolve_limits(
@@ -23,11 +25,14 @@ def resolve_limits(
     host_memory: str | int,
     pool_bytes: int | None = None,
 ) -> Limits:
-    """Convert memory amounts that are valid (see `validated`) into limits in bytes; `device` is None for the CPU.
+    """Convert memory amounts that are valid (see `check_amount`) into limits in bytes.
 
-    A percentage in `host_memory` is a share of the RAM, or of the cgroup's limit if that is lower; the limit is never more
-    than what is available now. A percentage in `device_memory` is a share of what is free on a GPU now, and at most
-    `pool_bytes`, which a program without a limit takes; None if unknown. On a CPU, only a size sets a limit.
+    `device` is None for the CPU.
+
+    A percentage in `host_memory` is a share of the RAM, or of the cgroup's limit if that is lower;
+    the limit is never more than what is available now. A percentage in `device_memory` is a share
+    of what is free on a GPU now, and at most `pool_bytes`, which a program without a limit takes;
+    None if unknown. On a CPU, only a size sets a limit.
     """
     host_bytes = int(_bytes_of(host_memory, machine.memory_bytes))
     if host_bytes > machine.memory_bytes:
@@ -36,9 +41,8 @@ def resolve_limits(
             f"{host_memory} is more than the {total} that this machine allows; lower host_memory",
             key="host_memory",
         )
-    return Limits(
-        _device_bytes(device, device_memory, pool_bytes), min(host_bytes, machine.available_bytes)
-    )
+    device_bytes = _device_bytes(device, device_memory, pool_bytes)
+    return Limits(device_bytes, min(host_bytes, machine.available_bytes))
 
 
 def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
@@ -46,7 +50,9 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
         return None if _is_percentage(amount) else int(_bytes_of(amount, 0))
     free = format_bytes(device.free_bytes)
     total = format_bytes(device.total_bytes)
-    name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
+    name = device.name
+    if device.held_by:
+        name += f" ({', '.join(device.held_by)})"
     remedy = "end the processes that hold the rest"
     if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
         raise UsageError(
@@ -56,21 +62,21 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     device_bytes = int(_bytes_of(amount, device.free_bytes))
     if device_bytes > device.free_bytes:
         raise UsageError(
-            f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or {remedy}",
+            f"{amount} is more than the {free} free of {total} on {name}; lower device_memory, or "
+            f"{remedy}",
             key="device_memory",
         )
-    return (
-        max(1, min(device_bytes, pool_bytes))
-        if pool_bytes is not None and _is_percentage(amount)
-        else device_bytes
-    )
+    if pool_bytes is None or not _is_percentage(amount):
+        return device_bytes
+    return max(1, min(device_bytes, pool_bytes))
 
 
-def validated(amount: str | int) -> str | int:
+def check_amount(amount: str | int) -> str | int:
     """Return an amount, or raise ValueError if it is malformed."""
     whole = 100
+    most = whole if _is_percentage(amount) else math.inf
     with contextlib.suppress(ValueError, OverflowError):
-        if 0 < _bytes_of(amount, whole) <= (whole if _is_percentage(amount) else math.inf):
+        if 0 < _bytes_of(amount, whole) <= most:
             return amount
     raise ValueError(AMOUNTS)
 

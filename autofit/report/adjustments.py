@@ -10,52 +10,60 @@ from autofit.records.result import Answer, TuneRecord
 from autofit.records.units import counted
 from autofit.workload.fit_options import FIT, STEPS_PER_EPOCH, VALIDATION_STEPS
 
-# Batch normalization loses accuracy below this number of samples (Wu and He 2018, arXiv:1803.08494).
+# Batch normalization loses accuracy below this number of samples (Wu and He 2018,
+# arXiv:1803.08494).
 _FEW_TO_NORMALIZE = 16
 
 
 def sizes_of(record: TuneRecord, answer: Answer) -> tuple[int, int] | None:
     """Return an answer's batch size and the user's own; None if training is the same with both."""
-    now, own = answer.config.batch_size, answer.speedup.baseline.batch_size
+    now = answer.config.batch_size
+    own = answer.speedup.baseline.batch_size
     if record.effective_batch_size is not None and record.batch_is_default:
-        own = record.effective_batch_size  # the size that the user would train with
+        # the size that the user would train with
+        own = record.effective_batch_size
     if record.call_source.call != FIT or not now or not own or now == own:
         return None
     return now, own
 
 
 def adjustments_of(record: TuneRecord, answer: Answer) -> tuple[str, ...]:
-    """Return a sentence on each part of the program that trains differently with an answer's batch size."""
+    """Return a sentence on each part that trains differently with an answer's batch size."""
     sizes = sizes_of(record, answer)
     if sizes is None:
         return ()
-    given, description = record.call_source.fit_kwargs, record.description
+    now, own = sizes
+    source = record.call_source
+    description = record.description
     sentences = list(changes_of_training(record, answer))
-    if record.effective_batch_size is None and (steps := description.accumulation_steps) > 1:
+    steps = description.accumulation_steps
+    if record.effective_batch_size is None and steps > 1:
+        update = update_in_words(record, now, own)
+        sentences.append(f"gradient_accumulation_steps={steps} counts batches: {update}")
+    for name in (STEPS_PER_EPOCH, VALIDATION_STEPS):
+        given = source.fit_kwargs.get(name)
+        value = answer.fit_kwargs.get(name)
+        if given is not None and value not in (None, given):
+            sentences.append(f"{name} counts batches: pass {value} instead of {given}")
+    for name, count in description.literal_counts.items():
         sentences.append(
-            f"gradient_accumulation_steps={steps} counts batches: {update_in_words(record, *sizes)}"
+            f"{name}={count} is a number in {source.model}, and counts batches: "
+            f"write {math.ceil(count * own / now)} instead"
         )
-    sentences += [
-        f"{name} counts batches: pass {value} instead of {given[name]}"
-        for name in (STEPS_PER_EPOCH, VALIDATION_STEPS)
-        if name in given and (value := answer.fit_kwargs.get(name)) not in (None, given[name])
-    ]
-    sentences += [
-        f"{name}={count} is a number in {record.call_source.model}, and counts batches: "
-        f"write {math.ceil(count * sizes[1] / sizes[0])} instead"
-        for name, count in description.literal_counts.items()
-    ]
     sentences += [f"the batch size is also used in {use}" for use in description.uses]
     if names := ", ".join(description.batch_callbacks):
-        sentences.append(f"after each batch runs {names}: {_epoch(record, *sizes)}")
+        sentences.append(f"after each batch runs {names}: {_epoch(record, now, own)}")
     return tuple(sentences)
 
 
 def changes_of_training(record: TuneRecord, answer: Answer) -> Iterator[str]:
-    """Return a sentence on each part of model, loss and optimizer with which a rule for the learning rate is wrong."""
+    """Return a sentence on each part with which a rule for the learning rate is wrong.
+
+    Parts are those of the model, its loss and its optimizer.
+    """
     if sizes := sizes_of(record, answer):
         for part in record.description.batch_dependences:
-            if sentence := _SENTENCES[part.kind](record, part, *sizes):
+            if sentence := _sentence_on(part, record, *sizes):
                 yield sentence
 
 
@@ -65,11 +73,30 @@ def update_in_words(record: TuneRecord, now: int, own: int) -> str:
     return f"an update averages {counted(steps * now, 'sample')} instead of {steps * own:,}"
 
 
+def _sentence_on(part: BatchDependence, record: TuneRecord, now: int, own: int) -> str:
+    if part.kind == "schedule":
+        return _of_schedule(record, part, now, own)
+    if part.kind == "normalization":
+        return _of_normalization(record, part, now, own)
+    if part.kind == "loss":
+        return (
+            f"the loss {part.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
+        )
+    if part.kind == "sum":
+        ratio = f"{now / own:.2g}"
+        return f"the loss {part.name} adds up its samples: gradients are {ratio} times as large"
+    return (
+        f"{part.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
+        "or adds up in a batch changes"
+    )
+
+
 def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: int) -> str:
     text = f"{schedule.name} counts train steps: {_epoch(record, now, own)}"
     if not schedule.arguments:
         return text
-    verb, ratio = ("divide", now / own) if now > own else ("multiply", own / now)
+    verb = "divide" if now > own else "multiply"
+    ratio = max(now, own) / min(now, own)
     text += f"; {verb} {', '.join(schedule.arguments)} by {ratio:.4g}"
     if record.description.model_takes_batch:
         text += ", unless build_model computes them from batch_size"
@@ -78,35 +105,12 @@ def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: i
 
 def _of_normalization(record: TuneRecord, layer: BatchDependence, now: int, own: int) -> str:
     devices = record.placement.count
+    on_each = now // devices
     if record.effective_batch_size is not None:
-        return f"{layer.name} still averages {counted(now // devices, 'sample')}"
-    if now > own or now // devices >= _FEW_TO_NORMALIZE:
+        return f"{layer.name} still averages {counted(on_each, 'sample')}"
+    if now > own or on_each >= _FEW_TO_NORMALIZE:
         return ""
-    return f"{layer.name} averages {counted(now // devices, 'sample')} instead of {own // devices}"
-
-
-def _of_loss(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
-    return f"the loss {loss.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
-
-
-def _of_sum(record: TuneRecord, loss: BatchDependence, now: int, own: int) -> str:
-    return f"the loss {loss.name} adds up its samples: gradients are {now / own:.2g} times as large"
-
-
-def _of_method(record: TuneRecord, method: BatchDependence, now: int, own: int) -> str:
-    return (
-        f"{method.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
-        "or adds up in a batch changes"
-    )
-
-
-_SENTENCES = {
-    "schedule": _of_schedule,
-    "normalization": _of_normalization,
-    "loss": _of_loss,
-    "sum": _of_sum,
-    "method": _of_method,
-}
+    return f"{layer.name} averages {counted(on_each, 'sample')} instead of {own // devices}"
 
 
 def _epoch(record: TuneRecord, now: int, own: int) -> str:

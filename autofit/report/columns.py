@@ -1,10 +1,13 @@
-"""Trials and sweep cells as rows of text, which console, notebook and page show, and a sweep as CSV."""
+"""Trials and sweep cells as rows of text, which console, notebook and page show, and a sweep as
+CSV.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -16,7 +19,8 @@ from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import NONE, headlines, outcome_label
 
-FASTEST, OWN_BATCH = "fastest that fits", "at your batch"
+FASTEST = "fastest that fits"
+OWN_BATCH = "at your batch"
 # columns that are aligned to the left; those of numbers are aligned to the right
 TEXTS = ("trial", "answer", "outcome", "device", "host", FASTEST, "bottleneck", "tuned on")
 _OF_CELLS = (FASTEST, "samples/s", "gain", OWN_BATCH, "memory", "bottleneck", "tuned on")
@@ -29,24 +33,28 @@ def _text(value: Any, form: Callable[[Any], str] = str) -> str:
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str, str]]:
     """Return the config and the readings of each trial; those of the search are numbered."""
     numbers = itertools.count(1)
-    return [
-        {
-            "trial": str(next(numbers)) if trial.stage is Stage.SEARCH else trial.stage.value,
-            "batch": _text(trial.config.batch_size, "{:,}".format),
-            "workers": _workers(trial.config),
-            "queue": _text(trial.config.queue_in_words),
-            "steps a call": _text(trial.config.steps_per_execution),
-            "outcome": outcome_label(trial.measurement.outcome),
-            "samples/s": _text(trial.measurement.samples_per_second, format_rate),
-            "±": _text(trial.measurement.spread, "{:.0%}".format),
+    rows = []
+    for trial in trials:
+        config = trial.config
+        measured = trial.measurement
+        is_searched = trial.stage is Stage.SEARCH
+        row = {
+            "trial": str(next(numbers)) if is_searched else trial.stage.value,
+            "batch": _text(config.batch_size, "{:,}".format),
+            "workers": _workers(config),
+            "queue": _text(config.queue_in_words),
+            "steps a call": _text(config.steps_per_execution),
+            "outcome": outcome_label(measured.outcome),
+            "samples/s": _text(measured.samples_per_second, format_rate),
+            "±": _text(measured.spread, "{:.0%}".format),
             "device": peak_in_words(trial, limits, "device"),
             "host": peak_in_words(trial, limits, "host"),
-            "model alone": _text(trial.measurement.alone("compute"), format_rate),
-            "input alone": _text(trial.measurement.alone("input"), format_rate),
-            "seconds": f"{trial.measurement.seconds:.0f}",
+            "model alone": _text(measured.alone("compute"), format_rate),
+            "input alone": _text(measured.alone("input"), format_rate),
+            "seconds": f"{measured.seconds:.0f}",
         }
-        for trial in trials
-    ]
+        rows.append(row)
+    return rows
 
 
 def _workers(config: FitConfig) -> str:
@@ -55,38 +63,41 @@ def _workers(config: FitConfig) -> str:
 
 
 def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:
-    """Return a trial's peak of "device" or "host" memory as a share of its limit; None if either is missing."""
-    peak, limit = (
-        getattr(trial.measurement, f"{memory}_peak_bytes"),
-        limits and getattr(limits, f"{memory}_bytes"),
-    )
+    """Return a trial's peak of "device" or "host" memory as a share of its limit.
+
+    None if either is missing.
+    """
+    peak = getattr(trial.measurement, f"{memory}_peak_bytes")
+    limit = limits and getattr(limits, f"{memory}_bytes")
     return None if peak is None or not limit else float(peak / limit)
 
 
 def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
-    """Return a trial's peak of "device" or "host" memory, and its share of the limit; a dash without a reading."""
-    peak, share = (
-        getattr(trial.measurement, f"{memory}_peak_bytes"),
-        peak_share(trial, limits, memory),
-    )
-    return (
-        NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
-    )
+    """Return a trial's peak of "device" or "host" memory, and its share of the limit.
+
+    It is a dash without a reading.
+    """
+    peak = getattr(trial.measurement, f"{memory}_peak_bytes")
+    share = peak_share(trial, limits, memory)
+    text = _text(peak, format_bytes)
+    return text if share is None else f"{text} ({share:.0%})"
 
 
 def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
     """Return the values and the result of each cell of a sweep."""
-    names = {
-        axis: axis if name in _OF_CELLS else name for axis, name in short_names(record.axes).items()
-    }
     rows = []
     for cell in record.cells:
-        row = {name: _text(cell.values.get(axis)) for axis, name in names.items()} | dict.fromkeys(
-            _OF_CELLS, ""
-        )
-        row |= {FASTEST: cell.outcome, "tuned on": cell.host if record.hosts else ""}
-        if (result := cell.result) is not None:
-            fastest, gains = result.fastest, _gains(result)
+        row = {}
+        for axis, name in short_names(record.axes).items():
+            row[axis if name in _OF_CELLS else name] = _text(cell.values.get(axis))
+        row |= dict.fromkeys(_OF_CELLS, "")
+        row[FASTEST] = cell.outcome
+        if record.hosts:
+            row["tuned on"] = cell.host
+        result = cell.result
+        if result is not None:
+            fastest = result.fastest
+            gains = _gains(result)
             row |= {
                 FASTEST: str(result.config),
                 "samples/s": format_rate(result.samples_per_second),
@@ -104,30 +115,36 @@ def _gains(result: TuneRecord) -> list[str]:
     gains = []
     for headline in headlines(result):
         sure, _, gain = headline.gain.rpartition(": ")
-        gains.append(gain.partition(" (")[0] + " likely" * sure.startswith("likely"))
+        short, _, _ = gain.partition(" (")
+        gains.append(f"{short} likely" if sure.startswith("likely") else short)
     return gains
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
-    last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
-    short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
-    return {
-        axis: name if list(short.values()).count(name) == 1 else axis
-        for axis, name in short.items()
-    }
+    """Return a short name for each axis.
+
+    It is the last part of its name, or the whole name if two axes share the last part.
+    """
+    short = {}
+    for axis in axes:
+        names = [name.rpartition(".")[2].strip() for name in axis.split(",")]
+        short[axis] = " = ".join(dict.fromkeys(names))
+    counts = Counter(short.values())
+    return {axis: name if counts[name] == 1 else axis for axis, name in short.items()}
 
 
 def cell_label(values: Mapping[str, Any]) -> str:
     """Return the values of a cell in one line."""
     names = short_names(tuple(values))
-    return ", ".join(f"{names[axis]} {value}" for axis, value in values.items()) or "the only cell"
+    label = ", ".join(f"{names[axis]} {value}" for axis, value in values.items())
+    return label or "the only cell"
 
 
 def cell_outcome(cell: Cell) -> str:
     """Return the result of a cell in one line."""
     if cell.result is not None:
-        return f"fastest: {cell.result.config}, {format_rate(cell.result.samples_per_second)} samples/s"
+        rate = format_rate(cell.result.samples_per_second)
+        return f"fastest: {cell.result.config}, {rate} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
 
 
@@ -141,34 +158,30 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "probability": attrgetter("fastest.probability"),
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
     "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
-    **{name: attrgetter(name) for name in ("device_peak_bytes", "host_peak_bytes", "bottleneck")},
     **{
         name: attrgetter(name)
-        for name in ("compute_samples_per_second", "input_samples_per_second")
+        for name in (
+            "device_peak_bytes",
+            "host_peak_bytes",
+            "bottleneck",
+            "compute_samples_per_second",
+            "input_samples_per_second",
+        )
     },
 }
 
 
 def as_csv(record: SweepRecord) -> str:
-    """Return a sweep as CSV text with a line for each cell; sizes are in bytes, rates in samples per second."""
+    """Return a sweep as CSV with a line for each cell: bytes, and samples per second."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*record.axes, "outcome", *_CSV, "trials", "seconds", "host", "problem"])
     for cell in record.cells:
-        read = [None if cell.result is None else field(cell.result) for field in _CSV.values()]
-        ran = (
-            (None, None)
-            if cell.tune is None
-            else (len(cell.tune.searched), round(cell.tune.seconds, 1))
-        )
-        writer.writerow(
-            [
-                *map(cell.values.get, record.axes),
-                cell.outcome,
-                *read,
-                *ran,
-                cell.host,
-                cell.problem_line,
-            ]
-        )
+        line = [*map(cell.values.get, record.axes), cell.outcome]
+        line += [cell.result and field(cell.result) for field in _CSV.values()]
+        if cell.tune is None:
+            line += [None, None]
+        else:
+            line += [len(cell.tune.searched), round(cell.tune.seconds, 1)]
+        writer.writerow([*line, cell.host, cell.problem_line])
     return text.getvalue()

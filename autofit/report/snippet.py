@@ -15,60 +15,93 @@ from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT
 from autofit.workload.inputs.kinds import KINDS, rendered
 
-_ARRAYS = ("x", "y", "sample_weight")  # arguments of `fit`
+# arguments of `fit`
+_ARRAYS = ("x", "y", "sample_weight")
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
 _TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
 _WATCH = "# to compare: callbacks=[autofit.Watch(result{})]"
 _VARIABLES = "# replace ${NAME} by the value of the environment variable"
-_COMMENT_CHARACTERS = 72  # of a line of a comment; it fits 80 columns when indented twice
-_LINE_CHARACTERS = 60  # of a call on one line; it fits 80 columns when indented twice
+# of a line of a comment, and of a call on one line: both fit 80 columns when indented twice
+_COMMENT_CHARACTERS = 72
+_LINE_CHARACTERS = 60
 
 
 def render(record: TuneRecord, answer: Answer | None = None) -> str:
-    """Return code that trains with an answer's config, by default the fastest, or what to change in the user's program.
+    """Return code that trains with an answer's config, or what to change in the user's program.
 
-    Of a script, that is a diff or a command line, which the tune has stored.
+    The answer is by default the fastest. Of a script, the code is a diff or a command line, which
+    the tune has stored.
     """
-    if record.call_source.script:
-        return (record.fastest if answer is None else answer).code
-    watched = (
-        "" if answer is None or answer.config == record.fastest.config else ", same_batch=True"
-    )
-    record = record if answer is None else replace(record, fastest=answer)
-    source, description = record.call_source, record.description
-    policy = source.dtype_policy
-    kind, names, required = (
-        description.input_kind,
-        description.validation_knobs,
-        description.validation_required,
-    )
-    validation_knobs = (
-        {} if source.validation is None else rendered(kind, names, required, record.config)
-    )
-    environment, needed, model_lines = _on_devices(record, f"model = {_model(record)}")
-    if AUTOTUNE in (*record.data_kwargs.values(), *validation_knobs.values()):
-        needed.append(_IMPORT_TENSORFLOW)
+    chosen = record.fastest if answer is None else answer
+    source = record.call_source
+    if source.script:
+        return chosen.code
+    is_fastest = chosen.config == record.fastest.config
+    record = replace(record, fastest=chosen)
+    arguments, above = _arguments(record)
+    lines = _head(record)
+    lines += _model_lines(record)
+    lines += _settings_of_model(record)
+    lines += above
+    for sentence in adjustments_of(record, chosen):
+        lines += textwrap.wrap(
+            sentence, _COMMENT_CHARACTERS, initial_indent="# to adjust: ", subsequent_indent="#   "
+        )
+    lines.append(_lines(f"model.{source.call}", arguments))
+    if source.call == FIT:
+        lines.append(_WATCH.format("" if is_fastest else ", same_batch=True"))
+    code = "\n".join(lines)
+    return f"{_VARIABLES}\n{code}" if "${" in code else code
+
+
+def _head(record: TuneRecord) -> list[str]:
+    """Return what precedes the model: the environment, imports and settings of Keras."""
+    source = record.call_source
+    gpus = record.placement.gpus
+    lines = []
     # the environment precedes the import of Keras, which reads it
-    lines = (
-        ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"'] if source.backend else []
-    )
-    lines += [
-        *environment,
-        *(["import keras"] if policy else []),
-        *([] if source.elided else source.imports),
-        *needed,
-    ]
-    lines = [*dict.fromkeys(lines), *([""] if lines else [])]
+    if source.backend:
+        lines += ["import os", f'os.environ["KERAS_BACKEND"] = "{source.backend}"']
+    if 1 < len(gpus) < len(record.machine.devices):
+        # by UUID, because CUDA's order may not be the driver's
+        uuids = ",".join(gpu.uuid for gpu in gpus)
+        lines += ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
+    if source.dtype_policy:
+        lines.append("import keras")
+    if not source.elided:
+        lines += source.imports
+    if _is_distributed(record):
+        lines.append(BACKENDS[record.description.backend].distribution_import)
+    knobs = (*record.data_kwargs.values(), *_validation_knobs(record).values())
+    if AUTOTUNE in knobs:
+        lines.append(_IMPORT_TENSORFLOW)
+    if lines:
+        lines = [*dict.fromkeys(lines), ""]
     lines += [_TO_CHANGE] if source.elided else source.settings
-    if policy:
-        lines.append(f"keras.mixed_precision.set_dtype_policy({policy!r})")
-    if (
-        not source.elided
-        or policy
-        or len(model_lines) > 1
-        or model_lines[0] != f"model = {source.model}"
-    ):
-        lines += model_lines
+    if source.dtype_policy:
+        lines.append(f"keras.mixed_precision.set_dtype_policy({source.dtype_policy!r})")
+    return lines
+
+
+def _is_distributed(record: TuneRecord) -> bool:
+    return record.placement.count > 1 and record.call_source.distribution is not None
+
+
+def _model_lines(record: TuneRecord) -> list[str]:
+    """Return the lines that build the model; none if the user's program has the same already."""
+    source = record.call_source
+    assignment = f"model = {_model(record)}"
+    if not _is_distributed(record):
+        is_in_program = source.elided and not source.dtype_policy
+        return [] if is_in_program and assignment == f"model = {source.model}" else [assignment]
+    return BACKENDS[record.description.backend]().distributed_lines(assignment)
+
+
+def _settings_of_model(record: TuneRecord) -> list[str]:
+    """Return what sets the compiled model and its optimizer."""
+    source = record.call_source
+    description = record.description
+    lines = []
     if source.jit_compile is not None:
         lines.append(f"model.jit_compile = {source.jit_compile}")
     changed = {
@@ -84,58 +117,69 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
         lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
     if shares := share_on_each(record):
         lines.append(f"# {shares}")
-    arguments, before = _data(record, "data", record.data_kwargs)
-    lines += before
+    return lines
+
+
+def _validation_knobs(record: TuneRecord) -> dict[str, Any]:
+    if record.call_source.validation is None:
+        return {}
+    description = record.description
+    return rendered(
+        description.input_kind,
+        description.validation_knobs,
+        description.validation_required,
+        record.config,
+    )
+
+
+def _arguments(record: TuneRecord) -> tuple[list[str], list[str]]:
+    """Return the arguments of the call, and the lines that make the data above it."""
+    source = record.call_source
+    arguments, above = _data(record, "data", record.data_kwargs)
+    is_whole = arguments != ["..."]
     if source.validation is not None:
-        validation, before = _data(record, "validation", validation_knobs)
-        lines += before
+        validation, above_validation = _data(record, "validation", _validation_knobs(record))
+        above += above_validation
         if validation != ["..."]:
             arguments.append(f"validation_data={', '.join(validation)}")
-        elif arguments != ["..."]:  # which contains it
+        # what the program passes already contains the validation, too
+        elif is_whole:
             arguments.append("validation_data=...")
-    is_whole = arguments[0] != "..."
-    given = {} if is_whole else source.fit_kwargs
-    arguments += [
-        f"{key}={value!r}"
-        for key, value in record.fit_kwargs.items()
-        if key not in given or given[key] != value
-    ]
-    arguments += [f"{key}={code}" for key, code in source.fit_expressions.items() if is_whole]
-    for sentence in adjustments_of(record, record.fastest):
-        lines += textwrap.wrap(
-            sentence, _COMMENT_CHARACTERS, initial_indent="# to adjust: ", subsequent_indent="#   "
-        )
-    lines += [
-        _lines(f"model.{source.call}", arguments),
-        *([_WATCH.format(watched)] if source.call == FIT else []),
-    ]
-    code = "\n".join(lines)
-    return f"{_VARIABLES}\n{code}" if "${" in code else code
+    for name, value in record.fit_kwargs.items():
+        is_passed = not is_whole and name in source.fit_kwargs
+        if not is_passed or source.fit_kwargs[name] != value:
+            arguments.append(f"{name}={value!r}")
+    if is_whole:
+        arguments += [f"{name}={code}" for name, code in source.fit_expressions.items()]
+    return arguments, above
 
 
 def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the arguments of `fit` for `data` or `validation`, and the lines before that call."""
-    source, description = record.call_source, record.description
-    name, form = getattr(source, key), getattr(source, f"{key}_form")
+    source = record.call_source
+    description = record.description
+    name = getattr(source, key)
+    form = getattr(source, f"{key}_form")
     if form == "object":
         return ["..."], [f"# {name}: the dataset that you gave to autofit", *_settings(name, knobs)]
     if form == "arrays":
         return ["..."], []
-    kwargs = {**getattr(source, f"{key}_kwargs"), **_python(knobs)}
     # if some of the arguments are elided, `...` stands for them
-    made = _lines(
-        name,
-        [
-            *(["..."] if key in source.elided else []),
-            *(f"{k}={value!r}" for k, value in kwargs.items()),
-        ],
-    )
+    arguments = ["..."] if key in source.elided else []
+    arguments += _keywords({**getattr(source, f"{key}_kwargs"), **_python(knobs)})
+    made = _lines(name, arguments)
     if key == "validation" or not KINDS[description.input_kind].fit_makes_batches:
         return [made], []
     parts = _ARRAYS[: description.batch_parts or 1]
     names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
-    passed = parts[:1] if source.call == PREDICT else parts
-    return [*passed[:2], *(f"{part}={part}" for part in passed[2:])], [f"{names} = {made}"]
+    if source.call == PREDICT:
+        parts = parts[:1]
+    by_name = [f"{part}={part}" for part in parts[2:]]
+    return [*parts[:2], *by_name], [f"{names} = {made}"]
+
+
+def _keywords(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]
 
 
 class _Autotune(int):
@@ -146,7 +190,9 @@ class _Autotune(int):
 
 
 def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of knobs with -1 written as AUTOTUNE, which is what -1 means for every knob."""
+    """Return the values of knobs with -1 written as AUTOTUNE, which is what -1 means for every
+    knob.
+    """
     return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
 
 
@@ -154,32 +200,32 @@ def kwargs_as_python(record: TuneRecord | Answer) -> str:
     """Return the arguments of a result as Python assignments."""
     kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    return "\n".join(
-        [_IMPORT_TENSORFLOW, "", *lines] if AUTOTUNE in record.data_kwargs.values() else lines
-    )
+    if AUTOTUNE in record.data_kwargs.values():
+        lines = [_IMPORT_TENSORFLOW, "", *lines]
+    return "\n".join(lines)
 
 
 def kwargs_of(record: TuneRecord | Answer) -> dict[str, dict[str, Any]]:
-    """Return `data_kwargs`, `fit_kwargs`, and those of `compile_kwargs` to `optimizer_kwargs` that are not empty."""
-    names = ("data_kwargs", "fit_kwargs", "compile_kwargs", "optimizer_kwargs")
-    return {
-        name: dict(kwargs)
-        for name in names
-        if (kwargs := getattr(record, name)) or name in names[:2]
-    }
+    """Return the arguments of data and `fit`, and those of `compile` and the optimizer if any."""
+    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    for name in ("compile_kwargs", "optimizer_kwargs"):
+        if given := getattr(record, name):
+            kwargs[name] = dict(given)
+    return kwargs
 
 
 def _model(record: TuneRecord) -> str:
-    expression, batch_size = record.call_source.model, record.config.batch_size
-    given = (
-        {"batch_size": batch_size} if record.description.model_takes_batch and batch_size else {}
-    )
+    expression = record.call_source.model
+    given: dict[str, Any] = {}
+    if record.description.model_takes_batch and record.config.batch_size:
+        given["batch_size"] = record.config.batch_size
     if record.description.accumulates_by == "build_model":
         given |= record.optimizer_kwargs
     if not given:
         return expression
-    arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
-    return f"{expression[:-1]}{'' if expression.endswith('()') else ', '}{arguments})"
+    opened = expression[:-1]
+    comma = "" if opened.endswith("(") else ", "
+    return f"{opened}{comma}{', '.join(_keywords(given))})"
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:
@@ -192,17 +238,3 @@ def _lines(name: str, arguments: list[str]) -> str:
         return line
     inner = "".join(f"{argument},\n" for argument in arguments)
     return f"{name}(\n{textwrap.indent(inner, '    ')})"
-
-
-def _on_devices(record: TuneRecord, assignment: str) -> tuple[list[str], list[str], list[str]]:
-    """Return three lists of lines: the environment, the imports, and the code that builds the model by `assignment`."""
-    placement, environment = record.placement, []
-    if 1 < len(placement.gpus) < len(record.machine.devices):
-        uuids = ",".join(
-            gpu.uuid for gpu in placement.gpus
-        )  # because CUDA's order may not be the driver's
-        environment = ["import os", f'os.environ["CUDA_VISIBLE_DEVICES"] = "{uuids}"']
-    if placement.count == 1 or not record.call_source.distribution:
-        return environment, [], [assignment]
-    backend = BACKENDS[record.description.backend]()
-    return environment, [backend.distribution_import], backend.distributed_lines(assignment)

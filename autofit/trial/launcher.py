@@ -84,7 +84,7 @@ class ProcessLauncher:
         self._folder = TuneFolder(compiled)
         self._driver = contextlib.ExitStack()
         if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
-            self._driver.enter_context(gpus.opened())
+            self._driver.enter_context(gpus.keep_nvml_open())
         self._server: ServerConnection | None = None
         self._preload: Preload | None = None  # that of the server
         self._trial_count = 0

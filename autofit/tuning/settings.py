@@ -32,7 +32,7 @@ def _sampler(value: Any) -> Any:
 Share = Annotated[
     float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")
 ]
-Memory = Annotated[str | int, AfterValidator(limits.validated), written_as(limits.AMOUNTS)]
+Memory = Annotated[str | int, AfterValidator(limits.check_amount), written_as(limits.AMOUNTS)]
 Device = Annotated[
     str,
     Field(pattern=gpus.DEVICE),

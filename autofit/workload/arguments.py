@@ -8,11 +8,12 @@ import contextlib
 import difflib
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
 
-from autofit.errors import UsageError
+from autofit.errors import Problem, UsageError
 from autofit.records.knobs import KNOBS
 
 # the message about a function that a file names
@@ -81,25 +82,29 @@ Keywords = Annotated[
 ]
 
 
+class ProblemsError(ValueError):
+    """Carries problems through pydantic, which collects ValueErrors with what else is wrong."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
 @contextlib.contextmanager
-def collecting(errors: list[UsageError], key: str | None = None) -> Iterator[None]:
-    """Add a UsageError to `errors`, one for each thing that is wrong, instead of raising it; `key`
-    is for those without.
-    """
+def collecting(problems: list[Problem], key: str | None = None) -> Iterator[None]:
+    """Collect the problems of a UsageError instead of raising it; `key` is for those without."""
     try:
         yield
     except UsageError as error:
-        errors += _one_by_one(error, key)
+        problems += [
+            each if each.key or not key else replace(each, key=key) for each in error.problems
+        ]
 
 
-def _one_by_one(error: UsageError, key: str | None) -> list[UsageError]:
-    return [UsageError(one.problem, key=one.key or key) for one in (error, *error.others)]
-
-
-def raise_joined(errors: Sequence[UsageError]) -> None:
-    """Raise one error that lists these, if there are any."""
-    if errors:
-        raise UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]) from None
+def raise_joined(problems: Sequence[Problem]) -> None:
+    """Raise one error that lists these problems, if there are any."""
+    if problems:
+        raise UsageError(problems) from None
 
 
 def _explain(
@@ -111,7 +116,7 @@ def _explain(
         return handler(values)
     except ValidationError as error:
         fields = getattr(cls, "model_fields", {})
-        raise_joined([one for part in error.errors() for one in _usage_errors(part, fields)])
+        raise_joined([one for part in error.errors() for one in _problems_of(part, fields)])
 
 
 # turns pydantic's errors into one `UsageError` that names each argument, its value and what is
@@ -138,12 +143,11 @@ def no_such(name: str, allowed: Collection[str]) -> str:
     return f"unknown key. Allowed here: {', '.join(allowed)}"
 
 
-def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
+def _problems_of(error: Any, fields: Mapping[str, Any]) -> Sequence[Problem]:
     keys = [str(key) for key in error["loc"]]
     cause = error.get("ctx", {}).get("error")
-    key = ".".join(keys) or None
-    if isinstance(cause, ValueError) and isinstance(inner := cause.args[0], UsageError):
-        return _one_by_one(inner, key)
+    if isinstance(cause, ProblemsError):
+        return cause.problems
     if error["type"] == "extra_forbidden":
         for name in keys[:-1]:
             inner = fields[name].annotation
@@ -158,4 +162,4 @@ def _usage_errors(error: Any, fields: Mapping[str, Any]) -> list[UsageError]:
     else:
         reason = error["msg"].removeprefix("Value error, ")
         problem = f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}"
-    return [UsageError(problem, key=key)]
+    return [Problem(problem, ".".join(keys) or None)]

@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from autofit.errors import UsageError
+from autofit.errors import Problem, UsageError
 from autofit.workload import reference
 from autofit.workload.accumulation import is_argument_of
-from autofit.workload.arguments import Keywords, collecting, no_such
+from autofit.workload.arguments import Keywords, ProblemsError, collecting, no_such
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.own_modules import package_of
 from autofit.workload.reference import Reference
@@ -131,20 +131,23 @@ def validated(fit_kwargs: Keywords) -> dict[str, Any]:
     callbacks for trials.
     """
     options = {}
-    errors = list[UsageError]()
+    problems: list[Problem] = []
     for name, value in fit_kwargs.items():
-        with collecting(errors, f"fit_kwargs.{name}"):
+        with collecting(problems):
             options[name] = _validated(name, value)
-    if errors:  # pydantic collects only ValueErrors with what else is wrong
-        raise ValueError(UsageError(errors[0].problem, key=errors[0].key, others=errors[1:]))
+    if problems:
+        raise ProblemsError(problems)
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _validated(name: str, value: Any) -> Any:
+    key = f"fit_kwargs.{name}"
     if name in ("batch_size", "validation_data"):
-        raise UsageError(f"is an argument of tune; give it as {name.removesuffix('_data')}")
+        raise UsageError(
+            f"is an argument of tune; give it as {name.removesuffix('_data')}", key=key
+        )
     if name not in _TAKEN:
-        raise UsageError(no_such(name, _TAKEN))
+        raise UsageError(no_such(name, _TAKEN), key=key)
     if value is None or isinstance(value, TrialCallbacks) or (name == CALLBACKS and is_made(value)):
         return value
     if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -173,7 +176,7 @@ def _validated(name: str, value: Any) -> Any:
         form = "a weight for each class number, such as {0: 1.0, 1: 5.0}"
     else:
         return value
-    raise UsageError(f"{value!r} is not allowed; give {form}")
+    raise UsageError(f"{value!r} is not allowed; give {form}", key=key)
 
 
 def is_made(value: Any) -> bool:

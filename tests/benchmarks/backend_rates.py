@@ -1,15 +1,16 @@
 """The rate that a trial states, against the user's own `fit(verbose=1)`, on each backend of Keras.
 
-    python tests/benchmarks/backend_rates.py                   print the frozen figures
+    python tests/benchmarks/backend_rates.py    print the frozen figures
     python tests/benchmarks/backend_rates.py --run [--rounds 5] [--jobs CNN …] [--backends jax …]
-                                                               measure, and freeze the figures of these jobs
+                                                measure, and freeze the figures of these jobs
 
-Method. For each job and backend, a trial of autofit and a plain `fit` run in turn, so many rounds, on this machine without
-other work (five rounds of all: 20 minutes on two cores). Both run in a fork of a process that has imported Keras and run
-nothing; that of plain `fit` has not imported autofit. Plain `fit` traces its step in an epoch of twenty steps, then trains
-a short epoch and one of four times as many steps. The rate is that of the steps by which the second is longer: it is timed
-from outside, so that nothing looks at a batch, and start and end do not count, as they do not in a trial. The ratio is the
-geometric mean of the pairs' with its 95 % interval (t).
+Method. For each job and backend, a trial of autofit and a plain `fit` run in turn, so many rounds,
+on this machine without other work (five rounds of all: 20 minutes on two cores). Both run in a fork
+of a process that has imported Keras and run nothing; that of plain `fit` has not imported autofit.
+Plain `fit` traces its step in an epoch of twenty steps, then trains a short epoch and one of four
+times as many steps. The rate is that of the steps by which the second is longer: it is timed from
+outside, so that nothing looks at a batch, and start and end do not count, as they do not in a
+trial. The ratio is the geometric mean of the pairs' with its 95 % interval (t).
 """
 
 import argparse
@@ -32,7 +33,12 @@ JOBS = {
     "slow input": ("slow", {"workers": 1}),
     "slow input, 2 threads": ("slow", {"workers": 2}),
 }
-BATCH, QUEUE, TRACING_STEPS, SHORT_SECONDS, TIMES_LONGER, ROUNDS = 64, 10, 20, 1.0, 4, 5
+BATCH = 64
+QUEUE = 10
+TRACING_STEPS = 20
+SHORT_SECONDS = 1.0
+TIMES_LONGER = 4
+ROUNDS = 5
 MEASURE_SECONDS = 2.5  # of a trial: as long as a confirming run
 
 
@@ -79,8 +85,11 @@ def make_data(job, batch_size, batches=100_000, **knobs):
 
 
 def plain_rate(job, knobs, steps):
-    """Samples per second of plain `fit`: of the steps by which an epoch is longer than one of `steps`."""
-    model, seconds = build_model(job), []
+    """Samples per second of plain `fit`: of the steps by which an epoch is longer than one of
+    `steps`.
+    """
+    model = build_model(job)
+    seconds = []
     for count in (TRACING_STEPS, steps, TIMES_LONGER * steps):
         data = make_data(job, BATCH, count, max_queue_size=QUEUE, **knobs)
         started = time.perf_counter()
@@ -90,7 +99,9 @@ def plain_rate(job, knobs, steps):
 
 
 def serve_plain(job, knobs):
-    """Fork a process for each number of steps that is read, and print the rate of plain `fit` in it."""
+    """Fork a process for each number of steps that is read, and print the rate of plain `fit` in
+    it.
+    """
     import keras  # noqa: F401  # what each fork needs
 
     print("ready", flush=True)
@@ -123,7 +134,8 @@ def measure(backend, name, rounds):
     config = FitConfig(BATCH, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False))
     spec = TrialSpec(Role.MEASURE, config, Limits(None, 2**34), 300.0, MEASURE_SECONDS)
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
-    command, pipe = [sys.executable, __file__, "--plain", json.dumps([job, knobs])], subprocess.PIPE
+    command = [sys.executable, __file__, "--plain", json.dumps([job, knobs])]
+    pipe = subprocess.PIPE
     pairs = []
     with (
         ProcessLauncher(workload) as launcher,
@@ -157,7 +169,8 @@ def show(row):
     ratio, low, high = ratio_of(*zip(*row["pairs"], strict=True))
     step = 1000 * BATCH / rate
     print(
-        f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} ({low:.3f} to {high:.3f})",
+        f"{row['job']:24}{row['backend']:12}{step:6.1f} ms{rate:12,.0f}   {ratio:.3f} "
+        f"({low:.3f} to {high:.3f})",
         flush=True,
     )
     return ratio, low, high

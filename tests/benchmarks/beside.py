@@ -1,14 +1,15 @@
-"""autofit beside other tools on one public program: what each answers, in which time, and how fast its choice is.
+"""autofit beside other tools on one public program: their answers, times, and rates of choices.
 
     python tests/benchmarks/beside.py          print the frozen table (the same as beside.txt)
     python tests/benchmarks/beside.py --run    ask all tools, time their choices, freeze beside.json
 
-Method. "Digits" of `public_jobs.py` runs on Keras with torch. Each process may take `BUDGET` beside what it has before its
-data are made (`RLIMIT_DATA`), and no tool is told: beyond it, torch raises its error as on a full GPU. Each tool runs once,
-in a process of its own, as its documentation shows; a search has `TRIALS` fits of `SAMPLES` over `SIZES`. Lightning trains
-the same Keras network with torch's optimizer. The choices and the program's own batch size then run in plain `fit` under
-the same limit, in turn; the last column is the median rate over the highest. "Out of memory" counts tries that ended so.
-`--run` needs all that is imported below, and torch.
+Method. "Digits" of `public_jobs.py` runs on Keras with torch. Each process may take `BUDGET` beside
+what it has before its data are made (`RLIMIT_DATA`), and no tool is told: beyond it, torch raises
+its error as on a full GPU. Each tool runs once, in a process of its own, as its documentation
+shows; a search has `TRIALS` fits of `SAMPLES` over `SIZES`. Lightning trains the same Keras network
+with torch's optimizer. The choices and the program's own batch size then run in plain `fit` under
+the same limit, in turn; the last column is the median rate over the highest. "Out of memory" counts
+tries that ended so. `--run` needs all that is imported below, and torch.
 """
 
 import functools
@@ -30,9 +31,13 @@ from plain_keras import timed
 from autofit.machine.host import detect
 
 HERE = pathlib.Path(__file__)
-FROZEN, FULL = HERE.with_suffix(".json"), (RuntimeError, MemoryError)
+FROZEN = HERE.with_suffix(".json")
+FULL = (RuntimeError, MemoryError)
 SIZES = (128, 16, 32, 64, 256, 512, 1024, 2048, 4096)  # the first is the program's own
-BUDGET, SAMPLES, TRIALS, ROUNDS = 2**30, 4096, 10, 3
+BUDGET = 2**30
+SAMPLES = 4096
+TRIALS = 10
+ROUNDS = 3
 
 
 @functools.cache
@@ -69,7 +74,8 @@ class Tools:
 
     def autofit(self):
         """fastest, and fastest at your batch size | tuned | limits, device and host; trials in processes of their own"""
-        public_tunes.PROGRAMS, public_tunes.FIXED = HERE, {}
+        public_tunes.PROGRAMS = HERE
+        public_tunes.FIXED = {}
         public_tunes.SPACES["digits"] = SIZES, "digits", {}
         result, _ = public_tunes.tune("digits")
         print(
@@ -86,7 +92,8 @@ class Tools:
         class Net(lightning.LightningModule):
             def __init__(self):
                 super().__init__()
-                self.batch_size, self.network = 2, digits_model()
+                self.batch_size = 2
+                self.network = digits_model()
 
             def train_dataloader(self):
                 data = torch.utils.data.TensorDataset(*map(torch.as_tensor, digits()))
@@ -123,7 +130,8 @@ class Tools:
         import torch
         from batchtune import find_best_batch_size
 
-        model, device = digits_model(), torch.device("cpu")
+        model = digits_model()
+        device = torch.device("cpu")
         optimizer = torch.optim.Adam(model.parameters())
         data = torch.utils.data.TensorDataset(*map(torch.as_tensor, digits()))
         return find_best_batch_size(model, optimizer, model.compute_loss, data, device=device)
@@ -220,7 +228,10 @@ def main():
         }
         for size in ROUNDS * list(rates):
             rates[size].append(plain(int(size)))
-        machine = f"{detect().processor}, {detect().cores} cores; load {before:.1f} before, {os.getloadavg()[0]:.1f} after"
+        machine = (
+            f"{detect().processor}, {detect().cores} cores; load {before:.1f} before, "
+            f"{os.getloadavg()[0]:.1f} after"
+        )
         FROZEN.write_text(
             json.dumps({"machine": machine, "tools": tools, "rates": rates}, indent=1) + "\n"
         )

@@ -1,9 +1,11 @@
-"""Throughput curves of real GPUs that others measured, as cases for a search: samples per second by batch size.
+"""Throughput curves of real GPUs that others measured, as cases for a search: samples per second by
+batch size.
 
-They come from the published artifacts of Zeus (You, Chung and Chowdhury, NSDI 2023; Apache-2.0) and of Gavel (Narayanan et
-al., OSDI 2020; MIT). All sizes of the usual grid can be tried; their rates are interpolated between the measured ones
-(linear in the logarithms). How much memory they took was not published: it is taken as affine in the batch size, so that
-the largest measured size takes 95 % of the limit. Nothing else is known of a workload, as on a backend without an estimate.
+They come from the published artifacts of Zeus (You, Chung and Chowdhury, NSDI 2023; Apache-2.0) and
+of Gavel (Narayanan et al., OSDI 2020; MIT). All sizes of the usual grid can be tried; their rates
+are interpolated between the measured ones (linear in the logarithms). How much memory they took was
+not published: it is taken as affine in the batch size, so that the largest measured size takes 95 %
+of the limit. Nothing else is known of a workload, as on a backend without an estimate.
 """
 
 import json
@@ -28,14 +30,16 @@ INPUT_RATIO = (
 
 
 class Curve:
-    """One curve; the share of the memory that does not grow with the batch is drawn from its name."""
+    """One curve; the share of memory that does not grow with the batch is drawn from its name."""
 
-    on_cpu, cores = False, 8
+    on_cpu = False
+    cores = 8
 
     def __init__(self, name):
         self.name = name
         measured = {int(size): rate for size, rate in CURVES[name].items()}
-        sizes, largest = sorted(measured), max(measured)
+        sizes = sorted(measured)
+        largest = max(measured)
         tried = batch_grid(sizes[0], BEYOND * largest)
         self.space = SearchSpace(batch_size=tuple(tried))
         logs = np.log([[size, measured[size]] for size in sizes]).T
@@ -55,7 +59,8 @@ class Curve:
         return self.rates.get(config.batch_size, 0.0)
 
     def run(self, config, draw):
-        rate, device = self.true_rate(config), self.constant + self.per_sample * config.batch_size
+        rate = self.true_rate(config)
+        device = self.constant + self.per_sample * config.batch_size
         if not rate:
             return Measurement(
                 Outcome.DEVICE_OOM, Evidence("device full"), START_SECONDS + OOM_SECONDS

@@ -1,14 +1,17 @@
-"""Host memory of inputs: that of a plain `fit` against a trial, a confirming run, and the estimate before any run.
+"""Host memory of inputs: that of a plain `fit` against a trial, a confirming run, and the estimate
+before any run.
 
-    python tests/benchmarks/inputs.py                 print the table from the measurements in inputs.json
-    python tests/benchmarks/inputs.py --measure       first measure the cases missing in inputs.json (all: six minutes)
+    python tests/benchmarks/inputs.py            print the table of the measurements in inputs.json
+    python tests/benchmarks/inputs.py --measure  first measure the cases missing in inputs.json
+                                                 (all: six minutes)
 
-Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB (those that are made
-batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for a model of one dense layer. The plain
-`fit` is a program of its own that imports Keras, makes the data and trains an epoch: its peak is the highest resident set
-that the kernel counted (none of the kinds starts processes), without the pages of files, which are not counted in a trial
-either. The trial, the confirming run and the estimate are autofit's own. Both run under a limit of TensorFlow's CPU
-allocator, as a trial does that has a device limit.
+Method. Each kind of input, with and without validation data, holds or makes 0.05, 0.5 and 4 GiB
+(those that are made batch by batch: 0.5 GiB an epoch), in samples of 256 KiB and batches of 16, for
+a model of one dense layer. The plain `fit` is a program of its own that imports Keras, makes the
+data and trains an epoch: its peak is the highest resident set that the kernel counted (none of the
+kinds starts processes), without the pages of files, which are not counted in a trial either. The
+trial, the confirming run and the estimate are autofit's own. Both run under a limit of TensorFlow's
+CPU allocator, as a trial does that has a device limit.
 """
 
 import argparse
@@ -32,7 +35,8 @@ from autofit.workload.workload import Workload
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "inputs.json"
 GIB = 2**30
-SIDE, BATCH = 256, 16
+SIDE = 256
+BATCH = 16
 SAMPLE_BYTES = 4 * SIDE * SIDE
 LIMITS = Limits(14 * GIB, 22 * GIB)
 SECONDS = 600.0
@@ -43,7 +47,7 @@ SIZES = {
     "batches": (0.5,),
     "generated": (0.5,),
 }
-"""GiB by kind; a pipeline of tf.data holds its arrays four times, which of 4 GiB is more than 22."""
+"""GiB by kind; tf.data holds its arrays four times, which of 4 GiB is more than 22."""
 
 
 def pictures(gib):
@@ -167,7 +171,8 @@ def print_table(frozen):
         plain_mib = case["plain"] / 2**20
         ratios = [case[name] / case["plain"] - 1 for name in ("measure", "confirm", "estimate")]
         print(
-            f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} {ratios[2]:>+9.1%}"
+            f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} "
+            f"{ratios[2]:>+9.1%}"
         )
 
 

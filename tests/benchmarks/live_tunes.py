@@ -174,7 +174,9 @@ def row_of(record, seconds, *, is_beside):
 
 def run(name):
     """Tune a job, time its grid and the finalists; returns its figures."""
-    job, rows, configs = JOBS[name], [], {}
+    job = JOBS[name]
+    rows = []
+    configs = {}
     kinds = [False] * job.tunes + [True] * job.tunes_beside_a_neighbour
     for number, is_beside in enumerate(kinds):
         with neighbour(number) if is_beside else contextlib.nullcontext():
@@ -204,7 +206,9 @@ def run(name):
 
 
 def show(name, figures):
-    rates, own, shares = figures["rates"], figures["own"], []
+    rates = figures["rates"]
+    own = figures["own"]
+    shares = []
     print(f"\n{name}: a grid of {len(figures['grid'])}, the program's own {own}")
     for row in figures["rows"]:
         seconds = row["seconds"] / figures["coarse_seconds"]
@@ -240,12 +244,16 @@ def main():
     for is_beside in (False, True):
         for answer in ANSWERS:
             group = [share for share in shares if (share[0], share[3]) == (answer, is_beside)]
-            ratios, seconds = [share[1] for share in group], [share[2] for share in group]
+            ratios = [share[1] for share in group]
+            seconds = [share[2] for share in group]
             where = " beside a neighbour" if is_beside else ""
             print(
-                f"{len(group)} {answer}{where}: of the best, median {statistics.median(ratios):.2f}, "
-                f"lowest {min(ratios):.2f}, {sum(ratio >= 0.95 for ratio in ratios)} at 0.95 or more; "
-                f"of the seconds of a grid of {COARSE_GRID}, median {statistics.median(seconds):.2f}, "
+                f"{len(group)} {answer}{where}: of the best, median "
+                f"{statistics.median(ratios):.2f}, "
+                f"lowest {min(ratios):.2f}, {sum(ratio >= 0.95 for ratio in ratios)} at 0.95 "
+                "or more; "
+                f"of the seconds of a grid of {COARSE_GRID}, median "
+                f"{statistics.median(seconds):.2f}, "
                 f"highest {max(seconds):.2f}"
             )
 

@@ -1,23 +1,29 @@
-"""Device memory: measured peaks against estimates without a run, and the largest batch that is predicted to fit.
+"""Device memory: measured peaks against estimates without a run, and the largest batch that is
+predicted to fit.
 
-    python tests/benchmarks/memory.py             print the tables from the measurements in memory.json
-    python tests/benchmarks/memory.py --measure   first measure the cases missing in memory.json (all: an hour and a half)
-    python tests/benchmarks/memory.py --onednn    the same with oneDNN's kernels, in memory-onednn.json; without XLA
+    python tests/benchmarks/memory.py            print the tables of the measurements in memory.json
+    python tests/benchmarks/memory.py --measure  first measure the cases missing in memory.json
+                                                 (all: an hour and a half)
+    python tests/benchmarks/memory.py --onednn   the same with oneDNN's kernels and without XLA, in
+                                                 memory-onednn.json
 
-A case whose "description" is deleted from the file is estimated anew (ten seconds), against the peaks that were measured.
+A case whose "description" is deleted from the file is estimated anew (ten seconds), against the
+peaks that were measured.
 
-Method. Everything is measured by autofit's own trials, each in a process of its own: device memory is the peak of the
-allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB). Nine models x (float32, Adam),
-(mixed_float16, SGD) without XLA and (float32, SGD), (mixed_float16, Adam) with it: every model meets every level of
-precision, optimizer and XLA, and every pair of levels occurs. Each case runs at two small batches, b and 2b, and at 8b and
-16b.
+Method. Everything is measured by autofit's own trials, each in a process of its own: device memory
+is the peak of the allocator (on a CPU: TensorFlow's BFC allocator under a limit of 10 GiB). Nine
+models x (float32, Adam), (mixed_float16, SGD) without XLA and (float32, SGD), (mixed_float16, Adam)
+with it: every model meets every level of precision, optimizer and XLA, and every pair of levels
+occurs. Each case runs at two small batches, b and 2b, and at 8b and 16b.
 
 1. The estimates of a describing trial, at all four batches, without a run.
-2. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly drawn case: the largest
-   measured batch whose predicted upper bound is within the limit (the default margin), against the largest that fits.
-   The prediction has the estimates, and trials at b and 2b where they fit. Only the four measured batches count.
-3. `batch_size="largest"` under five such limits of each case, of all multiples of 8: what it ends with, against the largest
-   that fits, and its trials. Peaks between two measured batches lie on a line; rates do not matter.
+2. A hundred limits, each drawn uniformly between the smallest and the largest peak of a randomly
+   drawn case: the largest measured batch whose predicted upper bound is within the limit (the
+   default margin), against the largest that fits. The prediction has the estimates, and trials at b
+   and 2b where they fit. Only the four measured batches count.
+3. `batch_size="largest"` under five such limits of each case, of all multiples of 8: what it ends
+   with, against the largest that fits, and its trials. Peaks between two measured batches lie on a
+   line; rates do not matter.
 
 The scale constants of the prediction were chosen on table 2, which is therefore not held out.
 """
@@ -50,7 +56,8 @@ from autofit.workload.reference import Reference
 from autofit.workload.workload import Workload
 
 HERE = pathlib.Path(__file__).parent
-FROZEN, FROZEN_ONEDNN = HERE / "memory.json", HERE / "memory-onednn.json"
+FROZEN = HERE / "memory.json"
+FROZEN_ONEDNN = HERE / "memory-onednn.json"
 LIMITS = Limits(10 * 2**30, 18 * 2**30)
 SECONDS = 600.0
 COMBINATIONS = (
@@ -63,7 +70,10 @@ DESCRIPTIONS = TypeAdapter(Description)
 
 
 def cases(*, onednn=False):
-    """(key, model kwargs, batches) of every device case; with oneDNN without XLA, which does not use it."""
+    """(key, model kwargs, batches) of every device case.
+
+    With oneDNN without XLA, which does not use it.
+    """
     import zoo
 
     for (name, form), (precision, optimizer, xla) in itertools.product(
@@ -117,9 +127,11 @@ def print_estimates(frozen):
     }
     for title, pattern in groups.items():
         if errors := sorted(error for key, error in rows if re.search(pattern, key)):
-            middle, most = statistics.median(errors), errors[int(0.9 * len(errors))]
+            middle = statistics.median(errors)
+            most = errors[int(0.9 * len(errors))]
             print(
-                f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within {most:6.1%}  worst {errors[-1]:6.1%}"
+                f"  {title:24} n {len(errors):3}  median {middle:6.1%}  90 % within "
+                f"{most:6.1%}  worst {errors[-1]:6.1%}"
             )
 
 
@@ -141,17 +153,16 @@ def print_limits(frozen, count=100, seed=0):
             Trial(FitConfig(b), Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b]))
             for b in tried
         ]
-        description, limits = (
-            DESCRIPTIONS.validate_python(case["description"]),
-            Limits(int(limit), LIMITS.host_bytes),
-        )
+        description = DESCRIPTIONS.validate_python(case["description"])
+        limits = Limits(int(limit), LIMITS.host_bytes)
         surrogate = Memory(SearchContext(description, limits, 1, True), trials)
         chosen = [
             b
             for b in batches
             if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit
         ]
-        right, best = max(fits), max(chosen, default=0)
+        right = max(fits)
+        best = max(chosen, default=0)
         verdict = "right" if best == right else "too small" if best < right else "too large"
         verdicts[verdict] += 1
         if verdict == "too small":
@@ -159,13 +170,16 @@ def print_limits(frozen, count=100, seed=0):
     print(f"\n2. The largest batch predicted to fit, {count} random limits")
     by = f", by {statistics.median(short):.0f} times (median)" if short else ""
     print(
-        f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large {verdicts['too large']}"
+        f"  right {verdicts['right']}, too small {verdicts['too small']}{by}, too large "
+        f"{verdicts['too large']}"
     )
 
 
 def print_largest(frozen, count=5, seed=0):
     chance = random.Random(seed)
-    shares, ooms, runs = [], [], []
+    shares = []
+    ooms = []
+    runs = []
     for case in frozen.values():
         peaks = {int(b): peak for b, peak in case["peaks"].items()}
         description = DESCRIPTIONS.validate_python(case["description"])
@@ -185,7 +199,8 @@ def print_largest(frozen, count=5, seed=0):
         f'\n3. batch_size="largest", {len(shares)} limits: the batch found / the largest that fits'
     )
     print(
-        f"  median {middle:.2f}, one in ten at most {low:.2f}; a call: {statistics.fmean(ooms):.2f} out of memory, "
+        f"  median {middle:.2f}, one in ten at most {low:.2f}; a call: "
+        f"{statistics.fmean(ooms):.2f} out of memory, "
         f"{statistics.fmean(runs):.1f} trials"
     )
 
@@ -197,7 +212,8 @@ def _find_largest(description, sizes, peak_of, limit):
     trials = []
     while (proposal := (decision := search.propose(trials)).proposal) and not decision.stop_reason:
         size = proposal.config.batch_size
-        evidence, seconds = Evidence("ran to its end"), 10.0
+        evidence = Evidence("ran to its end")
+        seconds = 10.0
         measurement = Measurement(Outcome.DEVICE_OOM, Evidence("memory full"), seconds=seconds)
         if peak_of[size] <= limit:
             measurement = Measurement(

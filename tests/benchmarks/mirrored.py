@@ -6,26 +6,27 @@
 
 Method. Plain Keras, without autofit. Each job of `mirrored_jobs.py` on each backend has three
 configs: the baseline A (batch 32, one thread), B at the same batch size with more workers or more
-steps a call, and C at a larger batch size; on torch, jobs of arrays have batch 64 for B. A repetition
-reads them in two ways, the first of which alternates:
+steps a call, and C at a larger batch size; on torch, jobs of arrays have batch 64 for B. A
+repetition reads them in two ways, the first of which alternates:
 
 fresh: a process for each config, in the order A B C, or C B A in every second repetition; 1 s of
 warm-up, then 2.5 s and 8 steps at least.
 mirrored: one process with one model that reads A B C C B A, or C B A A B C; each block has 0.5 s of
 warm-up, then 1.25 s and 8 steps at least. The rate of a config is the geometric mean of its two.
 
-In either way, each config first trains two calls (compiling), which are not timed; a warm-up begins at
-the end of the first call of its `fit`. A train function is kept for each number of steps a call, and a
-queue is stopped when its block ends. A callback notes the ends of sections of 0.25 s or one call, as
-in `plain_keras.py`; the first call of an epoch is not counted. Threads of OpenMP sleep while they wait
-(OMP_WAIT_POLICY): spinning ones made torch up to 50 times slower beside other work on the same cores.
+In either way, each config first trains two calls (compiling), which are not timed; a warm-up begins
+at the end of the first call of its `fit`. A train function is kept for each number of steps a call,
+and a queue is stopped when its block ends. A callback notes the ends of sections of 0.25 s or one
+call, as in `plain_keras.py`; the first call of an epoch is not counted. Threads of OpenMP sleep
+while they wait (OMP_WAIT_POLICY): spinning ones made torch up to 50 times slower beside other work
+on the same cores.
 
-The table. B/A and C/A: the geometric mean over repetitions, and the deviation of the logarithm of one
-such measurement. bias: mirrored / fresh - 1, with its standard error from the repetitions' pairs.
-seconds: of whole processes, three and one. z: the deviation of the logarithm between mirrored
-processes over the standard error that one of them states, from its two blocks of each config, or from
-the sections within all blocks; 1 if that error were the whole one, more if it is too small.
-Biases are pooled over jobs; B and C of a job share a baseline and are averaged first.
+The table. B/A and C/A: the geometric mean over repetitions, and the deviation of the logarithm of
+one such measurement. bias: mirrored / fresh - 1, with its standard error from the repetitions'
+pairs. seconds: of whole processes, three and one. z: the deviation of the logarithm between
+mirrored processes over the standard error that one of them states, from its two blocks of each
+config, or from the sections within all blocks; 1 if that error were the whole one, more if it is
+too small. Biases are pooled over jobs; B and C of a job share a baseline and are averaged first.
 
 The frozen rows come from two virtual cores that other programs used as well.
 """
@@ -61,8 +62,12 @@ NAMES = (
     "tiny",
 )
 CONFIGS = "ABC"
-FRESH, MIRRORED = (1.0, 2.5), (0.5, 1.25)  # seconds of warm-up, and timed
-SECTION_SECONDS, STEPS, COMPILING_CALLS = 0.25, 8, 2
+# seconds of warm-up, and timed
+FRESH = (1.0, 2.5)
+MIRRORED = (0.5, 1.25)
+SECTION_SECONDS = 0.25
+STEPS = 8
+COMPILING_CALLS = 2
 PROCESS_SECONDS = 180.0
 FAR = 0.03  # a bias beyond it counts
 
@@ -71,7 +76,8 @@ class Reader:
     """Reads the rates of a job's configs in this process, one after the other, on one model."""
 
     def __init__(self, job):
-        self.job, self.model = job, job.build_model()
+        self.job = job
+        self.model = job.build_model()
         self.arrays = None if job.takes_knobs else job.make_data()
         self.train_functions = {}  # by steps a call
 
@@ -99,7 +105,8 @@ class Reader:
         return sections
 
     def _fit(self, config, **arguments):
-        steps, model = config.steps_per_execution, self.model
+        steps = config.steps_per_execution
+        model = self.model
         model.steps_per_execution = steps
         model.train_function = self.train_functions.get(steps)
         model.fit(**arguments, verbose=0)
@@ -111,7 +118,9 @@ def clock_of(sections, config, warm_up, seconds):
     import keras  # with the backend of this process
 
     first = last = None  # when the first call ended, and the last one of this epoch
-    steps, lasted = 0, 0.0  # of the present section
+    # of the present section
+    steps = 0
+    lasted = 0.0
     call = config.steps_per_execution
 
     class Clock(keras.callbacks.Callback):
@@ -124,11 +133,13 @@ def clock_of(sections, config, warm_up, seconds):
             now = time.perf_counter()
             first = first or now
             if last is not None and last > first + warm_up:
-                steps, lasted = steps + call, lasted + now - last
+                steps = steps + call
+                lasted = lasted + now - last
             last = now
             if lasted >= SECTION_SECONDS:
                 sections.append((steps * config.batch_size, lasted))
-                steps, lasted = 0, 0.0
+                steps = 0
+                lasted = 0.0
                 self.stop_after_enough()
 
         def stop_after_enough(self):
@@ -187,7 +198,8 @@ def run_process(backend, job, order, warm_up, seconds):
     try:
         output, errors = process.communicate(timeout=PROCESS_SECONDS)
     except subprocess.TimeoutExpired:
-        output, errors = "", f"no answer within {PROCESS_SECONDS:g} s"
+        output = ""
+        errors = f"no answer within {PROCESS_SECONDS:g} s"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # the processes of a queue, too
@@ -226,7 +238,9 @@ def rounded(block):
 def measure(limit):
     """Read all jobs on all backends in turn until the limit, and freeze each row at once."""
     end = time.monotonic() + limit
-    rows, drawn, number = [], random.Random(1), 0
+    rows = []
+    drawn = random.Random(1)
+    number = 0
     while True:
         cells = [(backend, job) for backend in BACKENDS for job in NAMES]
         drawn.shuffle(cells)
@@ -352,7 +366,8 @@ def print_summary(name, found):
     if len(cells) < 2:  # the limit was too short
         return
     means = [statistics.mean(biases) for biases in cells.values()]
-    bias, error = statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means))
+    bias = statistics.mean(means)
+    error = statistics.stdev(means) / math.sqrt(len(means))
     biases, errors = ([each[key] for each in found] for key in ("bias", "error"))
     excess = statistics.variance(biases) - statistics.mean(error**2 for error in errors)
     far = [each for each in found if abs(math.expm1(each["bias"])) > FAR]

@@ -1,4 +1,5 @@
-"""Ten jobs whose configs `mirrored.py` compares: models and data, six of them a PyDataset, four of them arrays.
+"""Ten jobs whose configs `mirrored.py` compares: models and data, six of them a PyDataset, four of
+them arrays.
 
 | job | data | step |
 | --- | --- | --- |
@@ -13,7 +14,8 @@
 | mlp | arrays | three layers of 1,024, of `zoo.py` |
 | tiny | arrays | a layer of 16 |
 
-A PyDataset here is endless, so that its queue never refills between two epochs while a rate is read.
+A PyDataset here is endless, so that its queue never refills between two epochs while a rate is
+read.
 """
 
 import functools
@@ -72,10 +74,12 @@ class Job(NamedTuple):
     def configs(self, backend):
         """Baseline, a config at its batch size, and one at a larger batch size.
 
-        Keras on torch has no steps a call; what is left of the second one if it has no queue either is
-        another batch size.
+        Keras on torch has no steps a call; what is left of the second one if it has no queue either
+        is another batch size.
         """
-        baseline, own, larger = Config(), self.own_batch, self.larger
+        baseline = Config()
+        own = self.own_batch
+        larger = self.larger
         if backend == "torch":
             own, larger = (each._replace(steps_per_execution=1) for each in (own, larger))
         if own == baseline:
@@ -112,7 +116,8 @@ def dense_model(features):
     return model
 
 
-WORDS, BUCKETS = 60, 256
+WORDS = 60
+BUCKETS = 256
 
 
 def hashed(batch_size, **knobs):
@@ -203,7 +208,10 @@ COLUMNS = 24
 
 
 def table_rows(batch_size, **knobs):
-    """Rows drawn from a table of 200,000; each column is replaced by its rank among 1,000 quantiles."""
+    """Rows drawn from a table of 200,000.
+
+    Each column is replaced by its rank among 1,000 quantiles.
+    """
     table = np.random.default_rng(0).lognormal(size=(200_000, COLUMNS)).astype("float32")
     quantiles = np.quantile(table[:10_000], np.linspace(0, 1, 1000), axis=0)
 

@@ -1,4 +1,6 @@
-"""Ways to search: what a user might do instead of autofit, and autofit's own, all with the same configs and limits."""
+"""Ways to search: what a user might do instead of autofit, and autofit's own, all with the same
+configs and limits.
+"""
 
 import math
 import warnings
@@ -26,13 +28,19 @@ class Peer:
     """
 
     def finish(self, case, tried, draw):
-        """Choose a config after these trials; returns it (None if none ran) and the further trials that this took."""
+        """Choose a config after these trials.
+
+        Returns it (None if none ran) and the further trials that this took.
+        """
         ran = [(c, m) for c, m in tried if m.outcome is Outcome.OK]
         return (max(ran, key=lambda t: t[1].samples_per_second)[0] if ran else None), []
 
 
 class Optuna(Peer):
-    """One of Optuna's samplers, with both constraints set; each knob is an index into its values."""
+    """One of Optuna's samplers, with both constraints set.
+
+    Each knob is an index into its values.
+    """
 
     def __init__(self, make):
         self._make = make
@@ -41,7 +49,8 @@ class Optuna(Peer):
         study = optuna.create_study(
             direction="maximize", sampler=self._make(seed=int(draw.integers(2**31)))
         )
-        knobs, legal = case.space.knobs(), list(case.space.configs())
+        knobs = case.space.knobs()
+        legal = list(case.space.configs())
         mapped = {}
         for _ in range(most):
             trial = study.ask()
@@ -58,12 +67,18 @@ class Optuna(Peer):
 
 
 class Doubling(Peer):
-    """Double the batch at Keras's default workers until it no longer fits, then bisect; chooses the largest."""
+    """Double the batch at Keras's default workers until it no longer fits, then bisect.
+
+    Chooses the largest.
+    """
 
     def search(self, case, most, draw):
-        sizes, legal = case.space.batch_size, list(case.space.configs())
+        sizes = case.space.batch_size
+        legal = list(case.space.configs())
         defaults = {knob: getattr(KERAS_DEFAULTS, knob) for knob in case.space.knobs()}
-        low, high, index = None, None, _index_of(sizes, 2)
+        low = None
+        high = None
+        index = _index_of(sizes, 2)
         for _ in range(most):
             config = _nearest(
                 case.space.canonical(FitConfig.of({**defaults, "batch_size": sizes[index]})), legal
@@ -117,8 +132,13 @@ class Autofit(Peer):
             yield config, measurement
 
     def finish(self, case, tried, draw):
-        """The likeliest best config; its confirming runs are readings, and it is chosen again, as in a tune."""
-        trials, again, confirmed = [Trial(c, m) for c, m in tried], [], []
+        """The likeliest best config.
+
+        Its confirming runs are readings, and it is chosen again, as in a tune.
+        """
+        trials = [Trial(c, m) for c, m in tried]
+        again = []
+        confirmed = []
         while (chosen := self._likeliest(case, trials)) is not None:
             if chosen in confirmed or len(confirmed) == _MOST_CHOICES:
                 break

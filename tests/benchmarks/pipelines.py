@@ -10,7 +10,8 @@
 import keras
 from mirrored_jobs import BUCKETS, dense_model, hashed, inflated, patches
 
-patches_model, Patches = patches.build_model, patches.Patches
+patches_model = patches.build_model
+Patches = patches.Patches
 
 
 class Pipeline(keras.utils.PyDataset):
@@ -18,7 +19,8 @@ class Pipeline(keras.utils.PyDataset):
 
     def __init__(self, whole, samples, batch_size, **kwargs):
         super().__init__(**kwargs)
-        self.batches, self.length = whole(batch_size), samples // batch_size
+        self.batches = whole(batch_size)
+        self.length = samples // batch_size
 
     def __len__(self):
         return self.length

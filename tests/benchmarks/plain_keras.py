@@ -1,8 +1,9 @@
 """Time Keras's `fit` without autofit: a config of a public program, in a process of its own.
 
-A callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s and 8 steps at
-least; an epoch's first five and its last call are left out. With a queue, whole epochs are counted instead, for 3 s at
-least: between two epochs a queue fills while no step runs, and its batches would then count as if they had taken no time.
+A callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s
+and 8 steps at least; an epoch's first five and its last call are left out. With a queue, whole
+epochs are counted instead, for 3 s at least: between two epochs a queue fills while no step runs,
+and its batches would then count as if they had taken no time.
 """
 
 import contextlib
@@ -16,15 +17,22 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-WARM_UP_SECONDS, SECONDS, STEPS, LEFT_OUT = 2.0, 3.0, 8, 5
+WARM_UP_SECONDS = 2.0
+SECONDS = 3.0
+STEPS = 8
+LEFT_OUT = 5
 
 
-class Enough(Exception):  # noqa: N818  # not an error; Keras takes a StopIteration for the end of the data
+# not an error; Keras takes a StopIteration for the end of the data
+class Enough(Exception):  # noqa: N818
     """The steps that count have been timed."""
 
 
 def arguments_of(make, config):
-    """The arguments of `fit` that hold the data; a factory takes the knobs that it names, arrays only `batch_size`."""
+    """The arguments of `fit` that hold the data.
+
+    A factory takes the knobs that it names, arrays only `batch_size`.
+    """
     if inspect.signature(make).parameters:
         return {"x": make(**config)}
     made = make()
@@ -45,15 +53,19 @@ def time_fit(model, arguments, config):
     class Ends(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             nonlocal last, ended
-            last, ended = None, -1
+            last = None
+            ended = -1
 
         def on_train_batch_end(self, batch, logs=None):
             nonlocal first, last, steps, seconds, ended
-            now, done = time.perf_counter(), batch - ended
-            first, ended = first or now, batch
+            now = time.perf_counter()
+            done = batch - ended
+            first = first or now
+            ended = batch
             is_whole = not self.params["steps"] or batch < self.params["steps"]
             if last is not None and is_whole:
-                seconds, steps = seconds + now - last, steps + done
+                seconds = seconds + now - last
+                steps = steps + done
             counts = batch >= LEFT_OUT and now > first + WARM_UP_SECONDS
             last = now if counts else None
             if seconds >= SECONDS and steps >= STEPS:
@@ -68,7 +80,8 @@ def time_fit(model, arguments, config):
             nonlocal last, seconds, steps
             now = time.perf_counter()
             if last is not None:
-                seconds, steps = now - last, steps + epoch_samples / config["batch_size"]
+                seconds = now - last
+                steps = steps + epoch_samples / config["batch_size"]
             elif epoch and now > first + WARM_UP_SECONDS:
                 last = now
             if seconds >= SECONDS:
@@ -96,7 +109,9 @@ def time_fit(model, arguments, config):
 
 
 def timed(programs, job, data, config):
-    """Time a config in a process; returns its rate, and its seconds without those after the first step.
+    """Time a config in a process.
+
+    Returns its rate, and its seconds without those after the first step.
 
     The functions `{job}_model` and `data` of a module of programs make the model and the data.
     """
@@ -109,7 +124,8 @@ def timed(programs, job, data, config):
 
 def main():
     programs, model, data, config = sys.argv[1:]
-    module, config = importlib.import_module(programs), json.loads(config)
+    module = importlib.import_module(programs)
+    config = json.loads(config)
     made = getattr(module, model)()
     made.steps_per_execution = config.pop("steps_per_execution", 1)
     print(

@@ -1,4 +1,6 @@
-"""Five public programs, rebuilt from what they publish: layers, sizes, batch size and input; their data is made here.
+"""Five public programs, rebuilt from what they publish: layers, sizes, batch size and input.
+
+Their data is made here.
 
 | job | program | input | its batch size |
 | --- | --- | --- | --- |
@@ -52,10 +54,8 @@ class Positions(layers.Layer):
 
     def __init__(self, length, vocabulary, width):
         super().__init__()
-        self.tokens, self.places = (
-            layers.Embedding(vocabulary, width),
-            layers.Embedding(length, width),
-        )
+        self.tokens = layers.Embedding(vocabulary, width)
+        self.places = layers.Embedding(length, width)
 
     def call(self, tokens):
         """(batch, length) to (batch, length, width)."""
@@ -143,7 +143,8 @@ def cats(batch_size=16, workers=1, max_queue_size=10, use_multiprocessing=False)
     batches = augmentation.flow_from_directory(
         folder, (150, 150), class_mode="binary", batch_size=batch_size
     )
-    batches.workers, batches.max_queue_size = workers, max_queue_size
+    batches.workers = workers
+    batches.max_queue_size = max_queue_size
     batches.use_multiprocessing = use_multiprocessing
     return batches
 
@@ -168,10 +169,8 @@ def _write_volumes(folder):
 
 def _write_pictures(folder):
     """1,000 pictures of 400 x 300 pixels for each of two classes, cut from photographs."""
-    random, photographs = (
-        np.random.default_rng(0),
-        [Image.open(path).convert("RGB") for path in PHOTOGRAPHS],
-    )
+    random = np.random.default_rng(0)
+    photographs = [Image.open(path).convert("RGB") for path in PHOTOGRAPHS]
     for name in ("cat", "dog"):
         (folder / name).mkdir()
         for number in range(1000):

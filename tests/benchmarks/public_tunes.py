@@ -1,14 +1,17 @@
-"""Tunes of public programs beside an exhaustive grid of plain `fit`, and their gains beside another clock.
+"""Tunes of public programs beside an exhaustive grid of plain `fit`, and their gains beside another
+clock.
 
     python tests/benchmarks/public_tunes.py                  print the frozen figures
-    python tests/benchmarks/public_tunes.py --run [JOB ...]  tune and time (ten minutes a job) and freeze public_tunes.json
+    python tests/benchmarks/public_tunes.py --run [JOB ...]  tune and time (ten minutes a job), and
+                                                             freeze public_tunes.json
 
-Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a fresh storage, over the
-values of the grid, with one step in a call. The grid is timed without autofit (`plain_keras.py`): for each config, in a
-random order, a process calls `fit`. The three best of this grid, the answers and the program's own config then run five
-times more, in turn, and these rounds alone give the ratios, by pairs, with their 95 % interval. Which config is the best
-in a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15" is 15 processes
-with 5 s after their first step.
+Method. The jobs are those of `public_jobs.py`. `autofit tune` runs twice as a user runs it, with a
+fresh storage, over the values of the grid, with one step in a call. The grid is timed without
+autofit (`plain_keras.py`): for each config, in a random order, a process calls `fit`. The three
+best of this grid, the answers and the program's own config then run five times more, in turn, and
+these rounds alone give the ratios, by pairs, with their 95 % interval. Which config is the best in
+a round, the other rounds say: the highest of several readings is too high by chance. "A grid of 15"
+is 15 processes with 5 s after their first step.
 """
 
 import argparse
@@ -32,7 +35,10 @@ from autofit.records.trial import FitConfig
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"
 PROGRAMS = HERE / "public_jobs.py"
-TUNES, FINALISTS, RUNS, COARSE_GRID = 2, 3, 5, 15
+TUNES = 2
+FINALISTS = 3
+RUNS = 5
+COARSE_GRID = 15
 FIXED = {"steps_per_execution": [1]}
 THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
 SPACES = {  # the first batch size is the program's own
@@ -98,7 +104,8 @@ def time_grid(configs, time_of):
 
     Returns the rates by config, and the seconds of a grid of 15.
     """
-    grid, starts = {}, []
+    grid = {}
+    starts = []
     for config in random.Random(0).sample(configs, len(configs)):
         grid[config], start = time_of(config)
         starts.append(start)
@@ -122,7 +129,8 @@ def run(job):
 
     tunes = [tune(job) for _ in range(TUNES)]
     grid, coarse_seconds = time_grid(configs_of(job), time_of)
-    own, rows = own_config(job), []
+    own = own_config(job)
+    rows = []
     ranked = sorted(grid, key=grid.get, reverse=True)
     finalists = [*ranked[:FINALISTS], own]
     for result, seconds in tunes:
@@ -170,18 +178,21 @@ def best_in_turn(rates):
 
 
 def show(job, figures):
-    rates, ratios = figures["rates"], []
+    rates = figures["rates"]
+    ratios = []
     print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
     for row in figures["rows"]:
         of_best = ratio_of(rates[row["chosen"]], best_in_turn(rates))
         timed_gain = ratio_of(rates[row["chosen"]], rates[figures["own"]])
-        stated, inside = "none shown", ""
+        stated = "none shown"
+        inside = ""
         if row["stated"]:
             stated, (_, low, high) = interval(row["stated"]), row["stated"]
             inside = "inside" if low <= timed_gain[0] <= high else "OUTSIDE"
         share = row["seconds"] / figures["coarse_seconds"]
         print(
-            f"  fastest    {row['chosen']:30} {interval(of_best)}  {row['trials']:2} + {row['runs']:2} {row['ooms']:2} "
+            f"  fastest    {row['chosen']:30} {interval(of_best)}  {row['trials']:2} + "
+            f"{row['runs']:2} {row['ooms']:2} "
             f"{row['seconds']:5.0f} {share:5.2f}  {stated:20} {interval(timed_gain):20} {inside}",
             flush=True,
         )
@@ -194,7 +205,10 @@ def interval(values):
 
 
 def run_and_freeze(description, jobs, run, file):
-    """Run the jobs that the command line names, and freeze their figures; returns all of the file."""
+    """Run the jobs that the command line names, and freeze their figures.
+
+    Returns all of the file.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -219,13 +233,16 @@ def main():
     frozen = run_and_freeze(__doc__, SPACES, run, FROZEN)
     print(frozen["machine"], frozen.get("note", ""), sep="\n")
     print(
-        f"choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of {COARSE_GRID}; gain stated, gain timed"
+        "choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of "
+        f"{COARSE_GRID}; gain stated, gain timed"
     )
     rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
     ratios, shares = zip(*rows, strict=True)
     print(
-        f"\n{len(ratios)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest {min(ratios):.2f}; of the "
-        f"seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest {max(shares):.2f}"
+        f"\n{len(ratios)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest "
+        f"{min(ratios):.2f}; of the "
+        f"seconds of a grid of {COARSE_GRID}, median {statistics.median(shares):.2f}, highest "
+        f"{max(shares):.2f}"
     )
 
 

@@ -1,10 +1,12 @@
-"""Memory that `estimate --gpu` expects at batch sizes that others report to train, or to run out of memory.
+"""Memory that `estimate --gpu` expects at batch sizes that others report to train, or to run out of
+memory.
 
     KERAS_BACKEND=jax JAX_PLATFORMS=cpu python tests/benchmarks/published_gpus.py
 
-Needs the extra `gpus` and keras-hub, no GPU. The models are Keras's, which are not line for line those of the reports.
-Sources: google/flax examples/imagenet/README.md; mlcommons/algorithmic-efficiency 644 and 744;
-NVIDIA/DeepLearningExamples, TensorFlow2/LanguageModeling/BERT, TensorFlow/LanguageModeling/BERT and
+Needs the extra `gpus` and keras-hub, no GPU. The models are Keras's, which are not line for line
+those of the reports. Sources: google/flax examples/imagenet/README.md;
+mlcommons/algorithmic-efficiency 644 and 744; NVIDIA/DeepLearningExamples,
+TensorFlow2/LanguageModeling/BERT, TensorFlow/LanguageModeling/BERT and
 TensorFlow2/Classification/ConvNets/efficientnet_v1 (XLA on, README and scripts).
 """
 
@@ -122,7 +124,9 @@ GRADIENTS = [  # what, measured GiB by batch size, without weights, with what CU
 
 
 def gradient_bytes(model, inputs, size, gpu):
-    """Bytes, without the weights, of the gradients of a step's loss, in inference mode as in the report."""
+    """Bytes, without the weights, of the gradients of a step's loss, in inference mode as in the
+    report.
+    """
     sharding = jax.sharding.SingleDeviceSharding(absent_gpu.target_of(gpu))
 
     def spec(shape, dtype):
@@ -145,7 +149,8 @@ def gradient_bytes(model, inputs, size, gpu):
     return absent_gpu.compiled_bytes(program.memory_analysis())[1]
 
 
-FLOAT, MIXED = "float32", "mixed_float16"
+FLOAT = "float32"
+MIXED = "mixed_float16"
 POINTS = [  # what, precision, GPU, batch sizes that trained, and that ran out of memory
     ("ResNet50", resnet, {}, FLOAT, "V100-16GB", (64, 128), ()),
     ("ResNet50", resnet, {}, MIXED, "V100-16GB", (256,), ()),
@@ -169,14 +174,16 @@ def main():
     (gpu,) = find(["A100-40GB"])
     keras.config.set_dtype_policy(FLOAT)
     print(
-        "gradients on an A100 of 40 GB, float32, by nvidia-smi: MatDag/bench_hvp, figures/bench_hvp_memory_jax.png"
+        "gradients on an A100 of 40 GB, float32, by nvidia-smi: MatDag/bench_hvp, "
+        "figures/bench_hvp_memory_jax.png"
     )
     for name, build, measured in GRADIENTS:
         model, inputs = build()
         for size, gib in measured.items():
             expected = gradient_bytes(model, inputs, size, gpu) / GIB
             print(
-                f"{name:14}  {size:5}  measured {gib:5.2f} GiB  estimated {expected:5.2f} GiB  {expected / gib - 1:+.0%}"
+                f"{name:14}  {size:5}  measured {gib:5.2f} GiB  estimated {expected:5.2f} GiB "
+                f" {expected / gib - 1:+.0%}"
             )
     print()
     print(
@@ -189,8 +196,12 @@ def main():
         for size in (*trained, *failed):
             began = time.monotonic()
             device_bytes = step.on_gpu(gpu, size).device_bytes
-            reported, share = "trains" if size in trained else "OOM", device_bytes / gpu.total_bytes
-            row = f"{name:14}  {precision:13}  {gpu.name:9}  {size:5}  {reported:8}  {device_bytes / GIB:5.2f} GiB"
+            reported = "trains" if size in trained else "OOM"
+            share = device_bytes / gpu.total_bytes
+            row = (
+                f"{name:14}  {precision:13}  {gpu.name:9}  {size:5}  {reported:8}  "
+                f"{device_bytes / GIB:5.2f} GiB"
+            )
             print(f"{row}  {share:10.0%}  {time.monotonic() - began:7.0f}", flush=True)
 
 

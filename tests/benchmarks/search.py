@@ -1,20 +1,23 @@
-"""The search: regret, out-of-memory trials, trials and seconds of autofit and of the ways a user might search instead.
+"""The search: regret, out-of-memory trials, trials and seconds of autofit and of the ways a user
+might search instead.
 
-    python tests/benchmarks/search.py               print the frozen tables (the same as search.txt)
-    python tests/benchmarks/search.py --run         a fresh run of everything, frozen in search.json (about an hour;
-                                                    Optuna's GP needs torch)
+    python tests/benchmarks/search.py           print the frozen tables (the same as search.txt)
+    python tests/benchmarks/search.py --run     a fresh run of everything, frozen in search.json
+                                                (about an hour; Optuna's GP needs torch)
 
-Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces (`surfaces.py`). The
-models and constants of the search were developed on the surfaces 0 to 299 and the tables compute, gil, pickling and host.
-The results are of held-back cases: the surfaces 1000 to 1099, and the tables reading, decoding, device and tiny with five
-seeds each. In addition: 40 throughput curves of real GPUs that others measured, with three seeds each (`curves.py`).
+Cases. Eight jobs measured on a real machine over a coarse grid (`tables.py`), and random surfaces
+(`surfaces.py`). The models and constants of the search were developed on the surfaces 0 to 299 and
+the tables compute, gil, pickling and host. The results are of held-back cases: the surfaces 1000 to
+1099, and the tables reading, decoding, device and tiny with five seeds each. In addition: 40
+throughput curves of real GPUs that others measured, with three seeds each (`curves.py`).
 
-Regret is 1 - (true rate of the chosen config) / (best true rate of any config of the space that fits). All search the same
-configs under the same limits and read the same trials; autofit also reads the two ceilings that its trials report. The
-tolerance is 0, so that all look for the highest rate. Seconds are those that the recorded trials took, or that a surface
-models: 22 s for a device OOM, whose failing allocations TensorFlow repeats for 10 s each. The repeated runs of autofit's
-finalists count in its trials and seconds. Describing the workload and confirming the choice, which are autofit's alone, do
-not.
+Regret is 1 - (true rate of the chosen config) / (best true rate of any config of the space that
+fits). All search the same configs under the same limits and read the same trials; autofit also
+reads the two ceilings that its trials report. The tolerance is 0, so that all look for the highest
+rate. Seconds are those that the recorded trials took, or that a surface models: 22 s for a device
+OOM, whose failing allocations TensorFlow repeats for 10 s each. The repeated runs of autofit's
+finalists count in its trials and seconds. Describing the workload and confirming the choice, which
+are autofit's alone, do not.
 """
 
 import argparse
@@ -42,23 +45,23 @@ _AGE = (
 )
 FROZEN = pathlib.Path(__file__).with_suffix(".json")
 BUDGETS = (8, 30)
-DEVELOPED_ON, HELD_BACK = (
-    ("compute", "gil", "pickling", "host"),
-    ("reading", "decoding", "device", "tiny"),
-)
-FIRST_SURFACE, SURFACES, SEEDS = 1000, 100, 5
-ON_GPU_CURVES, GPU_CURVES = (
-    ("autofit", "TPE", "GP", "doubling, bisecting"),
-    "real curves, the usual grid",
-)
-GPU_CURVE_TRIALS, GPU_CURVE_SEEDS = 8, 3
+DEVELOPED_ON = ("compute", "gil", "pickling", "host")
+HELD_BACK = ("reading", "decoding", "device", "tiny")
+FIRST_SURFACE = 1000
+SURFACES = 100
+SEEDS = 5
+ON_GPU_CURVES = ("autofit", "TPE", "GP", "doubling, bisecting")
+GPU_CURVES = "real curves, the usual grid"
+GPU_CURVE_TRIALS = 8
+GPU_CURVE_SEEDS = 3
 CASES = {"table": Table, "grid": Curve, "surface": Surface}
 
 
 def search(task):
     """One peer on one case with one seed: a row for each budget."""
     name, group, kind, what, seed = task
-    case, budgets = CASES[kind](what), (GPU_CURVE_TRIALS,) if group == GPU_CURVES else BUDGETS
+    case = CASES[kind](what)
+    budgets = (GPU_CURVE_TRIALS,) if group == GPU_CURVES else BUDGETS
     peer = PEERS[name]
     draw = np.random.default_rng([seed, zlib.crc32(f"{name} {case.name}".encode())])
     tried = list(peer.search(case, max(budgets), draw))
@@ -101,7 +104,8 @@ def tasks():
 
 def print_held_back(rows):
     print(
-        f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} {'seconds':>7}"
+        f"{'regret':25} {'given':>5} {'median':>7} {'90 %':>7}  {'OOMs':>5} {'trials':>6} "
+        f"{'seconds':>7}"
     )
     for name in PEERS:
         for budget in BUDGETS:
@@ -111,7 +115,8 @@ def print_held_back(rows):
             median, most = np.percentile(searches[:, 0], (50, 90))
             _, ooms, trials, seconds = searches.mean(axis=0)
             print(
-                f"{name:25} {budget:5} {median:7.1%} {most:7.1%}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}"
+                f"{name:25} {budget:5} {median:7.1%} {most:7.1%}  {ooms:5.2f} {trials:6.1f} "
+                f"{seconds:7.0f}"
             )
 
 
@@ -125,10 +130,12 @@ def print_by_case(rows):
 
 def print_real_curves(rows):
     print(
-        f"\n2. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds of each of {len(CURVES)}"
+        f"\n2. Curves of real GPUs, {GPU_CURVE_TRIALS} trials given, {GPU_CURVE_SEEDS} seeds "
+        f"of each of {len(CURVES)}"
     )
     print(
-        f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} {'trials':>6} {'seconds':>7}"
+        f"{'regret':25} {'mean':>6} {'median':>6}  {'90 %':>6} {'over 5 %':>9}  {'OOMs':>5} "
+        f"{'trials':>6} {'seconds':>7}"
     )
     print(f"{GPU_CURVES}:")
     for name in ON_GPU_CURVES:
@@ -136,7 +143,8 @@ def print_real_curves(rows):
         regrets = np.array([row[5] for row in searches])
         ooms, trials, seconds = (np.mean([row[i] for row in searches]) for i in (6, 7, 8))
         print(
-            f"  {name:23} {regrets.mean():6.1%} {np.median(regrets):6.1%}  {np.percentile(regrets, 90):6.1%} "
+            f"  {name:23} {regrets.mean():6.1%} {np.median(regrets):6.1%}  "
+            f"{np.percentile(regrets, 90):6.1%} "
             f"{np.mean(regrets > 0.05):9.0%}  {ooms:5.2f} {trials:6.1f} {seconds:7.0f}"
         )
 

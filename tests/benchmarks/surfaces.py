@@ -1,9 +1,11 @@
-"""Random but realistic machines and models: throughput and memory of any config, from formulas unknown to the searches.
+"""Random but realistic machines and models: throughput and memory of any config, from formulas
+unknown to the searches.
 
-A surface has effects that autofit's models lack: tiles (a batch that is no multiple of 64, 32 or 16 is slower), a decline
-at large batches, jumps of a workspace's size, an allocator that rounds and fragments, threads that slow the step down while
-they compete for the interpreter's lock, a sharper join of input and compute with a longer queue. autofit's models share, to
-its advantage: an affine step, workers that help up to a capacity, memory affine in the batch and in the queued batches.
+A surface has effects that autofit's models lack: tiles (a batch that is no multiple of 64, 32 or 16
+is slower), a decline at large batches, jumps of a workspace's size, an allocator that rounds and
+fragments, threads that slow the step down while they compete for the interpreter's lock, a sharper
+join of input and compute with a longer queue. autofit's models share, to its advantage: an affine
+step, workers that help up to a capacity, memory affine in the batch and in the queued batches.
 """
 
 import math
@@ -27,16 +29,20 @@ SPACE = SearchSpace(
 )
 OOM_SECONDS = 20.0  # a failing allocation is retried for 10 s; the rest is clean-up
 NOISE = 0.03  # of a rate
-START_SECONDS, RATE_SECONDS = 2.0, 4.0  # of a trial: process and first step; the three rates
+# of a trial: process and first step; the three rates
+START_SECONDS = 2.0
+RATE_SECONDS = 4.0
 
 
 class Surface:
     """One machine with one model, drawn from a seed."""
 
-    on_cpu, space = False, SPACE
+    on_cpu = False
+    space = SPACE
 
     def __init__(self, seed):
-        self.name, self.seed = f"surface {seed}", seed
+        self.name = f"surface {seed}"
+        self.seed = seed
         draw = np.random.default_rng([seed, 20_000])
 
         def between(low, high):
@@ -48,18 +54,18 @@ class Surface:
         self.tiles = draw.uniform(
             0, [0.02, 0.04, 0.08]
         )  # for batches that are no multiple of 64, of 32, of 16
-        self.decline, self.decline_from = draw.uniform(0, 0.03), between(64, 2048)
-        self.making_seconds, self.batch_seconds = (
-            self.sample_seconds * between(0.05, 30),
-            between(1e-4, 2e-3),
-        )
+        self.decline = draw.uniform(0, 0.03)
+        self.decline_from = between(64, 2048)
+        self.making_seconds = self.sample_seconds * between(0.05, 30)
+        self.batch_seconds = between(1e-4, 2e-3)
         locked = draw.random() < 0.5
         self.thread_capacity = (
             draw.uniform(1, 2) if locked else draw.uniform(0.6, 0.95) * self.cores
         )
         self.lock_penalty = draw.uniform(0, 0.15 if locked else 0.03)
         self.sample_bytes = between(5e3, 4e6)
-        self.pickle_rate, self.receive_rate = draw.uniform(0.8e9, 2e9), draw.uniform(0.8e9, 2.5e9)
+        self.pickle_rate = draw.uniform(0.8e9, 2e9)
+        self.receive_rate = draw.uniform(0.8e9, 2.5e9)
         self.device = float(draw.choice([8, 16, 24, 40, 80, 141])) * GIB
         self.usable_device = self.device * draw.uniform(0.93, 0.99)
         self.held = self.device * draw.uniform(0.04, 0.35)
@@ -68,7 +74,8 @@ class Surface:
         self.jump_at = np.exp2(draw.uniform(2, 11, jumps))
         self.jump_by = self.device * draw.uniform(0, 0.05, jumps)
         self.host = float(draw.choice([8, 16, 32, 64, 128])) * GIB
-        self.process, self.worker = draw.uniform(1, 3) * GIB, draw.uniform(0.3, 0.9) * GIB
+        self.process = draw.uniform(1, 3) * GIB
+        self.worker = draw.uniform(0.3, 0.9) * GIB
         # the limits that a user would set: all of the memory
         self.limits = Limits(int(self.device), int(self.host))
 
@@ -100,7 +107,8 @@ class Surface:
 
     def rate(self, at):
         """Samples per second of `fit`."""
-        step, made = at.batch / self.step(at), self.input_rate(at)
+        step = at.batch / self.step(at)
+        made = self.input_rate(at)
         fighting = at.queued & ~at.processes & (made < 2 * step)
         step = step / (1 + self.lock_penalty * np.minimum(1, (at.workers - 1) / 4) * fighting)
         k = np.where(at.queued, 3 + 1.5 * np.minimum(at.queue, 20), 8)
@@ -139,7 +147,8 @@ class Surface:
 
     def run(self, config, draw):
         at = ConfigArrays([config], self.cores)
-        device, host = float(self.device_bytes(at)[0]), float(self.host_bytes(at)[0])
+        device = float(self.device_bytes(at)[0])
+        host = float(self.host_bytes(at)[0])
         if device > self.usable_device:
             evidence = Evidence("device full")
             return Measurement(
@@ -157,13 +166,17 @@ class Surface:
                 host_peak_bytes=int(self.host),
             )
 
-        at_once, made = at.batch[0] / self.step(at)[0], self.input_rate(at)[0]
+        at_once = at.batch[0] / self.step(at)[0]
+        made = self.input_rate(at)[0]
         measured = reading(config, float(self.rate(at)[0]), at_once, made, device, draw)
         return replace(measured, host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())))
 
 
 def reading(config, rate, compute, made, device, draw):
-    """The measurement of a trial that ran, from its true rates and its true peak; the host's is still to be read."""
+    """The measurement of a trial that ran, from its true rates and its true peak.
+
+    The host's is still to be read.
+    """
 
     def noisy(value, deviation):
         return float(value) * math.exp(deviation * draw.standard_normal())
@@ -183,7 +196,9 @@ def reading(config, rate, compute, made, device, draw):
 
 
 def described(name, knobs, sample_bytes, process_bytes):
-    """The description by a describing trial that knows no more, as on a backend without an estimate."""
+    """The description by a describing trial that knows no more, as on a backend without an
+    estimate.
+    """
     return Description(
         input_kind="PyDataset",
         knobs={knob: knob for knob in knobs},

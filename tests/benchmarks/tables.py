@@ -1,10 +1,11 @@
 """Real jobs measured over a coarse grid, stored for searches to replay.
 
-autofit's own trials ran each job over four or five batch sizes, with one thread, and 2 and 4 threads or processes with
-queues of 2 and 10: 36 or 45 configs, in rounds, each in another order. Two readings of a config differ by 9 to 28 % (median
-of a job); the jobs gil, reading and decoding were therefore read four times, the others twice. Memory was read without
-binding limits; a replay reports an OOM where a reading exceeds the job's limits. Each row
-of `readings` is a trial that was OK.
+autofit's own trials ran each job over four or five batch sizes, with one thread, and 2 and 4
+threads or processes with queues of 2 and 10: 36 or 45 configs, in rounds, each in another order.
+Two readings of a config differ by 9 to 28 % (median of a job); the jobs gil, reading and decoding
+were therefore read four times, the others twice. Memory was read without binding limits; a replay
+reports an OOM where a reading exceeds the job's limits. Each row of `readings` is a trial that was
+OK.
 """
 
 import json
@@ -50,21 +51,21 @@ class TableSpace(SearchSpace):
 
 
 class Table:
-    """The measurements of one job, replayed: a trial is one of the readings of its config, drawn at random.
+    """The measurements of one job, replayed: a trial is one of the readings of its config, drawn at
+    random.
 
-    The true rate is the median of the readings and the true peak their mean, so that a search that draws the highest
-    reading overestimates the rate, as on a real machine.
+    The true rate is the median of the readings and the true peak their mean, so that a search that
+    draws the highest reading overestimates the rate, as on a real machine.
     """
 
     on_cpu = True
 
     def __init__(self, job):
         frozen = json.loads((FOLDER / f"{job}.json").read_text())
-        self.name, self.cores = f"table {job}", frozen["cores"]
-        self._description, self.readings = (
-            TypeAdapter(Description).validate_python(frozen["description"]),
-            {},
-        )
+        self.name = f"table {job}"
+        self.cores = frozen["cores"]
+        self._description = TypeAdapter(Description).validate_python(frozen["description"])
+        self.readings = {}
         for row in frozen["readings"]:
             fields = dict(zip(frozen["columns"], row, strict=True))
             config = FitConfig(**{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields})

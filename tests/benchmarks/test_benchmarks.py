@@ -38,7 +38,8 @@ def test_the_output_is_the_frozen_one(name):
 def test_each_figure_on_the_page_stands_in_the_output_that_its_part_names():
     _, *parts = (HERE / "README.md").read_text().split("\n## ")
     for part in parts:
-        title, said = part.splitlines()[0], part.partition("no GPU.")[2]
+        title = part.splitlines()[0]
+        said = part.partition("no GPU.")[2]
         output = (HERE / re.search(r"\]\(([\w-]+\.txt)\)", part)[1]).read_text()
         figures = re.findall(r"\d+(?:[.,]\d+)+|\d+(?= %)", said)
         assert figures, title
@@ -68,7 +69,8 @@ def test_whole_tunes_still_end_as_frozen(monkeypatch):
 
     frozen = json.loads(whole_tunes.FROZEN.read_text())
     assert frozen["columns"] == [*whole_tunes.COLUMNS]
-    cell, tune = len(whole_tunes.OF_CELL), len(whole_tunes.OF_CELL) + len(whole_tunes.OF_TUNE)
+    cell = len(whole_tunes.OF_CELL)
+    tune = len(whole_tunes.OF_CELL) + len(whole_tunes.OF_TUNE)
     first = frozen["rows"][:8]
     now = whole_tunes.rows_of([row[:cell] for row in first])
     parted = [pair for pair in zip(first, now, strict=True) if pair[0][:tune] != pair[1][:tune]]

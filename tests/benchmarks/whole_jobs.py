@@ -77,7 +77,8 @@ class Job:
         if landscape in NOTHING:
             baseline = max(plain, key=fit.get)
             return replace(self, baseline=baseline, rates=self._below(baseline, fit, landscape))
-        wanted, best = math.log1p(landscape), max(fit.values())
+        wanted = math.log1p(landscape)
+        best = max(fit.values())
         leads = {config: best - fit[config] for config in plain}
         baseline = min(plain, key=lambda c: abs(leads[c] - wanted))
         if leads[baseline] < LEAST_LEAD:

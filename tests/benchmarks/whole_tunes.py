@@ -32,8 +32,8 @@ until autofit's seconds are over.
 delivered: the true rate of the chosen config; means with their standard errors. not delivered:
 share of tunes that deliver less than half of the gain. at own batch: the second answer, by the best
 rate of that batch size. shown, wrong: tunes that call an answer faster, and one that is not.
-covers: intervals of the answers that contain the true ratio, of runs beside each other, and of all readings.
-15 trials: their seconds.
+covers: intervals of the answers that contain the true ratio, of runs beside each other, and of all
+readings. 15 trials: their seconds.
 """
 
 import argparse
@@ -74,10 +74,12 @@ FROZEN = pathlib.Path(__file__).with_suffix(".json")
 CASES = ("normal", "configs x 3", "heavy tails", "wandering", "drift")
 TOLERANCE = 0.02
 NOISES = (0.05, 0.1, 0.15)
-DRIFT, DRIFT_SECONDS = 0.2, 45.0
+DRIFT = 0.2
+DRIFT_SECONDS = 45.0
 DESCRIBING_SECONDS = 5.0
 CONFIRMING_SHARE = 0.75  # of a trial's seconds
-SECONDS_NOISE, CEILING_NOISE = 0.1, 0.06
+SECONDS_NOISE = 0.1
+CEILING_NOISE = 0.06
 HOST = Host("Linux", "3.11", "some CPU", 2, 16 * GIB, 16 * GIB)
 SHARED_MEMORY = pathlib.Path("/dev/shm")
 UNIT = 10_000  # of frozen shares and ratios
@@ -116,7 +118,10 @@ class Machine:
     """Runs the configs of a job; its clock tells the seconds that they took."""
 
     def __init__(self, job, case, noise, draw):
-        self.job, self.case, self.noise, self.draw = job, case, noise, draw
+        self.job = job
+        self.case = case
+        self.noise = noise
+        self.draw = draw
         self.clock = 0.0
         self.runs = self.ooms = 0
         self._level = DRIFT * draw.standard_normal() if case == "drift" else 0.0
@@ -126,7 +131,8 @@ class Machine:
 
     def run(self, config, *, is_confirming=False, known_step=None):
         """Measure a config; `known_step` is the rate of the step alone if it is not to be read."""
-        job, normal = self.job, self.draw.standard_normal
+        job = self.job
+        normal = self.draw.standard_normal
         self.runs += 1
         if not job.fits(config):
             return self._out_of_memory(config)
@@ -228,9 +234,12 @@ def tune(machine):
 
 def of_tune(machine):
     """The figures of a tune, as whole numbers in the order of `OF_TUNE`."""
-    record, job = tune(machine), machine.job
-    base, best = job.rate(job.baseline), job.best()
-    fastest, own = record.fastest, record.same_batch
+    record = tune(machine)
+    job = machine.job
+    base = job.rate(job.baseline)
+    best = job.best()
+    fastest = record.fastest
+    own = record.same_batch
     answers = {answer.config: answer.speedup for answer in (fastest, own)}
     likely = {config: by for config, by in answers.items() if not by.pairs}
     rates = (base, job.rate(fastest.config), job.rate(own.config))
@@ -301,7 +310,9 @@ def of_grid(machine):
 
 
 def of_tpe(machine, seconds):
-    job, peer, tried = machine.job, PEERS["TPE"], []
+    job = machine.job
+    peer = PEERS["TPE"]
+    tried = []
     case = types.SimpleNamespace(
         space=job.space, limits=job.limits, run=lambda config, draw: machine.run(config)
     )
@@ -443,7 +454,8 @@ def print_claims(rows):
         group = [row for row in rows if case in ("all", row["case"])]
         shown = sum(row["fastest_shown"] or row["own_shown"] for row in group)
         wrong = sum(map(_is_wrong, group))
-        counts, covers = [], []
+        counts = []
+        covers = []
         for kind in ("", "likely_"):
             counts.append(sum(row[f"{kind}intervals"] for row in group))
             covers.append(sum(row[f"{kind}covering"] for row in group) / max(1, counts[-1]))
@@ -486,7 +498,8 @@ def print_probabilities(rows):
             mean = np.mean([stated for _, stated, _, _ in answers])
             not_slower = np.mean([rate >= base for _, _, rate, base in answers])
             print(
-                f"{low:6.0%} to {min(high, 1):4.0%} {len(answers):21} {mean:7.1%} {not_slower:11.1%}"
+                f"{low:6.0%} to {min(high, 1):4.0%} {len(answers):21} {mean:7.1%} "
+                f"{not_slower:11.1%}"
                 f"{len(faster):19} {np.mean(faster):7.1%}{len(slower):27} {np.mean(slower):7.1%}"
             )
 
@@ -500,7 +513,8 @@ def print_costs(rows):
         ooms = statistics.fmean(row[f"{prefix}ooms"] for row in rows)
         seconds = statistics.fmean(row[f"{prefix}seconds"] for row in rows)
         units = [row[f"{prefix}seconds"] / row["fifteen"] for row in rows]
-        median, over = statistics.median(units), _percent([unit > 1 for unit in units])
+        median = statistics.median(units)
+        over = _percent([unit > 1 for unit in units])
         further = further.replace("nan", "")
         print(
             f"{way:12}{ooms:6.2f}{searched:>10}{further:>9}{seconds:9.0f}{median:19.2f}{over:>10}"

@@ -1,4 +1,4 @@
-"""Models and data whose memory is measured: nine common architectures, small enough for two cores."""
+"""Models and data whose memory is measured: nine common nets, small enough for two cores."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -77,7 +77,9 @@ def cnn3d(x):
 
 
 class Form(NamedTuple):
-    """A model's layers, the shapes of its sample and label, and the batch size of the first of two probes of b and 2b."""
+    """A model's layers, the shapes of its sample and label, and the batch size of the first of two
+    probes of b and 2b.
+    """
 
     build: Callable
     sample: tuple
@@ -123,7 +125,8 @@ def build_model(name, precision="float32", optimizer="adam", xla=False):
 class Batches(keras.utils.PyDataset):
     def __init__(self, name, batch_size, **kwargs):
         super().__init__(**kwargs)
-        form, random = MODELS[name], np.random.default_rng(0)
+        form = MODELS[name]
+        random = np.random.default_rng(0)
         self.x = (random.random((batch_size, *form.sample)) * 1000).astype(form.dtype)
         self.y = random.integers(0, CLASSES, (batch_size, *form.label), dtype="int32")
 

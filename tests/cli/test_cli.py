@@ -19,7 +19,8 @@ RESULT = f"{ROOT}/tests/data/pinned/result.json"
 WORKLOAD = f"build_model: {ROOT}/tests/workloads.py:build_model\ndata: {ROOT}/tests/workloads.py:"
 SMALL = (
     "data_kwargs: {seconds: 0.02, length: 40}\nmax_trials: 3\nstorage: trials.db\n"
-    "space: {batch_size: [32, 64], workers: [1, 2], max_queue_size: [4], use_multiprocessing: [false]}\n"
+    "space: {batch_size: [32, 64], workers: [1, 2], max_queue_size: [4], use_multiprocessing: "
+    "[false]}\n"
 )
 
 
@@ -67,7 +68,8 @@ def start(folder, number):
         stderr=subprocess.PIPE,
         text=True,
         # a background job of a shell ignores Ctrl-C, and so would its child
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # no thread here could hold a lock
+        # no thread here could hold a lock
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509
     )
 
 

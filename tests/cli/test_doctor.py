@@ -1,4 +1,6 @@
-"""`autofit doctor` as a user runs it, on this very machine: TensorFlow is imported and a trial forked for real."""
+"""`autofit doctor` as a user runs it, on this very machine: TensorFlow is imported and a trial
+forked for real.
+"""
 
 import json
 import os

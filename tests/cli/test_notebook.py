@@ -1,4 +1,6 @@
-"""The example notebook in a real kernel: progress is text, a result shows itself, and it keeps its outputs."""
+"""The example notebook in a real kernel: progress is text, a result shows itself, and it keeps its
+outputs.
+"""
 
 from pathlib import Path
 

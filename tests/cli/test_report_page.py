@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws and opens, loads nothing else, and fits a desk and a phone."""
+"""The page in a real browser: it draws and opens, loads nothing else, fits a desk and a phone."""
 
 import shutil
 from dataclasses import replace
@@ -53,7 +53,8 @@ def saved(tmp_path_factory):
 def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_trial(
     browser, saved, width
 ):
-    problems, requests = [], []
+    problems = []
+    requests = []
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))

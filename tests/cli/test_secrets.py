@@ -1,8 +1,11 @@
-"""What a tuning file takes from environment variables reaches the user's functions, and is shown as the file has it."""
+"""What a tuning file takes from environment variables reaches the user's functions, and is shown as
+the file has it.
+"""
 
 from tests.commands import AUTOFIT, ROOT, run
 
-TOKEN, PIN = "hf-3c1f77secret", "90817263"
+TOKEN = "hf-3c1f77secret"
+PIN = "90817263"
 WORKLOAD = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

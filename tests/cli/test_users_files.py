@@ -1,4 +1,6 @@
-"""The user's files are the same before and after a tune, and plain `fit` runs after it, however the tune ends."""
+"""The user's files are the same before and after a tune, and plain `fit` runs after it, however the
+tune ends.
+"""
 
 import hashlib
 import subprocess
@@ -21,8 +23,10 @@ class SaveBest(keras.callbacks.Callback):
 
 
 def data(batch_size=32, num_parallel_calls=1):
-    images = tf.data.Dataset.range(400).map(lambda i: (tf.fill((8,), tf.cast(i, tf.float32)), i % 2))
-    return images.cache("cache").batch(batch_size).map(lambda x, y: (x + 1, y), num_parallel_calls=num_parallel_calls)
+    numbers = tf.data.Dataset.range(400)
+    images = numbers.map(lambda i: (tf.fill((8,), tf.cast(i, tf.float32)), i % 2))
+    batches = images.cache("cache").batch(batch_size)
+    return batches.map(lambda x, y: (x + 1, y), num_parallel_calls=num_parallel_calls)
 
 
 def build_model(fails=False):
@@ -33,19 +37,28 @@ def build_model(fails=False):
 
 
 if __name__ == "__main__":
+    callbacks = [SaveBest(), keras.callbacks.CSVLogger("epochs.csv")]
     if sys.argv[1] == "plain":
-        build_model().fit(data(), verbose=0, callbacks=[SaveBest(), keras.callbacks.CSVLogger("epochs.csv")])
+        build_model().fit(data(), verbose=0, callbacks=callbacks)
     else:
         import autofit
 
-        callbacks = [SaveBest(), keras.callbacks.CSVLogger("epochs.csv")]
-        asked = {"max_trials": 2, "options": {"min_updates": 1, "fresh": True}, "fit_kwargs": {"callbacks": callbacks}}
-        result = autofit.tune(build_model, data, model_kwargs={"fails": sys.argv[1] == "fails"}, **asked)
+        result = autofit.tune(
+            build_model,
+            data,
+            model_kwargs={"fails": sys.argv[1] == "fails"},
+            fit_kwargs={"callbacks": callbacks},
+            max_trials=2,
+            options={"min_updates": 1, "fresh": True},
+        )
 """
 
 
 def run(folder, *arguments):
-    """Run a command in a folder, with a storage in another one; returns what it printed, and its exit code."""
+    """Run a command in a folder, with a storage in another one.
+
+    Returns what it printed, and its exit code.
+    """
     done = commands.run(*arguments, folder=folder, XDG_DATA_HOME=str(folder.parent / "data"))
     return done.stdout + done.stderr, done.returncode
 
@@ -60,7 +73,10 @@ def hashes(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder in which the program has trained; cache, weights and log of that training are there."""
+    """A folder in which the program has trained.
+
+    Cache, weights and log of that training are there.
+    """
     folder = tmp_path_factory.mktemp("user") / "program"
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM)
@@ -83,10 +99,8 @@ def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
 def test_a_tune_that_is_killed_leaves_them(trained, monkeypatch):
     before = hashes(trained)
     monkeypatch.setenv("XDG_DATA_HOME", str(trained.parent / "data"))
-    command, ends = (
-        [sys.executable, "train.py", "tune"],
-        {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
-    )
+    command = [sys.executable, "train.py", "tune"]
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=trained, text=True, **ends) as process:
         assert any("tuning batch_size" in line for line in process.stdout), (
             "it was killed before a trial began"

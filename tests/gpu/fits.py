@@ -14,7 +14,8 @@ import psutil
 from report import BACKEND, FOLDER, LIMIT, MIB, SMALL, SPARE_SECONDS, figure, gpu_used_mib, write
 from visit import read
 
-RUNS, FIXED_CORES = 11, 4
+RUNS = 11
+FIXED_CORES = 4
 
 
 def trainer_of(job="residual", data="Photos"):
@@ -37,11 +38,13 @@ def trainer_and_tune():
     return trainer_of(data=jobs.DATA[BACKEND].__name__), tuned
 
 
-# ── beside a tune ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── beside a tune ─────────────────────────────────────────────────────────────────────────────────
 
 
 def rates(seconds):
-    """Plain fits in the chosen configuration and the baseline, twice, and in a grid as far as the time allows."""
+    """Plain fits in the chosen configuration and the baseline, twice, and in a grid as far as the
+    time allows.
+    """
     until = time.monotonic() + seconds - SPARE_SECONDS
     trainer, tuned = trainer_and_tune()
     sizes, numbers = ((64, 16), (1, 4)) if SMALL else ((512, 128, 32), (16, 4, 1))
@@ -50,7 +53,9 @@ def rates(seconds):
         # on JAX, they hang
         pools.insert(0, {"workers": max(numbers), "use_multiprocessing": True})
     grid = [{"batch_size": size, **pool} for pool in pools for size in sizes]
-    first, readings, longest = [tuned["chosen"], tuned["baseline"]], {}, 0.0
+    first = [tuned["chosen"], tuned["baseline"]]
+    readings = {}
+    longest = 0.0
     for config in (*first, *grid[:4], *first, *grid[4:]):
         began = time.monotonic()
         if not readings or began + longest < until:
@@ -69,12 +74,16 @@ def rates(seconds):
 
 
 def peaks(seconds):
-    """Plain fits as in the tune's trials. JAX finds them compiled in the shared cache, and so tries no algorithms here."""
+    """Plain fits as in the tune's trials.
+
+    JAX finds them compiled in the shared cache, and so tries no algorithms here.
+    """
     until = time.monotonic() + seconds - SPARE_SECONDS
     trainer, tuned = trainer_and_tune()
     from plain import DATA_KNOBS, peaks_of
 
-    peak_of, rows = {}, []
+    peak_of = {}
+    rows = []
     for trial in tuned["trials"]:
         if trial["outcome"] == "ok":
             config = {
@@ -105,7 +114,7 @@ def peaks(seconds):
         figure("a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
 
 
-# ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── memory ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def note_rehearsal():
@@ -115,14 +124,16 @@ def note_rehearsal():
 
 
 def failed(seconds):
-    """A batch size in a fresh process, and again after a larger one that ran out of memory there."""
+    """A batch size in a fresh process, and after a larger one that ran out of memory there."""
     note_rehearsal()
     trainer = trainer_of()
     from plain import held, library, limit_memory, peaks_of
 
     size, larger = (16, 32) if SMALL else (320, 512)
     train = partial(trainer.train, {"batch_size": size}, 3)
-    fresh, before, outcome = peaks_of(train), held(), "ran"
+    fresh = peaks_of(train)
+    before = held()
+    outcome = "ran"
     if not SMALL:
         limit_memory(1.3 * fresh[1])
     try:
@@ -140,16 +151,20 @@ def failed(seconds):
 
 
 def beside(seconds):
-    """What the driver counts beyond the memory that the library has reserved, for a tiny model and a large one."""
+    """What the driver counts beyond the memory that the library has reserved, for a tiny model and
+    a large one.
+    """
     note_rehearsal()
     before = gpu_used_mib()
-    tiny, large = trainer_of("tiny"), trainer_of()
+    tiny = trainer_of("tiny")
+    large = trainer_of()
     from plain import held
 
     rows = {}
     for name, trainer, size in (("tiny", tiny, 32), ("large", large, 32 if SMALL else 128)):
         trainer.train({"batch_size": size}, 3)
-        used, reserved = gpu_used_mib(), held()[1] // MIB
+        used = gpu_used_mib()
+        reserved = held()[1] // MIB
         rows[name] = used, reserved
         write(details={"before": before, **rows})
         beyond = used - before - reserved
@@ -173,15 +188,18 @@ def snapshots(seconds):
     figure("MiB of them", sum(file.stat().st_size for file in files) / MIB, 0, 50)
 
 
-# ── noise ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── noise ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def short(seconds):
     """Runs of a step of a few milliseconds, by turns on all cores and on the same few."""
     until = time.monotonic() + seconds - SPARE_SECONDS
-    trainer, config, steps = trainer_of(), {"batch_size": 32}, 20 if SMALL else 400
+    trainer = trainer_of()
+    config = {"batch_size": 32}
+    steps = 20 if SMALL else 400
     cores = sorted(os.sched_getaffinity(0))
-    turns, found = {"free": cores, "fixed": cores[:FIXED_CORES]}, {"free": [], "fixed": []}
+    turns = {"free": cores, "fixed": cores[:FIXED_CORES]}
+    found = {"free": [], "fixed": []}
     trainer.train(config, steps)
     for _ in range(RUNS):
         for name, allowed in turns.items():

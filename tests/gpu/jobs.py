@@ -12,7 +12,8 @@ from PIL import Image
 
 SMALL = "VISIT_SMALL" in os.environ
 PIXELS, FILTERS, COUNT = (16, (8,), 1024) if SMALL else (64, (32, 64, 128), 65536)
-CLASSES, BORDER = 10, 4
+CLASSES = 10
+BORDER = 4
 FILES, FILE_SIDE = (64, 64) if SMALL else (512, 256)
 CALLS_BEFORE_A_HANG = 40  # more than it takes to describe the data
 
@@ -57,7 +58,9 @@ class Photos(keras.utils.PyDataset):
 
     def __init__(self, batch_size=32, count=COUNT, **kwargs):
         super().__init__(**kwargs)
-        self.batch_size, self.count, side = batch_size, count, PIXELS + BORDER
+        self.batch_size = batch_size
+        self.count = count
+        side = PIXELS + BORDER
         self.images = np.random.default_rng(0).integers(0, 256, (256, side, side, 3), "uint8")
 
     def __len__(self):
@@ -70,7 +73,8 @@ class Photos(keras.utils.PyDataset):
         ) % CLASSES
 
     def augmented(self, number):
-        top, left = number % BORDER, number // 7 % BORDER
+        top = number % BORDER
+        left = number // 7 % BORDER
         crop = self.image(number)[top : top + PIXELS, left : left + PIXELS]
         return (crop[:, ::-1] if number % 2 else crop).astype("float32") / 255
 

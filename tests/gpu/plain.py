@@ -1,4 +1,7 @@
-"""Rates and peaks of Keras's own `fit`, with which the figures of autofit are compared. Nothing here imports autofit."""
+"""Rates and peaks of Keras's own `fit`, with which the figures of autofit are compared.
+
+Nothing here imports autofit.
+"""
 
 import importlib
 import math
@@ -8,36 +11,40 @@ import time
 import psutil
 import pynvml
 
-BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
-DATA_KNOBS, MODEL_KNOBS = (
-    ("workers", "max_queue_size", "use_multiprocessing"),
-    ("steps_per_execution", "jit_compile"),
-)
-FEW_STEPS, MOST_GROWTH = 4, 8
+BACKEND = os.environ["KERAS_BACKEND"]
+SMALL = "VISIT_SMALL" in os.environ
+DATA_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
+MODEL_KNOBS = ("steps_per_execution", "jit_compile")
+FEW_STEPS = 4
+MOST_GROWTH = 8
 READING_SECONDS = 0.2 if SMALL else 1.2  # by which the longer of two trainings is longer
 
 library = importlib.import_module(BACKEND)
 
 
 def limit_memory(limit_bytes):
-    """Limit the memory of the GPU, before its first use. NVML's total is up to 3% more than CUDA's."""
+    """Limit the memory of the GPU, before its first use.
+
+    NVML's total is up to 3% more than CUDA's.
+    """
     share = limit_bytes / pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
     if BACKEND == "jax":
         os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.6f}"
     elif BACKEND == "torch":
         library.cuda.set_per_process_memory_fraction(share)
     else:
-        gpu, limit = (
-            library.config.list_physical_devices("GPU")[0],
-            library.config.LogicalDeviceConfiguration,
-        )
+        gpu = library.config.list_physical_devices("GPU")[0]
+        limit = library.config.LogicalDeviceConfiguration
         library.config.set_logical_device_configuration(
             gpu, [limit(memory_limit=limit_bytes / 2**20)]
         )
 
 
 def held():
-    """The bytes that are allocated and reserved now; in a rehearsal, the memory of the process stands for both."""
+    """The bytes that are allocated and reserved now.
+
+    In a rehearsal, the memory of the process stands for both.
+    """
     if SMALL:
         return 2 * (psutil.Process().memory_info().rss,)
     if BACKEND == "jax":
@@ -47,12 +54,15 @@ def held():
 
 
 def peaks_of(train):
-    """The peaks of allocated and of reserved memory while a function trains, in bytes; None where it is not counted.
+    """The peaks of allocated and of reserved memory while a function trains, in bytes.
+
+    None where it is not counted.
 
     JAX cannot count anew: its peak is the highest since the process began.
     """
     if BACKEND == "tensorflow":
-        name, memory = "CPU:0" if SMALL else "GPU:0", library.config.experimental
+        name = "CPU:0" if SMALL else "GPU:0"
+        memory = library.config.experimental
         memory.reset_memory_stats(name)
         train()
         return memory.get_memory_info(name)["peak"], None
@@ -69,7 +79,9 @@ def peaks_of(train):
 
 
 def record_history():
-    """Let torch's allocator write down what it does from now on, without stacks, which take most of a file."""
+    """Let torch's allocator write down what it does from now on, without stacks, which take most of
+    a file.
+    """
     if not SMALL:
         library.cuda.memory._record_memory_history(context=None, clear_history=True)
 
@@ -86,7 +98,9 @@ class Trainer:
     """Trains a job in configurations, which are mappings of knobs to values."""
 
     def __init__(self, build_model, data):
-        self.build_model, self.data, self.models = build_model, data, {}
+        self.build_model = build_model
+        self.data = data
+        self.models = {}
 
     def model(self, config):
         """One model for all sizes and all data, so that what is compiled stays compiled."""
@@ -99,7 +113,8 @@ class Trainer:
 
     def train(self, config, steps):
         """Train for so many steps; returns the seconds."""
-        model, size = self.model(config), config["batch_size"]
+        model = self.model(config)
+        size = config["batch_size"]
         knobs = {knob: config[knob] for knob in DATA_KNOBS if knob in config}
         data = self.data(batch_size=size, count=steps * size, **knobs)
         began = time.perf_counter()
@@ -107,12 +122,16 @@ class Trainer:
         return time.perf_counter() - began
 
     def rate(self, config):
-        """Samples per second of the steps by which one training is longer than another: start and end do not count."""
+        """Samples per second of the steps by which one training is longer than another: start and
+        end do not count.
+        """
         in_call = config.get("steps_per_execution", 1)
-        steps, growth = in_call * math.ceil(FEW_STEPS / in_call), MOST_GROWTH
+        steps = in_call * math.ceil(FEW_STEPS / in_call)
+        growth = MOST_GROWTH
         self.train(config, steps)  # compiles
         seconds = self.train(config, steps)
         while (longer := self.train(config, growth * steps) - seconds) < READING_SECONDS:
-            steps, seconds = growth * steps, seconds + longer
+            steps = growth * steps
+            seconds = seconds + longer
             growth = min(MOST_GROWTH, max(2, math.ceil(2 * READING_SECONDS / max(longer, 0.01))))
         return (growth - 1) * steps * config["batch_size"] / longer

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pynvml
 
-HERE, FOLDER = Path(__file__).resolve().parent, Path(os.environ["VISIT_FOLDER"])
-BACKEND, SMALL = os.environ["KERAS_BACKEND"], "VISIT_SMALL" in os.environ
+HERE = Path(__file__).resolve().parent
+FOLDER = Path(os.environ["VISIT_FOLDER"])
+BACKEND = os.environ["KERAS_BACKEND"]
+SMALL = "VISIT_SMALL" in os.environ
 DEVICE = "cpu" if SMALL else "gpu"
 MIB = 2**20
 TIGHT_LIMIT, LIMIT = (96 * MIB, 1024 * MIB) if SMALL else (2048 * MIB, 12288 * MIB)
@@ -24,7 +26,9 @@ def write(**fields):
 
 
 def figure(name, value, low=None, high=None, *, on_cpu=True):
-    """Report a figure, or the ends of a list, that is right from `low` to `high` or, without `high`, if it is `low`."""
+    """Report a figure, or the ends of a list, that is right from `low` to `high` or, without
+    `high`, if it is `low`.
+    """
     # other work spoils rates and seconds of a CPU
     ends = [min(value), max(value)] if isinstance(value, list) else [value]
     high = low if high is None else high

@@ -1,4 +1,7 @@
-"""The stages of a visit. `stages.py STAGE SECONDS FILE` runs one, and writes what it finds to FILE, as lines of JSON."""
+"""The stages of a visit.
+
+`stages.py STAGE SECONDS FILE` runs one, and writes what it finds to FILE, as lines of JSON.
+"""
 
 import contextlib
 import importlib
@@ -12,7 +15,8 @@ import pynvml
 from report import gpu_used_mib, write
 
 if __name__ == "__main__":
-    stage, status = sys.argv[1], 0
+    stage = sys.argv[1]
+    status = 0
     try:
         gpu_used_mib()  # an error of NVML's where there is no GPU
         # plain fits do without autofit

@@ -1,4 +1,6 @@
-"""A rehearsal on the CPU ends each stage with a verdict, and a second call goes on where the first has ended."""
+"""A rehearsal on the CPU ends each stage with a verdict, and a second call goes on where the first
+has ended.
+"""
 
 import json
 import subprocess

@@ -60,16 +60,19 @@ def brief(trial):
     return fields | {"log": m.evidence.log_tail[-3:]} | {name: getattr(m, name) for name in names}
 
 
-# ── rates, and the seconds of a trial ─────────────────────────────────────────────────────────────────────────────────
+# ── rates, and the seconds of a trial ─────────────────────────────────────────────────────────────
 
 
 def emptied(seconds):
-    """Rates of trials that empty torch's cache when their queue is full, beside others and plain fits."""
+    """Rates of trials that empty torch's cache when their queue is full, beside others and plain
+    fits.
+    """
     import jobs
     import plain
 
     config = {"batch_size": 16 if SMALL else 128, "workers": 2, "max_queue_size": 10}
-    rates, trials = {True: [], False: []}, []
+    rates = {True: [], False: []}
+    trials = []
     for empties, times in ((False, 1), (True, 2), (False, 1)):
         found = autofit.measure(
             jobs.residual,
@@ -98,7 +101,8 @@ def cached(seconds):
     import jobs
 
     # its own cache: the other stages share one
-    folder, size = FOLDER / "cold", 24 if SMALL else 192
+    folder = FOLDER / "cold"
+    size = 24 if SMALL else 192
     shutil.rmtree(folder, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     trials = autofit.measure(
@@ -113,16 +117,18 @@ def cached(seconds):
         figure(f"seconds of the trial, {name}", m.seconds, 0, most + 10, on_cpu=False)
 
 
-# ── limits, and what is released ──────────────────────────────────────────────────────────────────────────────────────
+# ── limits, and what is released ──────────────────────────────────────────────────────────────────
 
 
 def largest(seconds):
     """Trials from the size that is expected to take the whole limit downwards, until one runs."""
     import jobs
 
-    until, limit = time.monotonic() + seconds - SPARE_SECONDS, TIGHT_LIMIT if SMALL else LIMIT
+    until = time.monotonic() + seconds - SPARE_SECONDS
+    limit = TIGHT_LIMIT if SMALL else LIMIT
     tuned = autofit.Result.load(FOLDER / f"tune-{BACKEND}.json")
-    limits, cores = replace(tuned.limits, device_bytes=limit), tuned.machine.cores
+    limits = replace(tuned.limits, device_bytes=limit)
+    cores = tuned.machine.cores
     memory = Memory(
         SearchContext(tuned.description, limits, cores, SMALL), (*tuned.trials, *tuned.runs)
     )
@@ -130,7 +136,8 @@ def largest(seconds):
     configs = ConfigArrays([autofit.FitConfig(size) for size in sizes], cores)
     (expected, _), _ = memory.shares(configs)
     upper = memory.upper_bytes(configs)[0]
-    rows, longest = [], 0.0
+    rows = []
+    longest = 0.0
     for share in SHARES:
         size = max(size for size, each in zip(sizes, expected, strict=True) if each <= share)
         began = time.monotonic()
@@ -173,7 +180,8 @@ def limit(seconds):
         figure("its seconds", trial["seconds"], 0, 40, on_cpu=False)
     if ran < 3 or not oom:
         return
-    peak, driver_peak = second["device_peak_bytes"], second["driver_peak_bytes"]
+    peak = second["device_peak_bytes"]
+    driver_peak = second["driver_peak_bytes"]
     ratio = again["device_peak_bytes"] / first["device_peak_bytes"]
     figure("peak over the limit", peak / TIGHT_LIMIT, 0, 1)
     figure("peak of the same trial again", ratio, 0.98, 1.02, on_cpu=False)
@@ -192,7 +200,10 @@ autofit.tune(jobs.residual, jobs.Hanging, storage=storage, device=device, max_tr
 
 def kill(seconds):
     """A tune that is killed while its trial hangs leaves nothing behind."""
-    mark, before, below, held = FOLDER / "hanging", gpu_used_mib(), {}, 0
+    mark = FOLDER / "hanging"
+    before = gpu_used_mib()
+    below = {}
+    held = 0
     mark.unlink(missing_ok=True)
     tune = psutil.Popen(
         [sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE], cwd=HERE
@@ -214,7 +225,7 @@ def kill(seconds):
     figure("MiB of the GPU left", gpu_used_mib() - before, -float("inf"), 100)
 
 
-# ── a whole tune ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a whole tune ──────────────────────────────────────────────────────────────────────────────────
 
 
 class Describing(autofit.Progress):
@@ -223,14 +234,17 @@ class Describing(autofit.Progress):
     def __init__(self):
         super().__init__()
         self.seconds = Counter()
-        self.phase, self.began, self.is_over = Phase.STARTING_SERVER, time.monotonic(), False
+        self.phase = Phase.STARTING_SERVER
+        self.began = time.monotonic()
+        self.is_over = False
 
     def show(self, event):
         super().show(event)
         if not self.is_over:
             now = time.monotonic()
             self.seconds[self.phase] += now - self.began
-            self.phase, self.began = getattr(event, "phase", None) or self.phase, now
+            self.phase = getattr(event, "phase", None) or self.phase
+            self.began = now
             self.is_over = isinstance(event, Described)
 
 
@@ -238,13 +252,16 @@ def tune(seconds):
     """A tune as users run it."""
     import jobs
 
-    file, most, shown = FOLDER / f"tune-{BACKEND}", seconds - SPARE_SECONDS, Describing()
+    file = FOLDER / f"tune-{BACKEND}"
+    most = seconds - SPARE_SECONDS
+    shown = Describing()
     few = {"max_trials": 3, "space": {"batch_size": [16, 32, 64]}} if SMALL else {}
     asked = {"storage": f"{file}.db", "max_seconds": most, **few, **where(LIMIT), "progress": shown}
     result = autofit.tune(jobs.residual, jobs.DATA[BACKEND], **asked)
     print(result, flush=True)
     result.save(f"{file}.json")
-    gain, trials = result.speedup, [brief(trial) for trial in (*result.trials, *result.runs)]
+    gain = result.speedup
+    trials = [brief(trial) for trial in (*result.trials, *result.runs)]
     footprints = [[each.batch_size, each.device_bytes] for each in result.description.footprints]
     details = {
         "chosen": result.config.values(),
@@ -258,7 +275,8 @@ def tune(seconds):
     }
     write(details=details)
     outcomes = [trial["outcome"] for trial in trials]
-    ran, ooms = outcomes.count("ok"), outcomes.count("device_oom")
+    ran = outcomes.count("ok")
+    ooms = outcomes.count("device_oom")
     figure("trials that ran", ran, 1, 99)
     figure("trials out of device memory", ooms, 0, 2)
     figure("trials that failed otherwise", len(trials) - ran - ooms, 0, on_cpu=False)

@@ -1,6 +1,7 @@
-"""A visit to a machine with a GPU: stages by their value, each within its seconds, then a table of all figures.
+"""Visit a machine with a GPU: stages by their value, each within its seconds, then all figures.
 
-A folder gets the line of each stage (results.jsonl) and what the stages print (logs). Another call goes on: README.md.
+A folder gets the line of each stage (results.jsonl) and what the stages print (logs). Another call
+goes on: README.md.
 """
 
 import argparse
@@ -48,7 +49,8 @@ QUESTIONS = {
     "kill": "Is anything left of a tune that is killed?",
     "limit": "Does a limit hold? Is an excess recognised?",
 }
-# TensorFlow counts the memory of this allocator only; threads of torch that wait for others take their time
+# TensorFlow counts the memory of this allocator only; threads of torch that wait for others take
+# their time
 SMALL = {
     "VISIT_SMALL": "1",
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -91,7 +93,8 @@ def run(folder, stage, seconds, variables):
         **{key: str(folder / value) for key, value in FOLDERS.items()},
     }
     environment |= {"KERAS_BACKEND": backend, "VISIT_FOLDER": str(folder)}
-    log, found = folder / "logs" / f"{stage}.log", folder / "logs" / f"{stage}.jsonl"
+    log = folder / "logs" / f"{stage}.log"
+    found = folder / "logs" / f"{stage}.jsonl"
     found.write_text("")
     with log.open("w") as output:
         command = [sys.executable, HERE / "stages.py", name, f"{seconds:.0f}", found]
@@ -167,7 +170,8 @@ def main():
         "--slower", type=float, default=1.0, help="multiplies the seconds of each stage"
     )
     given = parser.parse_args()
-    folder, until = given.folder.resolve(), time.monotonic() + 60 * given.minutes
+    folder = given.folder.resolve()
+    until = time.monotonic() + 60 * given.minutes
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").touch()
     stages = planned(given.backends.split(","))
@@ -175,7 +179,9 @@ def main():
     if unknown := chosen - {*stages}:
         parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(stages)}")
     for stage, seconds in stages.items():
-        ended, left, most = read(folder), until - time.monotonic(), given.slower * seconds
+        ended = read(folder)
+        left = until - time.monotonic()
+        most = given.slower * seconds
         # these follow their tune, also in a later call
         is_ready = re.sub("^(rates|peaks|largest)", "tune", stage) in (stage, *ended)
         if stage in chosen - ended.keys() and is_ready and LEAST_SHARE * most <= left:

@@ -1,8 +1,9 @@
 """Read a YAML file into its values and their positions.
 
-In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the default if NAME is unset
-or empty, and `$${` for a literal `${`. The result is read as YAML again, so that `batch_size: ${BATCH:-32}` is a number.
-Such a value becomes a `Written`, which keeps the text of the file.
+In a value, `${NAME}` stands for the environment variable NAME. `${NAME:-default}` stands for the
+default if NAME is unset or empty, and `$${` for a literal `${`. The result is read as YAML again,
+so that `batch_size: ${BATCH:-32}` is a number. Such a value becomes a `Written`, which keeps the
+text of the file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from autofit.errors import ConfigError, UsageError
+from autofit.errors import ConfigError, PlacedProblem, Problem
+from autofit.workload.arguments import collecting
 from autofit.workload.reference import Written, as_written
 
 _VARIABLE = re.compile(r"\$(\$)?\{(?:(\w+)(?::-([^}]*))?\})?")
@@ -25,11 +27,17 @@ _REMEDIES = {
     "got '{'": "inside of {} or [], write ${NAME} in quotes",
     "another document": "write each tune in its own file",
     " byte": "save it as UTF-8",
-    "the tag": "tags are not supported: name a value with an anchor (&name) and repeat it with an alias (*name)",
-    "mapping values": "put a value that contains ': ' in quotes, and write a colon after the key before it",
+    "the tag": (
+        "tags are not supported: name a value with an anchor (&name) and repeat it with an alias "
+        "(*name)"
+    ),
+    "mapping values": (
+        "put a value that contains ': ' in quotes, and write a colon after the key before it"
+    ),
     "'<scalar>'": "check the quotes and the indentation up to here",
 }
-# the same for what is not complete: its place is where it begins, because the parser notices it later
+# the same for what is not complete: its place is where it begins, because the parser notices it
+# later
 _INCOMPLETE = {
     "expected ':'": "write a colon and a space after this key",
     "unexpected end of stream": "close this quote",
@@ -43,7 +51,10 @@ _DEEPEST = 50
 
 
 class Document(yaml.SafeLoader):
-    """The values of a YAML file and their positions; and what is wrong with values, which are then None."""
+    """The values of a YAML file and their positions.
+
+    And what is wrong with values, which are then None.
+    """
 
     value: Any
     root: yaml.Node | None
@@ -51,34 +62,33 @@ class Document(yaml.SafeLoader):
     def __init__(self, raw: bytes, name: str) -> None:
         super().__init__(raw)
         self.name = name
-        self.errors = list[ConfigError]()
+        self.problems: list[PlacedProblem] = []
         self._depth = self._composed = 0
         # of each complete node, by its id: its values with its aliases expanded, and their depth
         self._extents = dict[int, tuple[int, int]]()
 
     @contextlib.contextmanager
-    def placing(self) -> Iterator[None]:
-        """Turn UsageErrors into one ConfigError with their places, which also lists the errors of values."""
-        found = {str(error): error for error in self.errors}
-        try:
-            yield
-        except UsageError as error:
-            lines = {error.line for error in self.errors}
-            places = [self._placed(one) for one in (error, *error.others)]
-            found |= {str(place): place for place in places if place.line not in lines}
+    def placing(self) -> Iterator[list[Problem]]:
+        """Collect problems in the block; then raise one ConfigError with the places of them all."""
+        problems: list[Problem] = []
+        with collecting(problems):
+            yield problems
+        # a value that could not be read is None, which is also what is wrong with the argument
+        lines = {problem.line for problem in self.problems}
+        placed = [self._place_of(problem) for problem in problems]
+        found = [*self.problems, *(problem for problem in placed if problem.line not in lines)]
         if found:
-            first, *others = sorted(
-                found.values(), key=lambda error: (error.line or 0, error.column or 0)
-            )
+            # one for several cells of a matrix
+            distinct = dict.fromkeys(found)
             raise ConfigError(
-                first.file, first.line, first.column, first.key, first.problem, others
+                sorted(distinct, key=lambda problem: (problem.line or 0, problem.column or 0))
             )
 
-    def _placed(self, error: UsageError) -> ConfigError:
-        """Place an error at the deepest part of its key that the file has."""
+    def _place_of(self, problem: Problem) -> PlacedProblem:
+        """Place a problem at the deepest part of its key that the file has."""
         node = self.root
         place = self.root
-        rest = error.key or ""
+        rest = problem.key or ""
         while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
             pair = next(
@@ -88,13 +98,12 @@ class Document(yaml.SafeLoader):
                 break
             place, node = pair
             rest = rest[len(pair[0].value) + 1 :]
-        # what stands for an environment variable, which may be a secret, is shown as it is written in the file
-        return self._error(place, as_written(error.problem, self.value), error.key)
+        # what stands for an environment variable, which may be a secret, is shown as it is written
+        return self._place(place, as_written(problem.text, self.value), problem.key)
 
-    def _error(self, node: Any, problem: str, key: str | None = None) -> ConfigError:
-        return ConfigError(
-            self.name, node.start_mark.line + 1, node.start_mark.column + 1, key, problem
-        )
+    def _place(self, node: Any, text: str, key: str | None = None) -> PlacedProblem:
+        mark = node.start_mark
+        return PlacedProblem(text, key, self.name, mark.line + 1, mark.column + 1)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuse what would take too long to expand, or would never end."""
@@ -108,43 +117,56 @@ class Document(yaml.SafeLoader):
         if node is None:
             return None
         if not is_alias:
-            # the values of a mapping are pairs
-            below = [] if isinstance(node, yaml.ScalarNode) else node.value
-            inner = [one for part in below for one in (part if isinstance(part, tuple) else [part])]
-            extents = [self._extents[id(one)] for one in inner]
-            values = 1 + sum(values for values, _ in extents)
-            self._extents[id(node)] = values, 1 + max((depth for _, depth in extents), default=0)
+            values = 1
+            below = 0
+            for part in [] if isinstance(node, yaml.ScalarNode) else node.value:
+                # the values of a mapping are pairs
+                for inner in part if isinstance(part, tuple) else [part]:
+                    inner_values, inner_depth = self._extents[id(inner)]
+                    values += inner_values
+                    below = max(below, inner_depth)
+            self._extents[id(node)] = values, 1 + below
         elif id(node) not in self._extents:
-            raise self._error(event, f"*{event.anchor} contains itself; remove this alias")
+            problem = f"*{event.anchor} contains itself; remove this alias"
+            raise ConfigError([self._place(event, problem)])
         self._require_small(event, *self._extents[id(node)])
         return node
 
     def _require_small(self, event: yaml.Event, values: int, depth: int) -> None:
         if values > _MOST_VALUES:
             problem = f"more than {_MOST_VALUES} values, with aliases expanded; use fewer"
-            raise self._error(event, problem)
+            raise ConfigError([self._place(event, problem)])
         if depth > _DEEPEST:
-            raise self._error(event, f"more than {_DEEPEST} levels of nesting; use fewer")
+            problem = f"more than {_DEEPEST} levels of nesting; use fewer"
+            raise ConfigError([self._place(event, problem)])
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in lines:
-                problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
-                self.errors.append(self._error(key, problem, key.value))
-            lines[key.value] = key.start_mark.line + 1
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in lines:
+                    problem = f"duplicate key, first in line {lines[key.value]}; remove one of them"
+                    self.problems.append(self._place(key, problem, key.value))
+                lines[key.value] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Expand environment variables; note the line of a variable that is not set and of a value that YAML rejects."""
+        """Expand environment variables.
+
+        Note the line of a variable that is not set and of a value that YAML rejects.
+        """
         text = node.value
         try:
             if not isinstance(node, yaml.ScalarNode) or "${" not in text:
                 return super().construct_object(node, deep)
             text = _VARIABLE.sub(_value_of_variable, node.value)
             # only a plain text, without quotes, may stand for a number
-            tag = node.tag if node.style else self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped stub
+            tag = node.tag
+            if not node.style:
+                # the stub of this method has no types
+                resolve: Any = self.resolve
+                tag = resolve(yaml.ScalarNode, text, (True, False))
             written = Written(node.value)
             written.variables = {
                 _value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]
@@ -154,14 +176,12 @@ class Document(yaml.SafeLoader):
             )
             return written
         except (ValueError, LookupError, AttributeError) as error:
+            reason = f"it cannot be read as {node.tag.rpartition(':')[2]}"
             # a variable's value may be a secret, which Python's message would show
-            is_shown = isinstance(error, ValueError) and text == node.value
-            reason = (
-                str(error) if is_shown else f"it cannot be read as {node.tag.rpartition(':')[2]}"
-            )
-            self.errors.append(
-                self._error(node, f"{node.value or repr('')} is not allowed: {reason}")
-            )
+            if isinstance(error, ValueError) and text == node.value:
+                reason = str(error)
+            problem = f"{node.value or repr('')} is not allowed: {reason}"
+            self.problems.append(self._place(node, problem))
             return None
 
 
@@ -174,7 +194,7 @@ def read(path: str | os.PathLike[str]) -> Document:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
-            raise ConfigError(os.fspath(path), None, None, None, problem)
+            raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
         document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:
             document.root = root
@@ -189,9 +209,13 @@ def read(path: str | os.PathLike[str]) -> Document:
         remedies = {**_REMEDIES, **_INCOMPLETE}
         part = next((part for part in remedies if part in text), "")
         mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
-        problem = f"is not YAML: {text}" + (f"; {remedies[part]}" if part else "")
-    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    raise ConfigError(os.fspath(path), line, column, None, problem)
+        problem = f"is not YAML: {text}"
+        if part:
+            problem += f"; {remedies[part]}"
+    if mark is None:
+        raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
+    placed = PlacedProblem(problem, None, os.fspath(path), mark.line + 1, mark.column + 1)
+    raise ConfigError([placed])
 
 
 def _value_of_variable(match: re.Match[str]) -> str:

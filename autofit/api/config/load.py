@@ -1,10 +1,13 @@
-"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key; and their JSON Schema.
+"""Read YAML files into the arguments of `tune`, with errors that name file, line, column and key.
+
+And their JSON Schema.
 
 A file with a matrix describes a sweep:
 
     matrix:
       model_kwargs.width: [8, 16, 32]         # a dotted argument of `tune` and its values
-      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same value
+      model_kwargs.pixels, data_kwargs.pixels: [64, 128]      # several arguments that take the same
+      value
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import itertools
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +29,9 @@ from autofit.api.session import NAMES, parse
 from autofit.api.tune import tune
 from autofit.api.tune_script import tune_script
 from autofit.cluster.cells import CellRequest
-from autofit.errors import ConfigError, UsageError
+from autofit.errors import ConfigError, Problem, UsageError
 from autofit.tuning.settings import TuneSettings
-from autofit.workload.arguments import FUNCTION, collecting, raise_joined
+from autofit.workload.arguments import FUNCTION, collecting
 from autofit.workload.fit_options import CALLBACKS
 from autofit.workload.reference import Reference, expanded
 from autofit.workload.script import ARGUMENTS as SCRIPT
@@ -56,15 +60,20 @@ Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Read a tuning file into the arguments of `tune`; functions become references relative to the file.
+    """Read a tuning file into the arguments of `tune`.
 
-    `overrides` are arguments that take precedence over the file; of the options, those that are given.
+    Functions become references relative to the file.
+
+    `overrides` are arguments that take precedence over the file; of the options, those that are
+    given.
 
     Raises:
-        ConfigError: the file is invalid; the message names file, line, column and key of each error.
+        ConfigError: the file is invalid; the message names file, line, column and key of each
+            error.
 
     Example:
-        >>> tuned = autofit.tune(**autofit.load("tune.yaml", {"space": {"batch_size": [32, 256]}}), progress=False)
+        >>> arguments = autofit.load("tune.yaml", {"space": {"batch_size": [32, 256]}})
+        >>> tuned = autofit.tune(**arguments, progress=False)
         >>> tuned.headroom["host"] > 0
         True
     """
@@ -76,12 +85,12 @@ def load_cells(
 ) -> Cells:
     """Read the cells of a file with a `matrix`, or any other file as one cell without values.
 
-    `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none; None if either will do.
+    `overrides` are those of `load`. `sweep` says whether there must be a matrix or must be none;
+    None if either will do.
     """
     document = read(path)
-    errors = []
     cells = Cells()
-    with document.placing():
+    with document.placing() as problems:
         if not isinstance(document.value, dict):
             raise UsageError(
                 "must be a mapping of keys to values: build_model: and data:, or script:"
@@ -93,7 +102,8 @@ def load_cells(
         }
         if "call_source" in raw:
             raise UsageError(
-                "is a saved result, not a tuning file; read it with autofit.Result.load or autofit report"
+                "is a saved result, not a tuning file; read it with autofit.Result.load or "
+                "autofit report"
             )
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
@@ -109,25 +119,25 @@ def load_cells(
                 "is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS
             )
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
-            found: list[UsageError] = []
+            found: list[Problem] = []
+            arguments: dict[str, Any] = {}
             with collecting(found):
-                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent))
+                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent), found)
+            problems += [_on_axis(problem, values) for problem in found]
+            if not found:
                 options = {**(arguments.get("options") or {}), **overrides.get("options", {})}
                 cells.append((values, {**arguments, **overrides, "options": options}))
-            errors += [
-                UsageError(error.problem, key=_axis_of(error.key, values)) for error in found
-            ]
-        raise_joined(errors)
     return cells
 
 
-def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Replace the names of functions by references; raise one UsageError with all that is wrong."""
-    arguments = {key: value if key in _PASSED_ON else expanded(value) for key, value in raw.items()}
-    errors = list[UsageError]()
+def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> dict[str, Any]:
+    """Replace the names of functions by references; add all that is wrong to `problems`."""
+    arguments = {}
+    for key, value in raw.items():
+        arguments[key] = value if key in _PASSED_ON else expanded(value)
     if "script" in arguments:
         of_script = {name: arguments.pop(name) for name in SCRIPT if name in arguments}
-        with collecting(errors, "script"):
+        with collecting(problems, "script"):
             arguments["script"] = make_script(**of_script, folder=folder)
     options = arguments.get("fit_kwargs")
     named = [
@@ -140,19 +150,19 @@ def _arguments(raw: Mapping[str, Any], folder: str) -> dict[str, Any]:
     for key, part, name in named:
         text = part[name]
         part[name] = Reference(str(part[name]), folder)
-        with collecting(errors, key):
+        with collecting(problems, key):
             if not isinstance(text, str):
                 raise UsageError(f"{text!r} is not allowed: {FUNCTION}")
             part[name].validate()
-    with collecting(errors):
+    with collecting(problems):
         cell_request({}, arguments)
-    raise_joined(errors)
     return arguments
 
 
 def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
     """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
-    labels = arguments.get(HOST_LABELS) or {}
+    of_tune = dict(arguments)
+    labels = of_tune.pop(HOST_LABELS, None) or {}
     if not isinstance(labels, Mapping) or not all(
         isinstance(part, str) for pair in labels.items() for part in pair
     ):
@@ -160,11 +170,8 @@ def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> Cel
             f"{labels!r} is not allowed; map labels to values, as in {{'region': 'eu'}}",
             key=HOST_LABELS,
         )
-    return CellRequest(
-        values,
-        *parse({name: value for name, value in arguments.items() if name != HOST_LABELS}),
-        labels,
-    )
+    workload, settings = parse(of_tune)
+    return CellRequest(values, workload, settings, labels)
 
 
 def _paths(axis: str) -> tuple[str, ...]:
@@ -172,18 +179,20 @@ def _paths(axis: str) -> tuple[str, ...]:
     return tuple(path.strip() for path in axis.split(","))
 
 
-def _axis_of(key: str | None, cell: Mapping[str, Any]) -> str | None:
-    """Return the key of the axis that gives an argument or a part of it; or else the key of the argument."""
+def _on_axis(problem: Problem, cell: Mapping[str, Any]) -> Problem:
+    """Give a problem the key of the axis that sets its argument or a part of it, if one does."""
+    argument = f"{problem.key}."
     for axis in cell:
-        if any(
-            f"{key}.".startswith(f"{path}.") or path.startswith(f"{key}.") for path in _paths(axis)
-        ):
-            return f"{MATRIX}.{axis}"
-    return key
+        for path in _paths(axis):
+            if argument.startswith(f"{path}.") or path.startswith(argument):
+                return replace(problem, key=f"{MATRIX}.{axis}")
+    return problem
 
 
 def unfold(matrix: Any) -> list[dict[str, Any]]:
-    """Return the cells of a matrix in order, each as its values by axis: the last axis varies fastest."""
+    """Return the cells of a matrix in order, each as its values by axis: the last axis varies
+    fastest.
+    """
     if not isinstance(matrix, Mapping) or not matrix:
         raise UsageError(
             "must map arguments to lists of values, such as model_kwargs.width: [8, 16, 32]",
@@ -196,7 +205,8 @@ def unfold(matrix: Any) -> list[dict[str, Any]]:
                 key=f"{MATRIX}.{axis}",
             )
     axes = [str(axis) for axis in matrix]
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*matrix.values())]
+    combinations = itertools.product(*matrix.values())
+    return [dict(zip(axes, values, strict=True)) for values in combinations]
 
 
 def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +220,8 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
                 part = inner.get(name) or {}
                 if not isinstance(part, Mapping):
                     raise UsageError(
-                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a mapping",
+                        f"{name} is {part!r}, so {below} cannot be set in it; make {name} a "
+                        "mapping",
                         key=f"{MATRIX}.{axis}",
                     )
                 inner[name] = dict(part)
@@ -221,37 +232,46 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
 
 @contextlib.contextmanager
 def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
-    """Turn a UsageError about an argument into a ConfigError that names its place in the file, unless it is overridden."""
+    """Turn a UsageError about an argument into a ConfigError that names its place in the file,
+    unless it is overridden.
+    """
     try:
         yield
     except UsageError as error:
         key = (error.key or "").partition(".")[0]
         if isinstance(error, ConfigError) or key not in NAMES or key in overrides:
             raise
-        with read(path).placing():
-            raise
+        with read(path).placing() as problems:
+            problems.extend(error.problems)
 
 
 def texts() -> dict[str, str]:
-    """Return the text of each argument of `tune`, and of each option, from its docstring; {} under `python -OO`."""
+    """Return the text of each argument of `tune`, and of each option, from its docstring.
+
+    {} under `python -OO`.
+    """
     docstring = "\n".join(inspect.getdoc(function) or "" for function in (tune_script, tune))
     sections = re.findall(
         r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
     )
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
-    return {name: text[0].upper() + " ".join(text[1:].split()) for name, text in entries}
+    found = {}
+    for name, text in entries:
+        line = " ".join(text.split())
+        found[name] = line[0].upper() + line[1:]
+    return found
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a tuning file; its texts are those of the arguments of `tune`."""
-    fields: dict[str, Any] = {
-        name: (field.annotation, field) for name, field in ARGUMENTS.items()
-    } | _FUNCTIONS
+    """Return the JSON Schema (2020-12) of a tuning file.
+
+    Its texts are those of the arguments of `tune`.
+    """
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
+    fields |= _FUNCTIONS
     fields |= _OF_SCRIPT
-    fields[HOST_LABELS] = (
-        dict[str, str],
-        Field({}, description="Labels that a host must have in a sweep on a Ray cluster."),
-    )
+    labels = "Labels that a host must have in a sweep on a Ray cluster."
+    fields[HOST_LABELS] = (dict[str, str], Field({}, description=labels))
     matrix = "Values to combine in a sweep: a list for each dotted argument."
     fields[MATRIX] = (
         dict[str, Annotated[list[Any], Field(min_length=1)]],
@@ -263,9 +283,11 @@ def schema() -> dict[str, Any]:
     for properties in (written["properties"], written["$defs"]["Options"]["properties"]):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
-    own = {
-        f"^{USER_KEY_PREFIX}": {"description": "Your own keys, for anchors; autofit ignores them."}
+    own = "Your own keys, for anchors; autofit ignores them."
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **written,
+        "anyOf": [{"required": ["build_model", "data"]}, {"required": ["script"]}],
+        "patternProperties": {f"^{USER_KEY_PREFIX}": {"description": own}},
+        "title": "autofit tuning file",
     }
-    written["anyOf"] = [{"required": ["build_model", "data"]}, {"required": ["script"]}]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return {**head, **written, "patternProperties": own, "title": "autofit tuning file"}

@@ -22,11 +22,14 @@ _REFRESH_PER_SECOND = 2  # drawing takes CPU time from the trials
 
 
 class Progress:
-    """Shows events as a live table on a terminal, and as plain lines elsewhere; shows nothing if quiet.
+    """Shows events as a live table on a terminal, and as plain lines elsewhere.
+
+    Shows nothing if quiet.
 
     Example:
         >>> shown = autofit.Progress(quiet=True)  # draws nothing until the summary at the end
-        >>> result = autofit.tune(build_model, arrays, space={"batch_size": [32, 256]}, max_seconds=60, progress=shown)
+        >>> space = {"batch_size": [32, 256]}
+        >>> result = autofit.tune(build_model, arrays, space=space, max_seconds=60, progress=shown)
     """
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
@@ -39,7 +42,10 @@ class Progress:
         self._deadline: float | None = None
 
     def __enter__(self) -> Progress:
-        self._trials, self._activity, self._deadline = [], Activity("starting"), None
+        # a display may show several tunes, one after the other
+        self._trials = []
+        self._activity = Activity("starting")
+        self._deadline = None
         if self.console.is_terminal and not self.is_quiet:
             self._live = Live(
                 console=self.console,
@@ -51,10 +57,9 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._activity = Activity("")
-        live, self._live = (
-            self._live,
-            None,
-        )  # without it, the last drawing, which remains, has all rows
+        live = self._live
+        # without it, the last drawing, which remains, has all rows
+        self._live = None
         if live is not None:
             live.stop()
 
@@ -78,12 +83,12 @@ class Progress:
         elif isinstance(event, str):
             self._print(event)
         else:
-            if event.doing != self._activity.doing and (event.config is None or event.why):
-                left = self._time_left()
-                self._print(
-                    f"{event.doing}{left}\n    {event.why}" if event.why else event.doing,
-                    is_in_table=True,
-                )
+            is_new = event.doing != self._activity.doing
+            if is_new and event.why:
+                line = f"{event.doing}{self._time_left()}\n    {event.why}"
+                self._print(line, is_in_table=True)
+            elif is_new and event.config is None:
+                self._print(event.doing, is_in_table=True)
             self._activity = event
 
     def _described(self, event: Described) -> None:
@@ -99,36 +104,31 @@ class Progress:
                 added = f"is added at {place}" if place.is_added else f"is {place.value}: {place}"
                 self._print(f"    {knob} {added}")
         self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
-        self._print(
-            f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits_in_words(log.limits)}"
-        )
+        limits = limits_in_words(log.limits)
+        self._print(f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits}")
         if event.description.shapes:
             self._print(event.description.shapes)
         if log.trials:
             self._print(f"reusing {counted(len(log.trials), 'trial')} of an earlier run")
 
     def _print(self, line: str, *, is_in_table: bool = False) -> None:
-        if not self.is_quiet and not (is_in_table and self._live):  # a live table shows the same
+        is_drawn = is_in_table and self._live is not None
+        if not self.is_quiet and not is_drawn:
             self.console.print(escape(line), soft_wrap=self._live is None)
 
     def _draw(self) -> RenderableType:
-        now, parts = self._activity, list[RenderableType]()
+        now = self._activity
+        parts: list[RenderableType] = []
         if now.doing:
-            details = ", ".join(
-                part for part in (str(now.config or ""), now.phase and now.phase.label) if part
-            )
-            parts = [
-                Text(f"now: {now.doing}", style="bold"),
-                Text(f"     {details}{self._time_left()}", style="dim"),
-            ]
-            parts += [Text(f"     why: {now.why}", style="dim")] if now.why else []
-        # rich cuts off the end of what is higher than the terminal; the last drawing, which remains, is whole
-        is_last = self._live is None
-        parts += (
-            [trial_table(self._trials, self._limits, newest_first=not is_last)]
-            if self._trials
-            else []
-        )
+            parts.append(Text(f"now: {now.doing}", style="bold"))
+            details = [str(part) for part in (now.config, now.phase and now.phase.label) if part]
+            parts.append(Text(f"     {', '.join(details)}{self._time_left()}", style="dim"))
+            if now.why:
+                parts.append(Text(f"     why: {now.why}", style="dim"))
+        if self._trials:
+            # rich cuts off the end of what is higher than the terminal; the last drawing is whole
+            is_last = self._live is None
+            parts.append(trial_table(self._trials, self._limits, newest_first=not is_last))
         return Group(*parts)
 
     def _time_left(self) -> str:
@@ -140,16 +140,15 @@ class Progress:
 
 
 def _line(trial: Trial, limits: Limits | None) -> str:
-    m = trial.measurement
-    rate = (
-        [] if m.samples_per_second is None else [f"{format_rate(m.samples_per_second)} samples/s"]
-    )
-    peaks = {memory: peak_in_words(trial, limits, memory) for memory in ("device", "host")}
-    parts = [
-        outcome_label(m.outcome),
-        *rate,
-        *(f"{memory} {peak}" for memory, peak in peaks.items() if peak != NONE),
-    ]
+    measured = trial.measurement
+    parts = [outcome_label(measured.outcome)]
+    if measured.samples_per_second is not None:
+        parts.append(f"{format_rate(measured.samples_per_second)} samples/s")
+    for memory in ("device", "host"):
+        peak = peak_in_words(trial, limits, memory)
+        if peak != NONE:
+            parts.append(f"{memory} {peak}")
+    parts.append(format_seconds(measured.seconds))
     stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
-    why = "" if m.outcome is Outcome.OK else f"\n    {m.evidence.reason}"
-    return f"{stage}{trial.config}: {', '.join([*parts, format_seconds(m.seconds)])}{why}"
+    line = f"{stage}{trial.config}: {', '.join(parts)}"
+    return line if measured.outcome is Outcome.OK else f"{line}\n    {measured.evidence.reason}"

@@ -1,8 +1,12 @@
-"""The terminal, and results on it or as plain text: tables of trials, sweep cells and estimates, and a tune's summary."""
+"""The terminal, and results on it or as plain text.
+
+These are tables of trials, sweep cells and estimates, and a tune's summary.
+"""
 
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
@@ -29,7 +33,8 @@ from autofit.report.columns import (
 )
 from autofit.report.snippet import render
 
-_PLAIN_WIDTH = 80  # characters: the narrowest common terminal
+# characters: the narrowest common terminal
+_PLAIN_WIDTH = 80
 _BAR_CHARACTERS = 6
 _TRIAL_STYLES = {
     Outcome.OK: "green",
@@ -49,7 +54,8 @@ _TRIAL_COLUMNS = (
     "host",
     "seconds",
 )
-_LONG = (FASTEST, "gain", "tuned on")  # columns whose text may wrap
+# columns whose text may wrap
+_LONG = (FASTEST, "gain", "tuned on")
 _PART_NAMES = {
     "optimizer": "optimizer state",
     "process": "process, model, data",
@@ -58,25 +64,27 @@ _PART_NAMES = {
 
 
 class Terminal(Console):
-    """A console that shows control characters in content as �, so that content cannot control the terminal."""
+    """A console that shows control characters in content as �: none can control the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        # in a notebook, lines are text in one output: rich would make an output of each, and draws tables again and again
-        # only where ipywidgets is installed. The standard output of a kernel says that it is a terminal, which it is not
         self.is_in_notebook = Console().is_jupyter
-        plain = {"force_jupyter": False, "force_terminal": False} if self.is_in_notebook else {}
-        super().__init__(**{"highlight": False, **plain, **options})
+        if self.is_in_notebook:
+            # Lines are text in one output: rich would make an output of each, and draws tables
+            # again and again only where ipywidgets is installed. The standard output of a kernel
+            # says that it is a terminal, which it is not.
+            options = {"force_jupyter": False, "force_terminal": False, **options}
+        super().__init__(**{"highlight": False, **options})
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render as `Console.render` does, and replace control characters; all content passes through this method."""
+        """Render as `Console.render` does, through which all content passes."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def plain_text(drawing: RenderableType) -> str:
-    """Return a drawing as text of 80 columns without colour; `print` and the interpreter show a result this way."""
+    """Return a drawing as text of 80 columns without colour, as `print` shows a result."""
     console = Terminal(
         width=_PLAIN_WIDTH, file=io.StringIO(), force_terminal=False, color_system=None
     )
@@ -94,15 +102,14 @@ def trial_table(
         table.add_column(column, justify="left" if column in TEXTS else "right")
     rows = list(zip(trials, trial_rows(trials, limits), strict=True))
     for trial, row in reversed(rows) if newest_first else rows:
-        shares = {memory: peak_share(trial, limits, memory) for memory in ("device", "host")}
-        texts = row | {memory: _bar(share) for memory, share in shares.items() if share is not None}
-        style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
-        table.add_row(
-            *(
-                Text(texts[column], style if column == "outcome" else "")
-                for column in _TRIAL_COLUMNS
-            )
-        )
+        for memory in ("device", "host"):
+            share = peak_share(trial, limits, memory)
+            if share is not None:
+                row[memory] = _bar(share)
+        texts = [Text(row[column]) for column in _TRIAL_COLUMNS]
+        outcome = texts[_TRIAL_COLUMNS.index("outcome")]
+        outcome.style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
+        table.add_row(*texts)
     return table
 
 
@@ -116,42 +123,37 @@ def _bar(share: float) -> str:
 
 
 def sweep_table(record: SweepRecord) -> Group:
-    """Return a table with a row for each cell (values, fastest config, rate, memory, bottleneck), and list the failures."""
-    table, rows = _grid(), cell_rows(record)
-    unused = {
-        OWN_BATCH,
-        "" if record.hosts else "tuned on",
-    }  # 80 columns have no room for the first one
-    columns = [column for column in (rows[0] if rows else ()) if column not in unused]
+    """Return a table with a row for each cell, and list the failures."""
+    rows = cell_rows(record)
+    # 80 columns have no room for the first one
+    unused = {OWN_BATCH} if record.hosts else {OWN_BATCH, "tuned on"}
+    columns = [column for row in rows[:1] for column in row if column not in unused]
     axes = columns[: len(record.axes)]
+    table = _grid()
     for column in columns:
-        is_left, is_long = column in (*axes, *TEXTS), column in (*axes, *_LONG)
         table.add_column(
-            column, justify="left" if is_left else "right", no_wrap=not is_long, overflow="fold"
+            column,
+            justify="left" if column in (*axes, *TEXTS) else "right",
+            no_wrap=column not in (*axes, *_LONG),
+            overflow="fold",
         )
+    failures = []
     for cell, row in zip(record.cells, rows, strict=True):
-        table.add_row(
-            *(
-                Text(row[name], _CELL_STYLES[cell.outcome] if name == FASTEST else "")
-                for name in columns
-            )
-        )
-    failures = [
-        Text(f"\n{cell_label(cell.values)}: {cell.problem_line}")
-        for cell in record.cells
-        if cell.problem
-    ]
-    outcomes = [cell.outcome for cell in record.cells]
-    tally = [
-        f"{outcomes.count(outcome)} {outcome}"
-        for outcome in get_args(CellOutcome)
-        if outcome in outcomes
-    ]
-    total = f"\n{counted(len(record.cells), 'cell')}: {', '.join(tally)}; {format_seconds(record.seconds)} in this run"
+        texts = {column: Text(row[column]) for column in columns}
+        texts[FASTEST].style = _CELL_STYLES[cell.outcome]
+        table.add_row(*texts.values())
+        if cell.problem:
+            failures.append(Text(f"\n{cell_label(cell.values)}: {cell.problem_line}"))
+    outcomes = Counter(cell.outcome for cell in record.cells)
+    tally = ", ".join(
+        f"{outcomes[outcome]} {outcome}" for outcome in get_args(CellOutcome) if outcomes[outcome]
+    )
+    cells = counted(len(record.cells), "cell")
+    total = f"\n{cells}: {tally}; {format_seconds(record.seconds)} in this run"
     return Group(table, *failures, Text(total))
 
 
-def labelled(rows: Iterable[tuple[str, str]]) -> Table:
+def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a grid of texts, each after its label."""
     grid = Table.grid(padding=(0, 2))
     for label, text in rows:
@@ -161,27 +163,18 @@ def labelled(rows: Iterable[tuple[str, str]]) -> Table:
 
 def summary(record: TuneRecord) -> Group:
     """Return the answers of a tune, what is to say about them, and the lines to paste."""
-    texts, shown = advice(record), headlines(record)
-    rows = [
-        ("baseline", texts.pop("baseline")),
-        *(
-            row
-            for headline in shown
-            for row in (
-                (headline.label, str(headline)),
-                *(("to adjust", sentence) for sentence in headline.adjustments),
-            )
-        ),
-        *figures(record, record.fastest).items(),
-        *texts.items(),
-    ]
-    blocks: list[Any] = [labelled(rows)]
-    for headline in shown:
-        blocks += [
-            f"\n{headline.use}:\n",
-            Text(render(record, headline.answer), no_wrap=True, overflow="ignore"),
-        ]
-    return Group(*blocks)
+    texts = advice(record)
+    rows = [("baseline", texts.pop("baseline"))]
+    code: list[RenderableType] = []
+    for headline in headlines(record):
+        rows.append((headline.label, str(headline)))
+        rows += [("to adjust", sentence) for sentence in headline.adjustments]
+        lines = render(record, headline.answer)
+        code.append(f"\n{headline.use}:\n")
+        code.append(Text(lines, no_wrap=True, overflow="ignore"))
+    rows += figures(record, record.fastest).items()
+    rows += texts.items()
+    return Group(two_columns(rows), *code)
 
 
 def summarise(record: TuneRecord, console: Console) -> None:
@@ -191,27 +184,40 @@ def summarise(record: TuneRecord, console: Console) -> None:
 
 
 def estimate_table(estimate: EstimateRecord) -> Group:
-    """Show the parts and totals of device and host memory for each batch size, and the largest batch size that fits."""
-    others = replace(estimate.config, batch_size=None)
-    # all footprints have the method and the error bounds of the first
-    of_gpus = (footprint for gpu in estimate.gpus for footprint in gpu.footprints)
-    footprint = next(of_gpus) if estimate.gpus else estimate.description.footprints[0]
-    error, least = (
-        f"{footprint.relative_error:.0%} of the measured peak",
-        footprint.absolute_error_bytes,
-    )
-    error += f" (or {format_bytes(least)}, if that is more)" if least else ""
-    facts = {
-        "model": model_in_words(estimate.description),
-        "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
-        "limits": limits_in_words(estimate.limits),
-        "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{footprint.method}; 95% of such estimates are within {error}",
-    }
+    """Show the memory for each batch size, by part, and the largest batch size that fits.
+
+    For GPUs that are not here, show the largest batch size of each.
+    """
+    facts = {"model": model_in_words(estimate.description)}
     if estimate.gpus:
-        facts = {name: facts[name] for name in ("model", "method")}
+        facts["method"] = _method(estimate)
+        table = _gpu_table(estimate)
         notes = [f"{gpu.gpu}: {gpu.problem}" for gpu in estimate.gpus if gpu.problem]
-        return Group(labelled(facts.items()), "", _gpu_table(estimate), "", *notes)
+        return Group(two_columns(facts.items()), "", table, "", *notes)
+    facts["machine"] = f"{estimate.device}, {counted(estimate.machine.cores, 'core')}"
+    facts["limits"] = limits_in_words(estimate.limits)
+    others = replace(estimate.config, batch_size=None)
+    facts["input"] = str(others) if others.values() else estimate.description.input_kind
+    facts["method"] = _method(estimate)
+    conclusion = "Not even a batch size of 1 is expected to fit."
+    largest = estimate.largest_batch_size
+    if largest is not None:
+        conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
+    table = _memory_table(estimate)
+    return Group(two_columns(facts.items()), "", table, "", conclusion)
+
+
+def _method(estimate: EstimateRecord) -> str:
+    # all footprints have the method and the error bounds of the first
+    of_gpus = [footprint for gpu in estimate.gpus for footprint in gpu.footprints]
+    footprint = (of_gpus or estimate.description.footprints)[0]
+    error = f"{footprint.relative_error:.0%} of the measured peak"
+    if footprint.absolute_error_bytes:
+        error += f" (or {format_bytes(footprint.absolute_error_bytes)}, if that is more)"
+    return f"{footprint.method}; 95% of such estimates are within {error}"
+
+
+def _memory_table(estimate: EstimateRecord) -> Table:
     table = _grid(padding=2)
     table.add_column("batch size")
     for row in estimate.rows:
@@ -223,48 +229,29 @@ def estimate_table(estimate: EstimateRecord) -> Group:
             if any(part[name] for part in parts):
                 label = _PART_NAMES.get(name, name.replace("_", " "))
                 table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
-        table.add_row(
-            "  total",
-            *(format_bytes(sum(part.values())) for part in parts),
-            style="bold",
-            end_section=True,
-        )
-    verdicts = [  # "perhaps" if only an upper bound exceeds a limit
-        "yes"
-        if row.fits
-        else "perhaps"
-        if estimate.limits.allow(row.device_bytes, row.host_bytes)
-        else "no"
-        for row in estimate.rows
-    ]
+        totals = [format_bytes(sum(part.values())) for part in parts]
+        table.add_row("  total", *totals, style="bold", end_section=True)
+    verdicts = []
+    for row in estimate.rows:
+        # "perhaps" if only an upper bound exceeds a limit
+        may_fit = estimate.limits.allow(row.device_bytes, row.host_bytes)
+        verdicts.append("yes" if row.fits else "perhaps" if may_fit else "no")
     table.add_row("expected to fit", *verdicts, style="bold")
-    conclusion = "Not even a batch size of 1 is expected to fit."
-    if (largest := estimate.largest_batch_size) is not None:
-        conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
-    return Group(labelled(facts.items()), "", table, "", conclusion)
+    return table
 
 
 def _gpu_table(estimate: EstimateRecord) -> Table:
     table = _grid(padding=2)
-    for name in ("GPU", "memory", "a program gets", "largest batch", "takes", "share"):
-        table.add_column(name, justify="left" if name == "GPU" else "right")
+    table.add_column("GPU")
+    for name in ("memory", "a program gets", "largest batch", "takes", "share"):
+        table.add_column(name, justify="right")
     for gpu in estimate.gpus:
-        taken = next(
-            (
-                each.device_bytes
-                for each in gpu.footprints
-                if each.batch_size == gpu.largest_batch_size
-            ),
-            None,
-        )
         answer = ("none fits" if gpu.footprints else "unknown", NONE, NONE)
-        if taken is not None:
-            answer = (
-                f"{gpu.largest_batch_size:,}",
-                format_bytes(taken),
-                f"{taken / gpu.usable_bytes:.0%}",
-            )
-        table.add_row(
-            gpu.gpu, format_bytes(gpu.total_bytes), format_bytes(gpu.usable_bytes), *answer
-        )
+        for footprint in gpu.footprints:
+            if footprint.batch_size == gpu.largest_batch_size:
+                taken = footprint.device_bytes
+                share = f"{taken / gpu.usable_bytes:.0%}"
+                answer = (f"{footprint.batch_size:,}", format_bytes(taken), share)
+        memory = format_bytes(gpu.total_bytes)
+        table.add_row(gpu.gpu, memory, format_bytes(gpu.usable_bytes), *answer)
     return table

@@ -1,4 +1,6 @@
-"""Plots of a page: rate and memory of a tune against the batch size, and the rates of the cells of a sweep."""
+"""Plots of a page: rate and memory of a tune against the batch size, and the rates of the cells of
+a sweep.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +23,40 @@ from autofit.report.columns import cell_label, peak_share, trial_rows
 Point = tuple[Any, Any, str]  # x, y, and the text that is shown while the pointer is on it
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
-_BLUE, _ORANGE, _GREEN, _VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-_SKY, _PURPLE, _BLACK = "#56B4E9", "#CC79A7", "#000000"
+_BLUE = "#0072B2"
+_ORANGE = "#E69F00"
+_GREEN = "#009E73"
+_VERMILION = "#D55E00"
+_SKY = "#56B4E9"
+_PURPLE = "#CC79A7"
+_BLACK = "#000000"
 
 _LOOK = Path(__file__).parent / "templates" / "plot.json"
-_FAR = 3.0  # multiple of the highest peak up to which the limit is drawn; a higher one would flatten everything else
-_HEADROOM = 1.12  # ratio of the top of an axis to the highest value drawn
-_EDGE = 1.4  # the same at both ends of a logarithmic axis
-_HEIGHT_PIXELS = 420  # of a plot with two numeric axes
-_FRAME_PIXELS = 130  # of a plot with rows: total height of the legend, axis and margins
+# multiple of the highest peak up to which the limit is drawn: a higher one would flatten all else
+_FAR = 3.0
+# ratio of the top of an axis to the highest value drawn, and the same at both ends of a logarithmic
+# axis
+_HEADROOM = 1.12
+_EDGE = 1.4
+# heights: of a plot with two numeric axes; of a plot with rows, its legend, axis and margins
+_HEIGHT_PIXELS = 420
+_FRAME_PIXELS = 130
 _ROW_PIXELS = 30
-_HOVER_CHARACTERS = 58  # of a line of hover text: readable, and no wider than a phone
-_HOVER_LINES = 6  # of each text in a hover box, so that a long error does not cover the plot
-_LABEL_CHARACTERS = 42  # a longer label leaves no room for the bars
-_IN_TITLE = (
-    "trial",
-    "batch",
-    "workers",
-    "queue",
-)  # columns whose texts are in the title of a hover text
-_OUTLINED = {
-    "star": 14,
-    "diamond": 11,
-    "x": 12,
-}  # symbols with an outline, and their sizes in pixels
+# of a line of hover text: readable, and no wider than a phone
+_HOVER_CHARACTERS = 58
+# of each text in a hover box, so that a long error does not cover the plot
+_HOVER_LINES = 6
+# a longer label leaves no room for the bars
+_LABEL_CHARACTERS = 42
+# columns whose texts are in the title of a hover text
+_IN_TITLE = ("trial", "batch", "workers", "queue")
+# symbols with an outline, and their sizes in pixels
+_OUTLINED = {"star": 14, "diamond": 11, "x": 12}
 _MARK_PIXELS = 11
-_ERROR_BARS = {
-    "type": "data",
-    "color": _BLACK,
-    "thickness": 1.5,
-    "width": 9,
-}  # wider than any marker, which hides the bar
-_BATCHES = [2**k for k in range(31)]  # ticks
+# wider than any marker, which would hide the bar
+_ERROR_BARS = {"type": "data", "color": _BLACK, "thickness": 1.5, "width": 9}
+# ticks
+_BATCHES = [2**k for k in range(31)]
 _RATES = [digit * 10**k for k in range(-3, 10) for digit in (1, 1.5, 2, 3, 5, 7)]
 _MOST_TICKS = 16
 
@@ -69,86 +72,80 @@ class Plot:
 
 
 def throughput(log: TuneLog) -> Plot | None:
-    """Plot the rate of each trial and the two rates that bound it; return None if no rate was measured."""
+    """Plot the rate of each trial and the two rates that bound it; None if no rate was measured."""
     rated = [trial for trial in log.trials if trial.samples_per_second and trial.config.batch_size]
     if not rated:
         return None
     rated.sort(key=lambda trial: trial.config.batch_size or 0)
-    best = (
-        log.config
-        if isinstance(log, TuneRecord)
-        else max(rated, key=attrgetter("samples_per_second")).config
-    )
+    fastest = max(rated, key=lambda trial: trial.samples_per_second or 0.0)
+    best = log.config if isinstance(log, TuneRecord) else fastest.config
     same = [trial for trial in rated if replace(trial.config, batch_size=best.batch_size) == best]
-    others = [trial for trial in rated if trial not in same]
-    of_model = [
-        trial for trial in rated if trial.config.steps_per_execution == best.steps_per_execution
-    ]
+    steps = best.steps_per_execution
+    of_model = [trial for trial in rated if trial.config.steps_per_execution == steps]
     ceilings = [
         _ceiling("model alone", of_model, "compute", "triangle-up-open", _ORANGE, "dash"),
         _ceiling("input alone", same, "input", "square-open", _GREEN, "dot"),
     ]
-    marked = _marked(log)
-    rates = [trial.samples_per_second or 0.0 for trial in rated] + [
-        answer.samples_per_second for _, answer in marked
-    ]
-    rates += [rate for ceiling in ceilings for rate in ceiling["y"]]
-    floor, top = min(rates) / _EDGE, max(rates) * _EDGE
-    caption = (
-        f"Every point is measured. The rate of {log.call_source.call} is at most that of the model alone, which runs on "
-        "one batch again and again, and at most that of the input alone, without a model."
-    )
-    ooms = [trial for trial in log.trials if trial.measurement.outcome.is_oom]
-    failed = [
-        trial
-        for trial in log.trials
-        if trial.measurement.outcome is not Outcome.OK and trial not in ooms
-    ]
     setting = replace(best, batch_size=None)
-    name = (
-        "trials"
-        if setting in (FitConfig(), FitConfig(steps_per_execution=1))
-        else f"trials with {setting}"
-    )
+    is_plain = setting in (FitConfig(), FitConfig(steps_per_execution=1))
+    others = [_rated(trial) for trial in rated if trial not in same]
     traces = [
         *ceilings,
+        _marks("trials with other settings", others, "circle-open", _SKY),
         _marks(
-            "trials with other settings",
-            [_point(t, t.samples_per_second) for t in others],
-            "circle-open",
-            _SKY,
-        ),
-        _marks(
-            name,
-            [_point(t, t.samples_per_second) for t in same],
+            "trials" if is_plain else f"trials with {setting}",
+            [_rated(trial) for trial in same],
             "circle",
             _BLUE,
             mode="lines+markers",
         ),
-        _marks("out of memory", [_point(t, floor) for t in ooms], "x", _VERMILION),
-        _marks("timeout, crash or error", [_point(t, floor) for t in failed], "cross", _PURPLE),
-        *(
-            _answer(label, answer, [answer.samples_per_second], _spread(answer))
-            for label, answer in marked
-        ),
     ]
+    marked = _marked(log)
+    rates = [trial.samples_per_second or 0.0 for trial in rated]
+    rates += [answer.samples_per_second for _, answer in marked]
+    for ceiling in ceilings:
+        rates += ceiling["y"]
+    floor = min(rates) / _EDGE
+    traces += _failures(log, floor)
+    for label, answer in marked:
+        traces.append(_answer(label, answer, [answer.samples_per_second], _spread(answer)))
     # a gain at the own batch size would vanish on a linear axis that reaches up to a tenfold one
-    figure = _figure(
-        traces, xaxis=_batch_axis(traces), yaxis=_log_axis("samples/s", _RATES, floor / _EDGE, top)
+    y_axis = _log_axis("samples/s", _RATES, floor / _EDGE, max(rates) * _EDGE)
+    caption = (
+        f"Every point is measured. The rate of {log.call_source.call} is at most that of the model "
+        "alone, which runs on one batch again and again, and at most that of the input alone, "
+        "without a model."
     )
+    figure = _figure(traces, xaxis=_batch_axis(traces), yaxis=y_axis)
     return Plot("throughput", "Throughput against batch size", caption, figure)
 
 
+def _failures(log: TuneLog, height: float) -> list[dict[str, Any]]:
+    """Return the traces of trials that ran out of memory, and of those that failed otherwise."""
+    ooms: list[Point] = []
+    others: list[Point] = []
+    for trial in log.trials:
+        outcome = trial.measurement.outcome
+        if outcome is not Outcome.OK:
+            (ooms if outcome.is_oom else others).append(_point(trial, height))
+    return [
+        _marks("out of memory", ooms, "x", _VERMILION),
+        _marks("timeout, crash or error", others, "cross", _PURPLE),
+    ]
+
+
 def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
-    """Return the configs to mark, each with its label: the baseline, with the interval of its runs, and the answers."""
+    """Return what to mark, each with its label: the baseline, with the interval of its runs, and
+    the answers.
+    """
     if not isinstance(log, TuneRecord):
         return []
     answers = [(headline.label, headline.answer) for headline in headlines(log)]
-    if (ran := baseline(log)) is None:
+    ran = baseline(log)
+    if ran is None:
         return answers
-    from autofit.records.intervals import (
-        pooled_half_width,
-    )  # loads SciPy: only when a report is drawn
+    # loads SciPy: only when a report is drawn
+    from autofit.records.intervals import pooled_half_width
 
     rates: dict[FitConfig, list[float]] = {ran.config: []}
     for run in log.runs:
@@ -159,85 +156,92 @@ def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
 
 
 def _spread(answer: Answer) -> float:
-    """Return the relative half-width of the interval to draw; 0 if there is none, or if it is so wide as to say nothing."""
+    """Return the relative half-width of the interval to draw.
+
+    It is 0 if there is none, or if it is so wide as to say nothing.
+    """
     return answer.spread if answer.spread is not None and answer.spread < 1 else 0.0
 
 
 def memory(log: TuneLog) -> Plot | None:
-    """Plot the peaks of device and host memory as shares of their limits; return None if no peak was read."""
-    sized = [trial for trial in (*log.searched, *log.runs) if trial.config.batch_size]
-    traces = []
-    for which, symbol, color in (("device", "circle", _BLUE), ("host", "square-open", _GREEN)):
-        shares = [(trial, peak_share(trial, log.limits, which)) for trial in sized]
-        ran = [
-            _point(trial, share)
-            for trial, share in shares
-            if trial.measurement.outcome is Outcome.OK and share
-        ]
-        full = [
-            (trial, share) for trial, share in shares if trial.measurement.outcome == f"{which}_oom"
-        ]
-        ooms = [_point(trial, max(1.0, share or 0.0)) for trial, share in full]
-        traces += [
-            _marks(f"{which} memory", ran, symbol, color),
-            _marks(f"out of {which} memory", ooms, "x", _VERMILION),
-        ]
-    heights = [height for trace in traces for height in trace["y"]]
-    if not heights:
+    """Plot the peaks of both memories as shares of their limits; None if no peak was read."""
+    traces = [
+        *_peaks(log, "device", "circle", _BLUE),
+        *_peaks(log, "host", "square-open", _GREEN),
+    ]
+    highest = max((height for trace in traces for height in trace["y"]), default=None)
+    if highest is None:
         return None
     for label, answer in _marked(log):
         peaks = (
             (answer.device_peak_bytes, log.limits.device_bytes),
             (answer.host_peak_bytes, log.limits.host_bytes),
         )
-        traces.append(
-            _answer(label, answer, [peak / limit for peak, limit in peaks if peak and limit])
-        )
-    x_axis, caption = _batch_axis(traces), f"Limits: {limits_in_words(log.limits)}."
-    top = _HEADROOM * (max(heights) if max(heights) * _FAR < 1 else max(1.0, *heights))
-    look = {
+        shares = [peak / limit for peak, limit in peaks if peak and limit]
+        traces.append(_answer(label, answer, shares))
+    x_axis = _batch_axis(traces)
+    top = _HEADROOM * (highest if highest * _FAR < 1 else max(1.0, highest))
+    limit = {
+        "type": "scatter",
+        "name": "limit",
+        "x": [10**end for end in x_axis["range"]] if top > 1 else [],
+        "y": [1.0, 1.0],
         "mode": "lines",
         "line": {"color": _VERMILION, "dash": "longdash", "width": 2},
         "hoverinfo": "skip",
     }
-    ends = [10**end for end in x_axis["range"]] if top > 1 else []
-    traces.append({"type": "scatter", "name": "limit", "x": ends, "y": [1.0, 1.0], **look})
     y_axis = {
         "title": {"text": "share of the limit"},
         "range": [0, top],
         "tickformat": ".0%" if top > 0.1 else ".1%",
     }
-    return Plot(
-        "memory",
-        "Peak memory against batch size",
-        caption,
-        _figure(traces, xaxis=x_axis, yaxis=y_axis),
-    )
+    caption = f"Limits: {limits_in_words(log.limits)}."
+    figure = _figure([*traces, limit], xaxis=x_axis, yaxis=y_axis)
+    return Plot("memory", "Peak memory against batch size", caption, figure)
+
+
+def _peaks(log: TuneLog, memory: str, symbol: str, color: str) -> list[dict[str, Any]]:
+    """Return the traces of the trials that took a memory, and of those that ran out of it."""
+    ran = []
+    ooms = []
+    for trial in (*log.searched, *log.runs):
+        if trial.config.batch_size:
+            share = peak_share(trial, log.limits, memory) or 0.0
+            if trial.measurement.outcome == f"{memory}_oom":
+                ooms.append(_point(trial, max(1.0, share)))
+            elif trial.measurement.outcome is Outcome.OK and share:
+                ran.append(_point(trial, share))
+    return [
+        _marks(f"{memory} memory", ran, symbol, color),
+        _marks(f"out of {memory} memory", ooms, "x", _VERMILION),
+    ]
 
 
 def cell_rates(record: SweepRecord) -> Plot | None:
     """Plot the rate of each cell as a bar; return None if no cell has a result."""
-    rated = {
-        _row_label(cell, i): cell.result
-        for i, cell in enumerate(record.cells, 1)
-        if cell.result is not None
-    }
-    if not rated:
+    labels = []
+    rates = []
+    spreads = []
+    hovers = []
+    for number, cell in enumerate(record.cells, 1):
+        if cell.result is not None:
+            fastest = cell.result.fastest
+            lines = [_rate(fastest), f"bottleneck: {cell.result.bottleneck}"]
+            labels.append(_row_label(cell, number))
+            rates.append(fastest.samples_per_second)
+            spreads.append(fastest.samples_per_second * _spread(fastest))
+            hovers.append(_hover(str(fastest.config), lines))
+    if not labels:
         return None
-    rates = [result.samples_per_second for result in rated.values()]
-    bars: dict[str, Any] = {
+    bars = {
         "type": "bar",
         "x": rates,
-        "y": [*rated],
+        "y": labels,
         "orientation": "h",
         "marker": {"color": _BLUE},
+        "hovertext": hovers,
+        "error_x": {**_ERROR_BARS, "array": spreads},
     }
-    bars["hovertext"] = [
-        _hover(str(result.config), [_rate(result.fastest), f"bottleneck: {result.bottleneck}"])
-        for result in rated.values()
-    ]
-    spreads = [result.samples_per_second * _spread(result.fastest) for result in rated.values()]
-    bars["error_x"] = {**_ERROR_BARS, "array": spreads}
     x_axis = {"title": {"text": "samples/s"}, "tickformat": ",~r"}
     y_axis = {
         "type": "category",
@@ -247,19 +251,16 @@ def cell_rates(record: SweepRecord) -> Plot | None:
         "tickfont": {"size": 12},
     }
     caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
-    drawn = _figure(
-        [bars], _FRAME_PIXELS + _ROW_PIXELS * len(rated), bargap=0.3, xaxis=x_axis, yaxis=y_axis
-    )
-    return Plot("cell-rates", "Throughput by cell", caption, drawn)
+    height = _FRAME_PIXELS + _ROW_PIXELS * len(labels)
+    figure = _figure([bars], height, bargap=0.3, xaxis=x_axis, yaxis=y_axis)
+    return Plot("cell-rates", "Throughput by cell", caption, figure)
 
 
 def _row_label(cell: Cell, number: int) -> str:
     label = cell_label(cell.values)
-    return html.escape(
-        label
-        if len(label) <= _LABEL_CHARACTERS
-        else f"{label[: _LABEL_CHARACTERS - 6]}… ({number})"
-    )
+    if len(label) > _LABEL_CHARACTERS:
+        label = f"{label[: _LABEL_CHARACTERS - 6]}… ({number})"
+    return html.escape(label)
 
 
 def _figure(
@@ -280,14 +281,11 @@ def _batch_axis(traces: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _log_axis(title: str, ticks: Sequence[float], lowest: float, highest: float) -> dict[str, Any]:
     inside = [tick for tick in ticks if lowest <= tick <= highest]
     shown = inside[:: 1 + len(inside) // _MOST_TICKS]
-    scale = {
+    return {
+        "title": {"text": title},
         "type": "log",
         "range": [math.log10(lowest), math.log10(highest)],
         "rangemode": "normal",
-    }
-    return {
-        "title": {"text": title},
-        **scale,
         "tickvals": shown,
         "ticktext": [f"{tick:,.10g}" for tick in shown],
     }
@@ -296,16 +294,23 @@ def _log_axis(title: str, ticks: Sequence[float], lowest: float, highest: float)
 def _marks(
     name: str, points: Sequence[Point], symbol: str, color: str, **more: Any
 ) -> dict[str, Any]:
-    x, y, hover = ([point[part] for point in points] for part in range(3))
     outline = {"width": 1, "color": _BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
-    marker = {
-        "symbol": symbol,
-        "color": color,
-        "size": _OUTLINED.get(symbol, _MARK_PIXELS),
-        "line": outline,
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [x for x, _, _ in points],
+        "y": [y for _, y, _ in points],
+        "hovertext": [text for _, _, text in points],
+        "marker": {
+            "symbol": symbol,
+            "color": color,
+            "size": _OUTLINED.get(symbol, _MARK_PIXELS),
+            "line": outline,
+        },
+        "cliponaxis": symbol != "x",
+        **more,
     }
-    data = {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "hovertext": hover}
-    return {**data, "marker": marker, "cliponaxis": symbol != "x", **more}
 
 
 def _ceiling(
@@ -313,7 +318,8 @@ def _ceiling(
 ) -> dict[str, Any]:
     highest: dict[int, float] = {}
     for trial in trials:
-        size, rate = trial.config.batch_size or 0, trial.measurement.alone(part)
+        size = trial.config.batch_size or 0
+        rate = trial.measurement.alone(part)
         if rate:
             highest[size] = max(rate, highest.get(size, 0.0))
     points = [
@@ -326,21 +332,20 @@ def _ceiling(
 def _answer(
     label: str, answer: Answer, heights: Sequence[float], spread: float = 0.0
 ) -> dict[str, Any]:
-    """Return a trace that marks the baseline or an answer; `spread` is half of its error bar, relative to the height."""
-    symbol, color = {"baseline": ("diamond", _BLACK), "fastest": ("star", _VERMILION)}.get(
-        label, ("star", _SKY)
-    )
+    """Return a trace that marks the baseline or an answer.
+
+    `spread` is half of its error bar, relative to the height.
+    """
+    symbol = "diamond" if label == "baseline" else "star"
+    color = {"baseline": _BLACK, "fastest": _VERMILION}.get(label, _SKY)
     name = label if answer.confirmed else f"{label}, not confirmed"
     hover = _hover(f"{name}: {answer.config}", [_rate(answer)])
-    points = [
-        (answer.config.batch_size, height, hover) for height in heights if answer.config.batch_size
-    ]
-    bars = (
-        {"error_y": {**_ERROR_BARS, "array": [spread * height for height in heights]}}
-        if spread
-        else {}
-    )
-    return _marks(name, points, symbol, color, **bars)
+    size = answer.config.batch_size
+    points = [(size, height, hover) for height in heights] if size else []
+    trace = _marks(name, points, symbol, color)
+    if spread:
+        trace["error_y"] = {**_ERROR_BARS, "array": [spread * height for height in heights]}
+    return trace
 
 
 def _rate(answer: Answer) -> str:
@@ -348,16 +353,22 @@ def _rate(answer: Answer) -> str:
     return f"{format_rate(answer.samples_per_second)} samples/s{spread}"
 
 
+def _rated(trial: Trial) -> Point:
+    return _point(trial, trial.samples_per_second or 0.0)
+
+
 def _point(trial: Trial, y: float) -> Point:
-    (row,), evidence = trial_rows([trial], None), trial.measurement.evidence
-    phase = f" ({evidence.phase.label})" if evidence.phase else ""
-    lines = [] if trial.measurement.outcome is Outcome.OK else [evidence.reason + phase]
-    lines += [
-        f"{column}: {text}"
-        for column, text in row.items()
-        if column not in _IN_TITLE and text != NONE
-    ]
-    lines += [f"why: {trial.why}"] if trial.why else []
+    lines = []
+    if trial.measurement.outcome is not Outcome.OK:
+        evidence = trial.measurement.evidence
+        phase = f" ({evidence.phase.label})" if evidence.phase else ""
+        lines.append(evidence.reason + phase)
+    (row,) = trial_rows([trial], None)
+    for column, text in row.items():
+        if column not in _IN_TITLE and text != NONE:
+            lines.append(f"{column}: {text}")
+    if trial.why:
+        lines.append(f"why: {trial.why}")
     return trial.config.batch_size or 0, y, _hover(str(trial.config), lines)
 
 

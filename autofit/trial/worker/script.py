@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from autofit import backends
 from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.places import Edits
@@ -40,7 +41,8 @@ from autofit.workload.workload import Workload, save_script
 
 _SLOW_SECONDS = 10.0  # of a script before it calls `fit`: longer than a usual trial
 _DEVICES = "CUDA_VISIBLE_DEVICES"
-_LIBRARIES = ("tensorflow", "jax", "torch", "keras")  # which read the environment
+# which read the environment when they are imported
+_LIBRARIES = (*backends.NAMES, "keras")
 _LOOPS = ("train_on_batch", "GradientTape", "stateless_apply", "value_and_grad", ".backward(")
 _SEARCHES = ("keras_tuner", "kerastuner", "optuna", "ray")
 

@@ -1,4 +1,6 @@
-"""The arguments of `tune`: their texts, their defaults, the table that lists them, and what a wrong call says."""
+"""The arguments of `tune`: their texts, their defaults, the table that lists them, and what a wrong
+call says.
+"""
 
 import inspect
 import json
@@ -57,11 +59,15 @@ def row(name, field):
         else json.dumps(default)
     )
     first = re.split(r"(?<=[.])\s+(?=[A-Z`])", load.texts()[name], maxsplit=1)[0]
-    return f"| `{name}` | {f'`{shown}`' if default not in (None, {}) else ''} | {first.replace('|', chr(92) + '|')} |\n"
+    return (
+        f"| `{name}` | {f'`{shown}`' if default not in (None, {}) else ''} | "
+        f"{first.replace('|', chr(92) + '|')} |\n"
+    )
 
 
 def test_the_page_lists_the_arguments():
-    page, names = PAGE.read_text(), list(SIGNATURE)
+    page = PAGE.read_text()
+    names = list(SIGNATURE)
     for title, listed in (
         ("everyday arguments", {name: FIELDS[name] for name in names[2:EVERYDAY]}),
         (
@@ -72,8 +78,8 @@ def test_the_page_lists_the_arguments():
     ):
         head = f"| {title.split()[-1].rstrip('s')} | default | |\n| --- | --- | --- |\n"
         assert (
-            f"<!-- {title} -->\n{head}{''.join(row(*item) for item in listed.items())}<!-- end -->\n"
-            in page
+            f"<!-- {title} -->\n{head}{''.join(row(*item) for item in listed.items())}<!-- "
+            "end -->\n" in page
         )
 
 
@@ -127,7 +133,8 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
         (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
         (
             lambda: autofit.tune(Estimator(), ARRAYS),
-            "build_model: Estimator is not a function; pass the function that returns a model, itself",
+            "build_model: Estimator is not a function; pass the function that returns a "
+            "model, itself",
         ),
         (
             lambda: autofit.tune(build_model, x=ARRAYS[0], y=ARRAYS[1]),

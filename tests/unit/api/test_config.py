@@ -1,4 +1,6 @@
-"""YAML files: their arguments, the cells of a matrix, and errors that name their place and what is allowed."""
+"""YAML files: their arguments, the cells of a matrix, and errors that name their place and what is
+allowed.
+"""
 
 from pathlib import Path
 
@@ -6,7 +8,7 @@ import pytest
 
 from autofit.api.config import load
 from autofit.api.session import parse
-from autofit.errors import ConfigError
+from autofit.errors import ConfigError, Problem
 from autofit.workload.reference import Reference, expanded
 from tests.unit.api.conftest import GOOD
 from tests.unit.report.snapshots import matches_snapshot
@@ -16,8 +18,10 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 
 def test_a_file_gives_the_arguments_of_tune(write):
     text = GOOD + (
-        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: 0.05, min_updates: 3}\n"
-        "space:\n  batch_size: {min: 8, max: 64}\n  workers: [-1, 2]\n  max_queue_size: [auto, 4, tf.data.AUTOTUNE]\n"
+        "model_kwargs: {width: 64}\nhost_memory: 6GiB\nmax_seconds: 300\noptions: {tolerance: "
+        "0.05, min_updates: 3}\n"
+        "space:\n  batch_size: {min: 8, max: 64}\n  workers: [-1, 2]\n  max_queue_size: "
+        "[auto, 4, tf.data.AUTOTUNE]\n"
         "  use_multiprocessing: false\nbaseline: {batch_size: 16, workers: auto}\n"
         "fit_kwargs: {callbacks: 'math:sqrt', class_weight: {0: 1, 1: 5}}\n"
         "x-common: &common {folder: photos, part: training}\ndata_kwargs: *common\n"
@@ -48,7 +52,9 @@ def test_the_shipped_files_are_valid(file):
     assert load.load_cells(CONFIGS / file)
 
 
-AFTER_GOOD = (  # texts of files, after a model and data; the messages, with line, column and key, are in the snapshot
+# texts of files, after a model and data; the messages, with line, column and key, are in the
+# snapshot
+AFTER_GOOD = (
     "max_trial: 3",
     "data_kwargs: {from: !!timestamp soon}",
     "tolerance: 5%",
@@ -115,6 +121,23 @@ def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
     ]
 
 
+def test_a_wrong_value_is_one_problem_from_where_it_is_checked_to_its_place_in_the_file(
+    write, monkeypatch
+):
+    made = []
+    make = Problem.__init__
+
+    def count(problem, *arguments, **named):
+        make(problem, *arguments, **named)
+        made.append(problem)
+
+    monkeypatch.setattr(Problem, "__init__", count)
+    with pytest.raises(ConfigError) as caught:
+        load.load(write(f"{GOOD}fit_kwargs: {{steps_per_epoch: 0}}\n"))
+    assert [problem.key for problem in made] == ["fit_kwargs.steps_per_epoch"]
+    assert [problem.text for problem in caught.value.problems] == [made[0].text]
+
+
 @pytest.mark.parametrize("raw", [b"build_model: a.py:f\ndata: \xff\xfe\n", None])
 def test_a_file_that_is_not_a_text_is_an_error(tmp_path, raw):
     if raw is not None:
@@ -127,8 +150,10 @@ def test_a_file_that_is_not_a_text_is_an_error(tmp_path, raw):
 def test_a_value_from_the_environment_is_shown_as_written(write, monkeypatch):
     monkeypatch.setenv("PW", r"it's\s3cret")
     text = (
-        "max_trials: ${PW}\nhost_memory: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: '${PW}'}\nvalidation: ${PW}\n"
-        "max_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\nfit_kwargs: {validation_split: '${PW}'}\n"
+        "max_trials: ${PW}\nhost_memory: ${PW}\nbaseline: {workers: '${PW}'}\nstorage: {a: "
+        "'${PW}'}\nvalidation: ${PW}\n"
+        "max_seconds: !!float ${PW}\ndata_kwargs: ['${PW}']\nfit_kwargs: {validation_split: "
+        "'${PW}'}\n"
         "matrix: {dtype_policy: [['${PW}']], jit_compile: ['${PW}']}\n"
     )
     with pytest.raises(ConfigError) as caught:
@@ -144,7 +169,8 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
     monkeypatch.setenv("PIN", "12")
     text = GOOD + (
         "max_trials: ${TRIALS:-7}\nmax_seconds: ${EMPTY:-60}\nhost_memory: ${GIB:-6}GiB\n"
-        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: [\"${FOLDER}\", \"$${A}\"],\n"
+        "data_kwargs: {folder: '${FOLDER}/${EMPTY}x', plain: &plain '$FOLDER', list: "
+        '["${FOLDER}", "$${A}"],\n'
         "  number: !!int '${PIN}', again: *plain}\n"
     )
     arguments = load.load(write(text))

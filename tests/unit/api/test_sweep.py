@@ -24,8 +24,12 @@ def make_data(batch_size):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Widths of the cells that were tuned, each with the option `fresh`; width 99 has no storage and 13 fails."""
-    record, asked = result_files.load(RESULT), []
+    """Widths of the cells that were tuned, each with the option `fresh`.
+
+    Width 99 has no storage and 13 fails.
+    """
+    record = result_files.load(RESULT)
+    asked = []
 
     def run_tune(workload, settings, progress):
         width = workload.model_kwargs["width"]
@@ -91,7 +95,10 @@ def test_the_command_writes_a_file_for_each_part(asked, tmp_path, monkeypatch):
     (tmp_path / "model.py").write_text(
         "def build_model(width=8):\n    pass\n\n\ndef data(batch_size):\n    pass\n"
     )
-    text = "build_model: model.py:build_model\ndata: model.py:data\nmatrix: {model_kwargs.width: [4, 8, 16]}\n"
+    text = (
+        "build_model: model.py:build_model\ndata: model.py:data\nmatrix: {model_kwargs.width: [4, "
+        "8, 16]}\n"
+    )
     (tmp_path / "sweep.yaml").write_text(text)
     done = CliRunner().invoke(app, ["sweep", "sweep.yaml", "--only", "3/3", "--quiet", "--fresh"])
     assert (done.exit_code, asked) == (0, [(16, True)]), done.output

@@ -1,4 +1,6 @@
-"""The hooks of `Watch`, driven by hand: what a line says of the rate, of other work and of the memory."""
+"""The hooks of `Watch`, driven by hand: what a line says of the rate, of other work and of the
+memory.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,10 @@ RESULT = Path(__file__).parents[2] / "data" / "pinned" / "result.json"
 
 @pytest.fixture
 def result():
-    """A tune's result that promises batches of 10 at 1,000 samples/s and 4 GiB; an epoch has 2,000 samples."""
+    """A tune's result that promises batches of 10 at 1,000 samples/s and 4 GiB.
+
+    An epoch has 2,000 samples.
+    """
     result = result_files.load(RESULT)
     result = replace(result, description=replace(result.description, sample_count=2000))
     fastest = replace(
@@ -28,9 +33,11 @@ def result():
 
 @pytest.fixture
 def trained(result, monkeypatch, capsys):
-    """Train an epoch of equally long steps on a clock and a memory of the test's own: the line printed.
+    """Train an epoch of equally long steps on a clock and a memory of the test's own: the line
+    printed.
 
-    The first call of all takes a second longer, that of each epoch `start` seconds, and validation 99 seconds.
+    The first call of all takes a second longer, that of each epoch `start` seconds, and validation
+    99 seconds.
     """
     at = SimpleNamespace(now=0.0, bytes=2 * GIB, other=(0.0, 2.0), epoch=-1)
     monkeypatch.setattr(watch.time, "perf_counter", lambda: at.now)
@@ -43,7 +50,8 @@ def trained(result, monkeypatch, capsys):
     monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: at.other)
     monkeypatch.setattr(watch.host, "visible_cores", lambda: 2)
     callback = watch.EpochWatch(result, result.fastest)
-    callback.model, callback.params = SimpleNamespace(steps_per_execution=1), {"steps": 200}
+    callback.model = SimpleNamespace(steps_per_execution=1)
+    callback.params = {"steps": 200}
 
     def train(rate=1000.0, batches=range(200), params=None, validates=True, start=0.0, **changes):
         vars(at).update(epoch=at.epoch + 1, **changes)
@@ -63,7 +71,10 @@ def trained(result, monkeypatch, capsys):
 
 
 def test_an_epoch_as_promised(trained):
-    line = "autofit: epoch 1: 980 samples/s, 0.98 of the tune's 1,000; host memory 2.00 GiB, 0.50 of the tune's 4.00 GiB\n"
+    line = (
+        "autofit: epoch 1: 980 samples/s, 0.98 of the tune's 1,000; host memory 2.00 GiB, 0.50 of "
+        "the tune's 4.00 GiB\n"
+    )
     assert trained(rate=980) == line
     assert ": 500 samples/s" in trained(
         start=2.0

@@ -19,7 +19,10 @@ from tests.commands import PACKAGE
 RUN = CliRunner()
 RESULT = Path(__file__).parents[2] / "data" / "pinned" / "result.json"
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
-MODEL = "import json\n\ndef build_model(width=8):\n    pass\n\n\ndef Photos(batch_size, folder='x'):\n    pass\n"
+MODEL = (
+    "import json\n\ndef build_model(width=8):\n    pass\n\n\ndef Photos(batch_size, folder='x'):\n"
+    "    pass\n"
+)
 DATA = "data: model.py:Photos\n"
 GOOD = f"build_model: model.py:build_model\n{DATA}storage: trials.db\n"
 
@@ -99,7 +102,8 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert all(field["description"] for field in schema["properties"].values())
-    shipped = "autofit.schema.json"  # for editors; `autofit schema > configs/autofit.schema.json` writes it again
+    # for editors; `autofit schema > configs/autofit.schema.json` writes it again
+    shipped = "autofit.schema.json"
     assert json.loads((CONFIGS[0].parent / shipped).read_text()) == schema
     for path in CONFIGS:
         assert path.read_text().startswith(f"# yaml-language-server: $schema={shipped}\n")

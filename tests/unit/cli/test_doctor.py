@@ -1,4 +1,7 @@
-"""What `autofit doctor` finds, good and bad; how findings are printed; and when `autofit verify` calls a figure wrong."""
+"""What `autofit doctor` finds, good and bad.
+
+How findings are printed; and when `autofit verify` calls a figure wrong.
+"""
 
 import contextlib
 import importlib
@@ -22,7 +25,8 @@ from autofit.records.trial import Evidence, Measurement
 
 doctor, verify = (importlib.import_module(f"autofit.cli.{name}") for name in ("doctor", "verify"))
 RUN = CliRunner()
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
+MIB = 2**20
 HERE = Machine("Linux", "3.11", "some CPU", 4, 16 * GIB, 12 * GIB)
 GPU = Device(1, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
 
@@ -135,6 +139,6 @@ def test_a_figure_is_not_called_wrong_while_others_use_the_machine(
 ):
     monkeypatch.setattr(host, "other_work", lambda: work)
     monkeypatch.setitem(
-        verify.CHECKS, "made up", lambda bench: verify._compared(1.0 + error, 1.0, 0.05, "x")
+        verify.CHECKS, "made up", lambda bench: verify._compare(1.0 + error, 1.0, 0.05, "x")
     )
-    assert verify.measured("made up", None).status == status
+    assert verify.measure("made up", None).status == status

@@ -76,7 +76,7 @@ def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(
 @pytest.mark.parametrize("amount", ["lots", "-1GiB", "0", 0, "%", "120%", "0%", "nan%"])
 def test_malformed_amounts(amount):
     with pytest.raises(ValueError, match="write a percentage up to 100%"):
-        limits.validated(amount)
+        limits.check_amount(amount)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Several devices in one training: which are chosen, what they are called, and their locks and limits."""
+"""Several devices in one training: which are chosen, what they are called, and their locks and
+limits.
+"""
 
 import re
 import tempfile

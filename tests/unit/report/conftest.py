@@ -30,7 +30,8 @@ CALL_SOURCE = CallSource(
     validation_kwargs={"part": "validation"},
 )
 LIMITS = Limits(150 * MIB, 8192 * MIB)
-BASELINE, CHOSEN = FitConfig(32, 1, 10, False), FitConfig(64, 4, 32, False)
+BASELINE = FitConfig(32, 1, 10, False)
+CHOSEN = FitConfig(64, 4, 32, False)
 OWN = FitConfig(32, 2, 2, False)
 COMPARED = (BASELINE, OWN, CHOSEN)
 TRIED = (
@@ -66,7 +67,10 @@ def summary_of(record):
 
 @pytest.fixture(scope="package")
 def record():
-    """A tune under a device limit, with trials that ran out of memory; the search itself has no part in it."""
+    """A tune under a device limit, with trials that ran out of memory.
+
+    The search itself has no part in it.
+    """
     trials = tuple(trial(config, "made up") for config in TRIED)
     chosen = trials[-1].measurement
     return TuneRecord(

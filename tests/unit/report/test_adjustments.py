@@ -83,7 +83,8 @@ def test_each_part_that_depends_on_the_batch_size_is_said_in_every_output(
 
 
 def test_literal_steps_of_an_epoch_are_listed_with_what_to_pass(record):
-    given, scaled = {"steps_per_epoch": 625, "epochs": 3}, {"steps_per_epoch": 20, "epochs": 3}
+    given = {"steps_per_epoch": 625, "epochs": 3}
+    scaled = {"steps_per_epoch": 20, "epochs": 3}
     unscaled = record_with(record, given=given | {"validation_steps": 5})
     assert adjustments_of(unscaled, unscaled.fastest) == ()
     shown = with_fields(record_with(record, given=given), fit_kwargs=scaled)

@@ -90,15 +90,14 @@ def test_an_answer_without_a_run_says_that_it_was_read_in_the_search(record):
 def test_both_answers_are_shown_with_their_code_or_with_the_time_that_would_confirm_them(
     two_answers, sweep, is_late
 ):
-    record, figures = two_answers, ("1.48x", "2.22x")
+    record = two_answers
+    figures = ("1.48x", "2.22x")
     if is_late:
         own = replace(record.same_batch, needed_seconds=600.0)  # less than the other answer needs
         fastest = replace(record.fastest, confirmed=False, needed_seconds=1234.0)
         record = replace(record, same_batch=own, fastest=fastest)
-        record, figures = (
-            with_fields(record, speedup=UNSHOWN["no pair"]),
-            ("1.48x", "read once in the search, not confirmed", "max_seconds to 1234"),
-        )
+        record = with_fields(record, speedup=UNSHOWN["no pair"])
+        figures = ("1.48x", "read once in the search, not confirmed", "max_seconds to 1234")
     for output, text in outputs(record, sweep).items():
         if "sweep" not in output:
             assert ("not confirmed" in text) == is_late

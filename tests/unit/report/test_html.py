@@ -22,7 +22,9 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.text, self._open = [], [], ""
+        self.tags = []
+        self.text = []
+        self._open = ""
         figures = re.search(r'<script type="application/json" id="figures">(.*)</script>', text)
         self.figures = json.loads(figures[1], parse_constant=pytest.fail) if figures else {}
         self.feed(text)
@@ -84,7 +86,8 @@ def test_what_the_users_code_wrote_cannot_become_part_of_a_page(record, sweep):
         (record, with_fields(record, trials=trials, machine=replace(MACHINE, host=HOSTILE))),
         (sweep, replace(sweep, cells=(*sweep.cells, cell))),
     ):
-        before, page = Page(html.render(clean)), Page(html.render(dirty))
+        before = Page(html.render(clean))
+        page = Page(html.render(dirty))
         scripts = [sum(tag == "script" for tag, _ in each.tags) for each in (before, page)]
         assert scripts[0] == scripts[1]
         assert ("img", None) not in page.tags
@@ -120,11 +123,9 @@ def test_throughput_is_drawn_with_both_ceilings_the_answers_the_baseline_and_wha
 
 
 def test_memory_is_drawn_as_shares_of_the_limits_with_out_of_memory_points(two_answers):
-    drawn, chosen, limits = (
-        traces(plots.memory(two_answers)),
-        two_answers.fastest,
-        two_answers.limits,
-    )
+    drawn = traces(plots.memory(two_answers))
+    chosen = two_answers.fastest
+    limits = two_answers.limits
     shares = [
         chosen.device_peak_bytes / limits.device_bytes,
         chosen.host_peak_bytes / limits.host_bytes,

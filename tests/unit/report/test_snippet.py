@@ -105,8 +105,8 @@ def test_the_model_is_built_and_compiled_as_the_arguments_and_the_config_say(rec
     code = snippet.render(changed)
     model = f"model = build_model(2, batch_size={record.config.batch_size})"
     assert (
-        f"keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\n{model}\nmodel.jit_compile = True\n"
-        in code
+        f"keras.mixed_precision.set_dtype_policy('mixed_bfloat16')\n{model}\n"
+        "model.jit_compile = True\n" in code
     )
     assert "\nmodel.steps_per_execution = 8\n" in code
     assert snippet.kwargs_of(changed)["compile_kwargs"] == {"steps_per_execution": 8}

@@ -30,7 +30,10 @@ def test_an_epoch_is_stated_with_its_validation_and_the_gap_before_it(record):
     readings = {"epoch_samples": 9000, "epoch_gap_seconds": 0.25, "validation_seconds": 1.5}
     runs = [replace(run, measurement=replace(run.measurement, **readings)) for run in record.runs]
     times = [9000 / run.measurement.samples_per_second + 1.5 for run in reversed(runs)]
-    text = f"{times[0]:.0f} s now, {times[1]:.1f} s then; of it 1.5 s validation, 0.25 s between epochs"
+    text = (
+        f"{times[0]:.0f} s now, {times[1]:.1f} s then; of it 1.5 s validation, 0.25 s between "
+        "epochs"
+    )
     assert advice(replace(record, runs=tuple(runs)))["epoch"] == text
     one = replace(runs[0], measurement=replace(runs[0].measurement, validation_seconds=None))
     assert (

@@ -1,4 +1,4 @@
-"""What results of others and errors hold cannot control the terminal, nor the direction of writing."""
+"""What results of others and errors hold controls neither the terminal nor the way of text."""
 
 import io
 from dataclasses import replace
