@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from autofit.records.knobs import KNOBS
+from autofit.records.knobs import AUTOTUNE, KERAS_DEFAULTS, FitConfig, value_in_words
 from autofit.records.states import Outcome, Phase, Role, Stage
-from autofit.records.units import Count, Knob, Positive, Rate, Ratio, Seconds, counted
+from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
-AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
-# The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
-# was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured).
-AUTOTUNE_BATCHES = 8
+# a trial is a config and its measurement, and both are imported from here
+__all__ = ["AUTOTUNE", "KERAS_DEFAULTS", "FitConfig", "value_in_words"]
 
 FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
 INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which training counts as limited by its input
@@ -29,93 +27,6 @@ _RATE_NOISE_FLOOR = (
     0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
 )
 _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate without an interval
-
-
-@dataclass(frozen=True)
-class FitConfig:
-    """One setting of the knobs; a knob is None if it is not searched or the data does not take it.
-
-    `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
-    `max_queue_size`, which a `DataLoader` does not have. `steps_per_execution` is the number of batches on which one call
-    of the train function trains; the model's own value stays where it is None.
-
-    Example:
-        >>> autofit.FitConfig(batch_size=64, workers=4, max_queue_size=2).values()
-        {'batch_size': 64, 'workers': 4, 'max_queue_size': 2}
-    """
-
-    batch_size: Positive | None = None
-    workers: Knob | None = None
-    max_queue_size: Knob | None = None
-    use_multiprocessing: bool | None = None
-    prefetch_factor: Knob | None = None
-    steps_per_execution: Positive | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping of knobs to values; other keys are ignored."""
-        return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
-
-    def values(self) -> dict[str, Any]:
-        """Return the knobs that are not None, with their values."""
-        return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
-
-    @property
-    def has_queue(self) -> bool:
-        """Whether there is a queue between the workers and the train step."""
-        # Keras makes a queue for more than one worker thread, or for any worker process. Without a queue, `workers` 0 and 1
-        # have the same effect, and `max_queue_size` has none (Keras 3.15, `PyDatasetAdapter`). Data that takes
-        # `max_queue_size` but not `workers` has a queue, and so has tf.data with AUTOTUNE.
-        if AUTOTUNE in (self.workers, self.max_queue_size):
-            return True
-        if self.workers is None:
-            return self.max_queue_size is not None or bool(self.use_multiprocessing)
-        return self.workers > 1 or (self.workers > 0 and bool(self.use_multiprocessing))
-
-    @property
-    def queue_batches(self) -> int:
-        """The number of batches in a full queue."""
-        if not self.has_queue:
-            return 0
-        if self.prefetch_factor is not None:
-            return self.prefetch_factor * (self.workers or 0)
-        return AUTOTUNE_BATCHES if self.max_queue_size == AUTOTUNE else self.max_queue_size or 0
-
-    @property
-    def queue_in_words(self) -> str | None:
-        """The number of batches in a full queue, as text; None if there is no queue or its size is unknown."""
-        if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
-            return None
-        return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
-
-    def worker_count(self, cores: int) -> int:
-        """Return the number of threads or processes that make batches: 1 without a queue; with AUTOTUNE, one a core."""
-        if not self.has_queue:
-            return 1
-        return cores if self.workers == AUTOTUNE else self.workers or 1
-
-    def __str__(self) -> str:
-        parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
-        if self.workers == AUTOTUNE:
-            parts.append("auto threads")
-        elif self.workers is not None:
-            parts.append(counted(self.workers, "process" if self.use_multiprocessing else "thread"))
-        if self.prefetch_factor is not None and self.has_queue:
-            parts.append(f"prefetch {self.prefetch_factor}")
-        if self.max_queue_size is not None and self.has_queue:
-            parts.append(f"queue {value_in_words(self.max_queue_size)}")
-        if (self.steps_per_execution or 1) > 1:
-            parts.append(f"{self.steps_per_execution} steps a call")
-        return ", ".join(parts) or "no knobs"
-
-
-def value_in_words(value: int) -> str:
-    """Return the value of a knob as text; AUTOTUNE is "auto"."""
-    return "auto" if value == AUTOTUNE else str(value)
-
-
-# of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
-KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autofit.records.description import Description
-from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
+from autofit.records.knobs import AUTOTUNE, KNOBS, Coordinate, FitConfig
+from autofit.records.trial import Limits, Trial
 from autofit.search.space import TOLERANCE
 
 Vector = npt.NDArray[np.float64]
@@ -21,10 +22,10 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class SearchContext:
-    """The workload, the machine and the settings of one search, made once and shared by all its models.
+    """The workload, the machine and the settings of one search, which all its models share.
 
-    `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`. If `on_cpu`, the train
-    step takes host memory and cores.
+    `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`.
+    If `on_cpu`, the train step takes host memory and cores.
     """
 
     description: Description
@@ -36,13 +37,16 @@ class SearchContext:
 
 
 class ConfigArrays:
-    """The knobs of several configs, as arrays with one entry for each, so that a model predicts a whole space in one pass.
+    """The knobs of several configs, as arrays with one entry for each.
 
-    Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
-    processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
-    `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
-    function; 1 if that is not searched. `epoch_samples` are the samples in an epoch, if rates include the gap before it;
-    infinity for steady rates. `coordinates` has a row for each config: sizes and steps in octaves, and masks as 0 or 1.
+    A model predicts a whole space in one pass. Without a queue between workers and step, `workers`
+    is 1 and `queue` is 0. `processes` is True if the workers are processes. `auto_workers` and
+    `auto_queue` are True for AUTOTUNE, which the models treat as a separate category; `workers` and
+    `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of
+    the train function; 1 if that is not searched. `epoch_samples` are the samples in an epoch, if
+    rates include the gap before it; infinity for steady rates. `coordinates` has a row for each
+    config and a column for each `Coordinate`, in octaves; `weights` and `lengths` are those of the
+    columns.
     """
 
     def __init__(
@@ -64,9 +68,34 @@ class ConfigArrays:
         self.worker_threads: Vector = np.where(self.queued & ~self.processes, self.workers, 0.0)
         self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
         self.octaves: Vector = np.log2(self.batch)
-        sizes = self.octaves, np.log2(self.workers), np.log2(self.queue + 2)
-        masks = self.processes, self.auto_workers, self.auto_queue
-        self.coordinates: Matrix = np.stack([*sizes, *masks, np.log2(self.steps)], axis=1)
+        columns = _coordinates()
+        sizes = [np.array([one.size(c, cores) for c in configs], float) for one in columns]
+        self.coordinates: Matrix = np.stack([np.log2(size) for size in sizes], axis=1)
+        self.weights: Vector = np.array([one.weight for one in columns])
+        self.lengths: Vector = np.array([one.length for one in columns])
 
     def __len__(self) -> int:
         return len(self.batch)
+
+
+def _coordinates() -> list[Coordinate]:
+    """Return the coordinates of all knobs, in the order of the columns of `ConfigArrays`."""
+    # AUTOTUNE stands between the knobs of the data and those of the model: the last digits of a sum
+    # over the columns depend on their order.
+    of_data = [row.coordinate for row in KNOBS.values() if row.coordinate and row.parameters]
+    of_autotune = [
+        _coordinate_of_autotune(knob, row.coordinate.weight)
+        for knob, row in KNOBS.items()
+        if row.coordinate and row.autotunes
+    ]
+    of_model = [row.coordinate for row in KNOBS.values() if row.coordinate and not row.parameters]
+    return of_data + of_autotune + of_model
+
+
+def _coordinate_of_autotune(knob: str, weight: float) -> Coordinate:
+    """Return the coordinate in which AUTOTUNE is one octave from every number."""
+
+    def size(config: FitConfig, cores: int) -> int:
+        return 2 if getattr(config, knob) == AUTOTUNE else 1
+
+    return Coordinate(size, weight, length=1.0)

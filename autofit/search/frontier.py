@@ -51,9 +51,6 @@ _TIE_RATIO = (
 )
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
-_WEIGHTS = np.array(
-    (1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3)
-)  # of coordinates: 4 octaves between threads and processes
 _INTERVAL_DEVIATIONS = (
     2.0  # standard deviations from a predicted rate to either end of its 95% interval
 )
@@ -298,7 +295,8 @@ class FrontierSearch:
 
     def _nearest(self, config: FitConfig, among: Mask | bool = True) -> int:
         apart = self._arrays.coordinates - ConfigArrays([config], self._context.cores).coordinates
-        return int(np.argmin(np.where(among, (_WEIGHTS * np.abs(apart)).sum(1), np.inf)))
+        distances = (self._arrays.weights * np.abs(apart)).sum(1)
+        return int(np.argmin(np.where(among, distances, np.inf)))
 
     def _proposed(
         self,

@@ -42,9 +42,6 @@ _FIT_AMPLITUDE = 0.04
 # size, for example where batches outgrow a cache. Without one, the noise that all rates of a run
 # share explains such a fall, and moves the rate of fit.
 _INPUT_ERRORS = (0.0, 0.3)
-_FIT_LENGTHS = np.array(
-    (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
-)  # length scales of the residuals of fit, over `coordinates`
 _ABOVE_CEILING = 0.005  # amplitude of these where the step bounds the rate
 # factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below 1 end a search early
 # whose readings the law fits (1.1 ± 0.3 trials fewer on the machines of tests/benchmarks/surfaces.py, with equal regret)
@@ -258,7 +255,7 @@ class _Fit:
         first: _Fit | None = None,
     ) -> None:
         law, at, trial, is_fit = readings.law, readings.at, readings.trial, readings.is_fit
-        variances, points = np.square(law.deviation), at.coordinates / _FIT_LENGTHS
+        variances, points = np.square(law.deviation), at.coordinates / at.lengths
         of_runs = (run_factor * readings.run_noise) ** 2
         of_input = np.diag(np.square(input_error * readings.is_input))
         self.noise = readings.own_noise + of_runs * (trial[:, None] == trial) + of_input
@@ -389,7 +386,7 @@ class Rates:
             best.scale * by_step[2],
             height,
             configs.octaves,
-            configs.coordinates / _FIT_LENGTHS,
+            configs.coordinates / configs.lengths,
         )
         residual = np.outer(height, best.rows.height) * _correlation(rows.points, best.rows.points)
         explained = np.linalg.solve(best.root, rows.covariance(best.rows, variances).T)
