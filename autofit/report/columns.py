@@ -12,7 +12,7 @@ from typing import Any
 from autofit.records.knobs import KNOBS
 from autofit.records.result import Cell, SweepRecord, TuneRecord
 from autofit.records.states import Stage
-from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
+from autofit.records.trial import Limits, Trial
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import NONE, headlines, outcome_label
 
@@ -29,13 +29,11 @@ def _text(value: Any, form: Callable[[Any], str] = str) -> str:
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str, str]]:
     """Return the config and the readings of each trial; those of the search are numbered."""
     numbers = itertools.count(1)
+    knobs = [(row.label, row.column) for row in KNOBS.values() if row.column is not None]
     return [
         {
             "trial": str(next(numbers)) if trial.stage is Stage.SEARCH else trial.stage.value,
-            "batch": _text(trial.config.batch_size, "{:,}".format),
-            "workers": _workers(trial.config),
-            "queue": _text(trial.config.queue_in_words),
-            "steps a call": _text(trial.config.steps_per_execution),
+            **{label: _text(column(trial.config)) for label, column in knobs},
             "outcome": outcome_label(trial.measurement.outcome),
             "samples/s": _text(trial.measurement.samples_per_second, format_rate),
             "±": _text(trial.measurement.spread, "{:.0%}".format),
@@ -47,11 +45,6 @@ def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str,
         }
         for trial in trials
     ]
-
-
-def _workers(config: FitConfig) -> str:
-    kind = "proc" if config.use_multiprocessing else "thr"
-    return _text(config.workers, lambda workers: f"{value_in_words(workers)} {kind}")
 
 
 def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:

@@ -67,13 +67,11 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     knobs = {}
     for knob in DATA_KNOBS:
-        names = KNOBS[knob].parameters
-        if knob != "use_multiprocessing":
-            names = tuple(name for name in names if name not in switches)
-        # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
-        by_kwargs = takes_any and knob != "prefetch_factor" and knob in names
+        row = KNOBS[knob]
+        names = [name for name in row.parameters if row.is_switch or name not in switches]
+        by_kwargs = takes_any and row.by_kwargs and knob in names
         name = next((name for name in names if name in named), knob if by_kwargs else None)
-        if name is not None and not given & set(KNOBS[knob].parameters):
+        if name is not None and not given.intersection(row.parameters):
             knobs[knob] = name
     return knobs
 
@@ -94,11 +92,13 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
     parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
-        value = parameters[name].default if name in parameters else getattr(data, name, None)
-        is_auto = autotunes and KNOBS[knob].autotunes and value == AUTOTUNE
-        if type(value) is (bool if knob == "use_multiprocessing" else int) and (
-            value >= KNOBS[knob].lowest or is_auto
-        ):
+        row = KNOBS[knob]
+        value: Any = (
+            parameters[name].default if name in parameters else getattr(data, name, None)
+        )
+        is_auto = autotunes and row.autotunes and value == AUTOTUNE
+        has_type = type(value) is (bool if row.is_switch else int)
+        if has_type and (is_auto or value >= row.lowest):
             own[knob] = value
     return own
 
