@@ -17,6 +17,9 @@ _FIXED_PARTS = (DATA_PART, "weights", "optimizer")  # the same at any batch size
 
 XLA = "XLA"  # the beginning of the names of methods that let XLA compile the step
 
+# the share of estimates for which the errors of the methods were measured
+WITHIN_ERROR = 0.95
+
 TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 
 
@@ -24,8 +27,9 @@ TORCH_COMPILE = "torch.compile"  # the compiler of the train step on torch
 class Footprint:
     """Estimated device memory of a train step; nothing is trained.
 
-    95% of the estimates by a method differ from the measured peak by at most `relative_error` (a share of the estimate) or
-    `absolute_error_bytes`, whichever is more (measured: see tests/benchmarks/memory.py).
+    `WITHIN_ERROR` of the estimates by a method differ from the measured peak by at most
+    `relative_error` (a share of the estimate) or `absolute_error_bytes`, whichever is more
+    (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: Positive

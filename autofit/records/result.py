@@ -55,7 +55,7 @@ class Speedup:
     ratio: Ratio | None = (
         None  # of the geometric means of both configs' rates; None if it is not known
     )
-    # the ends of its 95% interval; None for a single pair
+    # the ends of its confidence interval; None for a single pair
     low: Ratio | None = None
     high: Ratio | None = None
     pairs: Count = 0  # that finished
@@ -79,7 +79,7 @@ class Answer:
 
     config: FitConfig
     samples_per_second: Rate
-    spread: Ratio | None  # the half-width of its 95% confidence interval, relative to it
+    spread: Ratio | None  # the half-width of its confidence interval, relative to it
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
     speedup: Speedup  # over the baseline

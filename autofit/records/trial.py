@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from autofit.records import confidence
 from autofit.records.knobs import AUTOTUNE, KERAS_DEFAULTS, FitConfig, value_in_words
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
@@ -92,13 +93,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
+    """The measurement of one trial, as its process sends it and as it is stored and saved.
 
-    `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of which takes
-    `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If the gap was not read, it is None,
-    `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or "" if the trial was not asked for it.
-    Spreads are the half-widths of the 95% confidence intervals of rates, relative to them. Peaks are None if they cannot be
-    read.
+    `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of
+    which takes `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If
+    the gap was not read, it is None, `samples_per_second` is the steady rate, and
+    `epoch_gap_unread` is the reason, or "" if the trial was not asked for it. Spreads are the
+    half-widths of the confidence intervals of rates (`records/confidence.py`), relative to them.
+    Peaks are None if they cannot be read.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -168,8 +170,10 @@ class Measurement:
 
 
 def noise_of(spread: float | None) -> float:
-    """Return the relative standard deviation of a rate: half of its spread, but at least that between runs."""
-    return _USUAL_RATE_NOISE if spread is None else max(_RATE_NOISE_FLOOR, spread / 2)
+    """Return the relative standard deviation of a rate, which is at least that between runs."""
+    if spread is None:
+        return _USUAL_RATE_NOISE
+    return max(_RATE_NOISE_FLOOR, spread / confidence.rough_deviations())
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofit.records import confidence
 from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
@@ -51,9 +52,6 @@ _TIE_RATIO = (
 )
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and a trial takes 7 calls
 _CALL_SECONDS = 1.0
-_INTERVAL_DEVIATIONS = (
-    2.0  # standard deviations from a predicted rate to either end of its 95% interval
-)
 _CLEAR_GAIN = 0.005  # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
 
 
@@ -74,7 +72,7 @@ class Reason(Text):
 class Proposal:
     """A config to try, the reason, and the expected result.
 
-    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its 95% interval, and
+    `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of its interval, and
     `change` the difference from that config in words. `device_share` and `host_share` are the upper bounds of both memories
     as shares of their limits; `likely_share` is the expected share of the one with the higher bound.
     """
@@ -93,7 +91,8 @@ class Proposal:
         if self.reason in (Reason.PROMISE, Reason.RISK):
             reason = f"predicted {_percent(self.gain)}"
             if self.gain < _CLEAR_GAIN:
-                reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
+                interval = confidence.interval_in_words()
+                reason += f", but uncertain: the {interval} reaches {_percent(self.most_gain)}"
             reason += f", {self.reason}" if self.reason is Reason.RISK else ""
         if share:
             name = "device" if self.device_share >= self.host_share else "host"
@@ -252,7 +251,7 @@ class FrontierSearch:
             feasible,
             stop_reason,
             gain=math.expm1(lead[chosen]),
-            most_gain=math.expm1(lead[chosen] + _INTERVAL_DEVIATIONS * deviation[chosen]),
+            most_gain=math.expm1(lead[chosen] + confidence.rough_deviations() * deviation[chosen]),
             change=difference(self.configs[chosen], self.configs[leader]),
         )
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from scipy.special import ndtr
 
+from autofit.records import confidence
 from autofit.records.result import Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
@@ -29,8 +30,6 @@ from autofit.search.value import LIKELY
 from autofit.tuning.claims import NOTHING_SHOWN, Shown
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
-
-_NORMAL_95 = 1.96  # standard deviations on either side of the mean that hold 95 % of a Gaussian
 
 
 class Beliefs:
@@ -44,10 +43,11 @@ class Beliefs:
         self._predicted = Rates(readings, context).predict(arrays)
 
     def rate(self, config: FitConfig) -> tuple[float, float]:
-        """Return the rate of a config in samples/s, and the half-width of its 95 % interval relative to it."""
+        """Return the rate of a config in samples/s, and its interval's half-width relative to it."""
         index = self._index[config]
         deviation = float(self._predicted.deviation[index])
-        return math.exp(self._predicted.mean[index]), math.expm1(_NORMAL_95 * deviation)
+        half_width = math.expm1(confidence.deviations() * deviation)
+        return math.exp(self._predicted.mean[index]), half_width
 
     def probability(self, config: FitConfig, other: FitConfig) -> float:
         """Return the probability that a config is faster than another."""
@@ -55,10 +55,10 @@ class Beliefs:
         return float(ndtr(lead / deviation)) if deviation else float(lead > 0)
 
     def speedup(self, config: FitConfig, baseline: FitConfig) -> Speedup:
-        """Return how many times as fast as the baseline a config is, with the 95 % interval; it is not shown by pairs."""
+        """Return how many times as fast as the baseline a config is; it is not shown by pairs."""
         lead, deviation = self._lead(config, baseline)
-        ends = (lead - _NORMAL_95 * deviation, lead + _NORMAL_95 * deviation)
-        low, high = map(math.exp, ends)
+        half_width = confidence.deviations() * deviation
+        low, high = math.exp(lead - half_width), math.exp(lead + half_width)
         return Speedup(baseline, Outcome.OK, math.exp(lead), low, high)
 
     def likeliest(

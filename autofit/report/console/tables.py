@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import EstimateRecord
+from autofit.records.description import WITHIN_ERROR, EstimateRecord
 from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
@@ -206,7 +206,7 @@ def estimate_table(estimate: EstimateRecord) -> Group:
         "machine": f"{estimate.device}, {counted(estimate.machine.cores, 'core')}",
         "limits": limits_in_words(estimate.limits),
         "input": str(others) if others.values() else estimate.description.input_kind,
-        "method": f"{footprint.method}; 95% of such estimates are within {error}",
+        "method": f"{footprint.method}; {WITHIN_ERROR:.0%} of such estimates are within {error}",
     }
     if estimate.gpus:
         facts = {name: facts[name] for name in ("model", "method")}

@@ -48,7 +48,7 @@ End = tuple[float, float]
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Samples per second over the steady part, with the relative half-width of its 95% confidence interval."""
+    """Samples per second over the steady part, with the relative half-width of its confidence interval."""
 
     samples_per_second: float
     spread: float = math.inf  # infinite if it was not read, which JSON turns into None
