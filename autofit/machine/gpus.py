@@ -14,7 +14,7 @@ import pynvml
 
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.machine.host import process_name
-from autofit.records import version_of
+from autofit.records import cuda_memory, version_of
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import format_bytes
 
@@ -32,7 +32,6 @@ _OTHERS = {
     "an Intel GPU": (("dev/dri/renderD*",), ("intel-extension-for-tensorflow", "torch+xpu")),
     "Apple's GPU": (("System/Library",), ("tensorflow-metal", "jax-metal")),
 }
-_MOST_CONTEXT_BYTES = 2**30  # that a process holds which has only listed its GPUs (assumed)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")  # at its beginning; other values hide all GPUs
@@ -146,7 +145,7 @@ def _is_installed(package: str) -> bool:
 def require_free(device: Device) -> None:
     """Raise DeviceBusyError if the calling process holds memory of the GPU: trials could not use that memory."""
     own = bytes_by_pid(device).get(os.getpid()) or 0
-    if own > _MOST_CONTEXT_BYTES or _holds_memory():
+    if own > cuda_memory.MOST_CONTEXT_BYTES or _holds_memory():
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
             f"this process holds {much}the memory of {device.name}, so trials cannot use that memory. Call autofit before "

@@ -8,11 +8,11 @@ import math
 from pydantic import ByteSize, TypeAdapter
 
 from autofit.errors import UsageError
+from autofit.records import cuda_memory
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
-_LEAST_FREE_BYTES = 1.5 * 2**30  # a framework's context and libraries, and a small model (assumed)
 AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"  # the message about a malformed amount of memory
 
 
@@ -48,7 +48,7 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     total = format_bytes(device.total_bytes)
     name = f"{device.name} ({', '.join(device.held_by)})" if device.held_by else device.name
     remedy = "end the processes that hold the rest"
-    if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
+    if device.free_bytes < min(cuda_memory.LEAST_FREE_BYTES, device.total_bytes / 2):
         raise UsageError(
             f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu",
             key="device",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.errors import NoTrialFinishedError, UserCodeError
+from autofit.records import cuda_memory
 from autofit.records.description import TORCH_COMPILE, Description
 from autofit.records.events import Activity, Emit
 from autofit.records.states import Outcome, Phase, Role, Stage
@@ -18,9 +19,6 @@ from autofit.trial.launcher import Launcher, run_to_end
 from autofit.tuning.budget import COMPILE_SECONDS, CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
-_LIBRARY_BYTES = (
-    512 * 2**20
-)  # memory left to a GPU's libraries if they find none in addition to the limit
 _MOST_REPEATS = 4  # disturbed trials that are repeated in one tune
 # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of the search, which learns
 # more
@@ -149,12 +147,15 @@ class TrialRunner:
         result: Measurement = self._run(spec, activity)
         again = replace(spec, deadline_seconds=spec.deadline_seconds - result.seconds)
         limit_bytes = spec.limits.device_bytes or 0
-        if result.evidence.outside_pool and limit_bytes > 2 * _LIBRARY_BYTES:
-            limits = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
+        if result.evidence.outside_pool and limit_bytes > 2 * cuda_memory.LIBRARY_BYTES:
+            limits = replace(spec.limits, device_bytes=limit_bytes - cuda_memory.LIBRARY_BYTES)
             lower: Measurement = self._run(replace(again, limits=limits), activity)
             if lower.outcome is not Outcome.OK:
                 return result
-            limit, less = format_bytes(limit_bytes), format_bytes(limit_bytes - _LIBRARY_BYTES)
+            limit, less = (
+                format_bytes(limit_bytes),
+                format_bytes(limit_bytes - cuda_memory.LIBRARY_BYTES),
+            )
             text = f"a device limit of {limit} left no memory for the GPU's libraries; a limit of {less} did"
             remedy = f"Set device_memory to {less}, and set the same limit in your own training"
             self.emit(f"{spec.config}: {text}. {remedy}")
