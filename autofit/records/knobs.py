@@ -2,8 +2,8 @@
 
     row ──┬─> search space and `baseline`: values, lowest, default, autotunes
           ├─> how configs are compared: coordinate, rank
-          ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if there
-          │   are none
+          ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if
+          │   there are none
           └─> messages: label, less, more, text; a column of the table of trials
 
 A new knob is a row and a field of `FitConfig` here, and a field of `Baseline`, `Space` and
@@ -126,7 +126,8 @@ class Coordinate:
 class KnobRow:
     """What is known of a knob beside its values in a config.
 
-    A `coordinate`, a `text` or a `column` is None if that of another knob shows this one's value, too.
+    A `coordinate`, a `text` or a `column` is None if that of another knob shows this one's value,
+    too.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Configs, trials, measurements and their conditions: frozen dataclasses with units in the field names."""
+"""Trials, their measurements and conditions: frozen dataclasses with units in the field names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 # a trial is a config and its measurement, and both are imported from here
 __all__ = ["AUTOTUNE", "KERAS_DEFAULTS", "FitConfig", "value_in_words"]
 
-FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
-INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which training counts as limited by its input
+# the number of updates of the weights per epoch below which a batch size counts as large for the
+# data
+FEW_UPDATES = 10
+# the ratio of input rate to compute rate below which training counts as limited by its input
+INPUT_BOUND_RATIO = 1.2
 
-# names of the two constraints of a trial: each is the peak divided by the limit, minus one; it is met at 0 or below
+# names of the two constraints of a trial: each is the peak divided by the limit, minus one; it is
+# met at 0 or below
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 
-BUSY_SHARE = 0.1  # of the cores, above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)
+# of the cores; other processes that use more affect a rate (measured: 0.01 to 0.05 on idle
+# machines)
+BUSY_SHARE = 0.1
 _IDLE_SHARE = (
     0.25  # share of the cores: if at least this share is idle, no process waits for a core
 )
@@ -32,7 +38,8 @@ _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate witho
 
 @dataclass(frozen=True)
 class Limits:
-    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device limit.
+    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device
+    limit.
 
     Example:
         >>> autofit.Limits(device_bytes=None, host_bytes=6 * 2**30).allow(0, 7 * 2**30)
@@ -43,9 +50,8 @@ class Limits:
     host_bytes: Positive
 
     def allow(self, device_bytes: int, host_bytes: int) -> bool:
-        return host_bytes <= self.host_bytes and (
-            self.device_bytes is None or device_bytes <= self.device_bytes
-        )
+        fits_device = self.device_bytes is None or device_bytes <= self.device_bytes
+        return fits_device and host_bytes <= self.host_bytes
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions while a rate was timed, as means over that time; None for what is not reported."""
+    """The conditions while a rate was timed, as means; None for what is not reported."""
 
     cores: Positive  # that this process may use
     other_cores: Ratio | None = (
@@ -78,13 +84,11 @@ class Conditions:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether other processes used cores that the trial or its input pipeline may have waited for."""
+        """Whether the trial or its data may have waited for cores that other processes used."""
         if self.other_cores is None or self.idle_cores is None:
             return False
-        return (
-            self.other_cores >= BUSY_SHARE * self.cores
-            and self.idle_cores < _IDLE_SHARE * self.cores
-        )
+        is_idle = self.idle_cores >= _IDLE_SHARE * self.cores
+        return self.other_cores >= BUSY_SHARE * self.cores and not is_idle
 
     @property
     def other_work(self) -> str:
@@ -119,8 +123,8 @@ class Measurement:
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
-    # whether this trial read the rates of step and pipeline alone: not if an earlier trial did, or if a reading was below
-    # the steady rate, to which it is then raised
+    # whether this trial read the rates of step and pipeline alone: not if an earlier trial did, or
+    # if a reading was below the steady rate, to which it is then raised
     compute_is_read: bool = True
     input_is_read: bool = True
     device_peak_bytes: Count | None = None
@@ -137,7 +141,8 @@ class Measurement:
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
     traceback: str | None = None
-    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train function since the first
+    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train
+    # function since the first
     blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
     epoch_samples: Positive | None = None
@@ -155,13 +160,13 @@ class Measurement:
         return self.epoch_samples / self.samples_per_second
 
     def alone(self, part: Literal["compute", "input"]) -> float | None:
-        """Return the rate of step or input alone that a trial of this tune read; None if it is the steady rate, raised."""
+        """Return the rate of step or input alone that a trial of this tune read.
+
+        It is None if a reading was raised to the steady rate.
+        """
         rate: float | None = getattr(self, f"{part}_samples_per_second")
-        return (
-            rate
-            if getattr(self, f"{part}_is_read") or rate != self.steady_samples_per_second
-            else None
-        )
+        is_read = getattr(self, f"{part}_is_read")
+        return rate if is_read or rate != self.steady_samples_per_second else None
 
     @property
     def ran_out_of_time(self) -> bool:
@@ -194,10 +199,10 @@ class Trial:
     decided_after: Seconds = 0.0  # since the tune began
 
     def fits(self, limits: Limits) -> bool:
-        m = self.measurement
-        return m.outcome is Outcome.OK and limits.allow(
-            m.device_peak_bytes or 0, m.host_peak_bytes or 0
-        )
+        if self.measurement.outcome is not Outcome.OK:
+            return False
+        device_bytes = self.measurement.device_peak_bytes or 0
+        return limits.allow(device_bytes, self.measurement.host_peak_bytes or 0)
 
     @property
     def samples_per_second(self) -> float:
@@ -210,7 +215,8 @@ class TrialSpec:
     """Everything that a trial's process needs to know."""
 
     role: Role
-    config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
+    # a describing trial replaces None by the factory's default, or Keras's if the factory has none
+    config: FitConfig
     limits: Limits
     deadline_seconds: float
     measure_seconds: float = (
@@ -221,8 +227,9 @@ class TrialSpec:
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
     rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
-    # A measuring trial does not time the step alone if its rate is given. A confirming trial needs both rates to discount
-    # the batches that were in the queue before, which would inflate the rate.
+    # A measuring trial does not time the step alone if its rate is given. A confirming trial needs
+    # both rates to discount the batches that were in the queue before, which would inflate the
+    # rate.
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
     effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients

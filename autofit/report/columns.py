@@ -1,4 +1,4 @@
-"""Trials and sweep cells as rows of text, which console, notebook and page show, and a sweep as CSV."""
+"""Trials and cells of sweeps as rows of text, for console, notebook and page, and as CSV."""
 
 from __future__ import annotations
 
@@ -48,23 +48,22 @@ def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str,
 
 
 def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:
-    """Return a trial's peak of "device" or "host" memory as a share of its limit; None if either is missing."""
-    peak, limit = (
-        getattr(trial.measurement, f"{memory}_peak_bytes"),
-        limits and getattr(limits, f"{memory}_bytes"),
-    )
+    """Return a trial's peak of "device" or "host" memory as a share of its limit.
+
+    None if either is missing.
+    """
+    peak = getattr(trial.measurement, f"{memory}_peak_bytes")
+    limit = limits and getattr(limits, f"{memory}_bytes")
     return None if peak is None or not limit else float(peak / limit)
 
 
 def peak_in_words(trial: Trial, limits: Limits | None, memory: str) -> str:
-    """Return a trial's peak of "device" or "host" memory, and its share of the limit; a dash without a reading."""
-    peak, share = (
-        getattr(trial.measurement, f"{memory}_peak_bytes"),
-        peak_share(trial, limits, memory),
-    )
-    return (
-        NONE if peak is None else format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
-    )
+    """Return a trial's peak of "device" or "host" memory, and its share of the limit."""
+    peak = getattr(trial.measurement, f"{memory}_peak_bytes")
+    if peak is None:
+        return NONE
+    share = peak_share(trial, limits, memory)
+    return format_bytes(peak) + ("" if share is None else f" ({share:.0%})")
 
 
 def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
@@ -102,7 +101,7 @@ def _gains(result: TuneRecord) -> list[str]:
 
 
 def short_names(axes: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each axis: the last part of its name, or the whole name if two axes share the last part."""
+    """Return a short name for each axis: the last part, or the whole if two axes share it."""
     last = {axis: [name.rpartition(".")[2].strip() for name in axis.split(",")] for axis in axes}
     short = {axis: " = ".join(dict.fromkeys(names)) for axis, names in last.items()}
     return {
@@ -120,7 +119,8 @@ def cell_label(values: Mapping[str, Any]) -> str:
 def cell_outcome(cell: Cell) -> str:
     """Return the result of a cell in one line."""
     if cell.result is not None:
-        return f"fastest: {cell.result.config}, {format_rate(cell.result.samples_per_second)} samples/s"
+        rate = format_rate(cell.result.samples_per_second)
+        return f"fastest: {cell.result.config}, {rate} samples/s"
     return f"{cell.outcome}: {cell.problem_line}"
 
 
@@ -143,25 +143,15 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
 
 
 def as_csv(record: SweepRecord) -> str:
-    """Return a sweep as CSV text with a line for each cell; sizes are in bytes, rates in samples per second."""
+    """Return a sweep as CSV with a line for each cell, in bytes and samples per second."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*record.axes, "outcome", *_CSV, "trials", "seconds", "host", "problem"])
     for cell in record.cells:
         read = [None if cell.result is None else field(cell.result) for field in _CSV.values()]
-        ran = (
-            (None, None)
-            if cell.tune is None
-            else (len(cell.tune.searched), round(cell.tune.seconds, 1))
-        )
-        writer.writerow(
-            [
-                *map(cell.values.get, record.axes),
-                cell.outcome,
-                *read,
-                *ran,
-                cell.host,
-                cell.problem_line,
-            ]
-        )
+        ran: tuple[object, ...] = (None, None)
+        if cell.tune is not None:
+            ran = (len(cell.tune.searched), round(cell.tune.seconds, 1))
+        values = map(cell.values.get, record.axes)
+        writer.writerow([*values, cell.outcome, *read, *ran, cell.host, cell.problem_line])
     return text.getvalue()

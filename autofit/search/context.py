@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autofit.records.description import Description
-from autofit.records.knobs import AUTOTUNE, KNOBS, Coordinate, FitConfig
+from autofit.records.knobs import AUTOTUNE, KNOBS, STEPS_PER_EXECUTION, Coordinate, FitConfig
 from autofit.records.trial import Limits, Trial
 from autofit.search.space import TOLERANCE
 
@@ -52,47 +52,50 @@ class ConfigArrays:
     def __init__(
         self, configs: Sequence[FitConfig], cores: int, epoch_samples: Vector | float = math.inf
     ) -> None:
-        self.epoch_samples = epoch_samples
-        self.batch: Vector = np.array([c.batch_size or 1 for c in configs], float)
-        self.workers: Vector = np.array([c.worker_count(cores) for c in configs], float)
-        self.queue: Vector = np.array([c.queue_batches for c in configs], float)
-        self.processes: Mask = np.array(
-            [c.has_queue and bool(c.use_multiprocessing) for c in configs], bool
-        )
-        self.auto_workers: Mask = np.array([c.workers == AUTOTUNE for c in configs], bool)
-        self.auto_queue: Mask = np.array([c.max_queue_size == AUTOTUNE for c in configs], bool)
-        self.steps: Vector = np.array([c.steps_per_execution or 1 for c in configs], float)
+        coordinates = _coordinates()
+        sizes: dict[str, Vector] = {
+            name: np.array([one.size(config, cores) for config in configs], float)
+            for name, one in coordinates.items()
+        }
+        self.coordinates: Matrix = np.stack([np.log2(size) for size in sizes.values()], axis=1)
+        self.weights: Vector = np.array([one.weight for one in coordinates.values()])
+        self.lengths: Vector = np.array([one.length for one in coordinates.values()])
+        self.batch = sizes["batch_size"]
+        self.octaves: Vector = np.log2(self.batch)
+        self.workers = sizes["workers"]
+        self.queue: Vector = np.array([config.queue_batches for config in configs], float)
+        self.steps = sizes[STEPS_PER_EXECUTION]
+        self.processes: Mask = sizes["use_multiprocessing"] > 1
+        self.auto_workers: Mask = sizes["workers=AUTOTUNE"] > 1
+        self.auto_queue: Mask = sizes["max_queue_size=AUTOTUNE"] > 1
         self.queued: Mask = (
             (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
         )
         self.worker_threads: Vector = np.where(self.queued & ~self.processes, self.workers, 0.0)
         self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
-        self.octaves: Vector = np.log2(self.batch)
-        columns = _coordinates()
-        sizes = [np.array([one.size(c, cores) for c in configs], float) for one in columns]
-        self.coordinates: Matrix = np.stack([np.log2(size) for size in sizes], axis=1)
-        self.weights: Vector = np.array([one.weight for one in columns])
-        self.lengths: Vector = np.array([one.length for one in columns])
+        self.epoch_samples = epoch_samples
 
     def __len__(self) -> int:
         return len(self.batch)
 
 
-def _coordinates() -> list[Coordinate]:
+def _coordinates() -> dict[str, Coordinate]:
     """Return the coordinates of all knobs, in the order of the columns of `ConfigArrays`."""
     # AUTOTUNE stands between the knobs of the data and those of the model: the last digits of a sum
     # over the columns depend on their order.
-    of_data = [row.coordinate for row in KNOBS.values() if row.coordinate and row.parameters]
-    of_autotune = [
-        _coordinate_of_autotune(knob, row.coordinate.weight)
-        for knob, row in KNOBS.items()
-        if row.coordinate and row.autotunes
-    ]
-    of_model = [row.coordinate for row in KNOBS.values() if row.coordinate and not row.parameters]
-    return of_data + of_autotune + of_model
+    of_data = dict[str, Coordinate]()
+    of_autotune = dict[str, Coordinate]()
+    of_model = dict[str, Coordinate]()
+    for knob, row in KNOBS.items():
+        if row.coordinate is None:
+            continue
+        (of_data if row.parameters else of_model)[knob] = row.coordinate
+        if row.autotunes:
+            of_autotune[f"{knob}=AUTOTUNE"] = _of_autotune(knob, row.coordinate.weight)
+    return {**of_data, **of_autotune, **of_model}
 
 
-def _coordinate_of_autotune(knob: str, weight: float) -> Coordinate:
+def _of_autotune(knob: str, weight: float) -> Coordinate:
     """Return the coordinate in which AUTOTUNE is one octave from every number."""
 
     def size(config: FitConfig, cores: int) -> int:

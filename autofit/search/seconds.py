@@ -1,4 +1,4 @@
-"""The expected seconds of a run: of a trial, of compiling its step, and of running out of memory."""
+"""The expected seconds of a run: a trial, compiling its step, and running out of memory."""
 
 from __future__ import annotations
 
@@ -49,20 +49,25 @@ def _oom_seconds(mean: float, trials: Sequence[Trial], context: SearchContext) -
     """Return the seconds that an OOM costs beyond a mean trial, as one of which it counts."""
     if context.on_cpu:
         return _OOM_SECONDS
-    ooms = [t.measurement for t in trials if t.measurement.outcome is Outcome.DEVICE_OOM]
+    read = [
+        trial.measurement.seconds
+        for trial in trials
+        if trial.measurement.outcome is Outcome.DEVICE_OOM
+    ]
     usual = _SECONDS_TO_OOM.get(context.description.backend, mean + _REPEATING_SECONDS)
-    seconds = statistics.fmean(oom.seconds for oom in ooms) if ooms else usual
-    return max(0.0, seconds - mean)
+    return max(0.0, (statistics.fmean(read) if read else usual) - mean)
 
 
 def _compiling_seconds(rated: Sequence[Trial], programs: Sequence[object]) -> float:
-    """Return by how much a first step takes longer in the first trial of a program than in others."""
-    first, others = list[float](), list[float]()
+    """Return by how much a first step of a program takes longer in its first trial."""
+    first = list[float]()
+    others = list[float]()
     for number, (trial, program) in enumerate(zip(rated, programs, strict=True)):
         phases = trial.measurement.phase_seconds.items()
         seconds = sum(seconds for phase, seconds in phases if phase.is_first)
         (others if program in programs[:number] else first).append(seconds)
-    return statistics.fmean(first) - (statistics.fmean(others) if others else 0.0)
+    usual = statistics.fmean(others) if others else 0.0
+    return statistics.fmean(first) - usual
 
 
 def _programs(configs: ConfigArrays, context: SearchContext) -> list[tuple[float, float]]:

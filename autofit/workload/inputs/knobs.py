@@ -8,8 +8,15 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autofit.records.knobs import DATA_KNOBS, KNOBS, PERSISTENT, PROCESSES
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
+from autofit.records.knobs import (
+    AUTOTUNE,
+    DATA_KNOBS,
+    KERAS_DEFAULTS,
+    KNOBS,
+    PERSISTENT,
+    PROCESSES,
+    FitConfig,
+)
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
@@ -35,13 +42,13 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def switches_of(data: Any) -> set[str]:
-    """Return the parameters of a factory that turn something on or off: no number can be passed to them."""
+    """Return the parameters of a factory that turn something on or off, and take no number."""
     parameters = parameters_of(data).values()
     return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
 def makes_processes(names: Mapping[str, str]) -> bool:
-    """Return whether the workers are processes by the name of their knob, if Keras does not start them."""
+    """Return whether workers that Keras does not start are processes, by their knob's name."""
     return names.get("workers") == PROCESSES and "use_multiprocessing" not in names
 
 
@@ -54,10 +61,10 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs that the data takes and that the user does not fix, each with its name in the data."""
-    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A PyDataset object takes the
-    # knobs that are writable attributes; arrays take none. The `data_kwargs` in `fixed` and the keywords of a
-    # `functools.partial` fix knobs.
+    """Return the knobs that the data takes and the user does not fix, with their names in it."""
+    # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A
+    # PyDataset object takes the knobs that are writable attributes; arrays take none. The
+    # `data_kwargs` in `fixed` and the keywords of a `functools.partial` fix knobs.
     if not callable(data):
         return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
     given = {*fixed, *(data.keywords if isinstance(data, functools.partial) else ())}
@@ -77,7 +84,7 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that are required parameters of a factory; none if the data is not a factory."""
+    """Return the names that are required parameters of a factory; none of other data."""
     parameters = parameters_of(data)
     return tuple(
         name
@@ -87,15 +94,14 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
-    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an object's attributes."""
-    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is set
+    """Return the data's own values of its knobs: defaults of parameters, or attributes."""
+    # without values that a config cannot have, such as None, or AUTOTUNE unless the data
+    # `autotunes`
     parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
         row = KNOBS[knob]
-        value: Any = (
-            parameters[name].default if name in parameters else getattr(data, name, None)
-        )
+        value: Any = parameters[name].default if name in parameters else getattr(data, name, None)
         is_auto = autotunes and row.autotunes and value == AUTOTUNE
         has_type = type(value) is (bool if row.is_switch else int)
         if has_type and (is_auto or value >= row.lowest):
@@ -104,30 +110,26 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """Fill the knobs of a config that are None with the data's own values, or else with Keras's defaults."""
+    """Fill the knobs of a config that are None with the data's own values, or Keras's."""
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
 def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
-    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's own value."""
-    # a factory's required parameters need one, which is 0 for a number of worker processes; and so does the batch size,
-    # which is an argument of `fit` for arrays
+    """Fill only the knobs that need a value; one that stays None keeps the data's own value."""
+    # a factory's required parameters need one, which is 0 for a number of worker processes; and so
+    # does the batch size, which is an argument of `fit` for arrays
     required = required_of(data, names.values())
     usual = {"prefetch_factor": PREFETCH_FACTOR}
     if names.get("workers") == PROCESSES:
         usual["workers"] = 0
     whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
-    return FitConfig.of(
-        {
-            **{knob: value for knob, value in whole.values().items() if knob in needed},
-            **config.values(),
-        }
-    )
+    filled = {knob: value for knob, value in whole.values().items() if knob in needed}
+    return FitConfig.of({**filled, **config.values()})
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory; `names` are the factory's names of the knobs that it takes."""
+    """Return the arguments that apply a config to a factory, which takes knobs by these names."""
     values: dict[str, Any] = {
         knob: value for knob, value in config.values().items() if knob in names
     }
