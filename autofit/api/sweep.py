@@ -14,7 +14,7 @@ from typing import Any
 from autofit.api.config import load
 from autofit.api.result import SweepResult
 from autofit.api.session import explain_calls, progress_of, run_tune
-from autofit.cluster.cells import CellRequest
+from autofit.cluster.cells import CellRequest, tune_cell
 from autofit.cluster.tasks import tune_on_ray
 from autofit.errors import UsageError
 from autofit.machine.host import detect

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from autofit.errors import UsageError
-from autofit.records import install_command
+from autofit.records import cuda_memory, install_command
 from autofit.records.description import Footprint
 from autofit.records.machine import Device
 
@@ -26,11 +26,10 @@ from autofit.records.machine import Device
 # on the GPU itself (measured by others: ResNet-18). It does not contain the workspaces of cuDNN,
 # nor what the compiler tries in the first step.
 
-# method of an estimate by compiling, its relative error, and its absolute error in bytes (assumed:
-# the workspaces of cuDNN)
-ERRORS = ("XLA, compiled for the GPU", 0.1, 256 * 2**20)
-# 1.02 to 1.34 for 90% of the models (measured: as below); libraries' workspaces (assumed)
-_COUNTED = "tensors counted on the CPU", 0.2, 256 * 2**20
+# method of an estimate by compiling, its relative error, and its absolute error in bytes
+ERRORS = ("XLA, compiled for the GPU", 0.1, cuda_memory.WORKSPACE_BYTES)
+# 1.02 to 1.34 for 90% of the models (measured: as below)
+_COUNTED = "tensors counted on the CPU", 0.2, cuda_memory.WORKSPACE_BYTES
 # median of 1,017 timm models on an A100; nvidia-smi also showed 2 GiB for context and libraries,
 # which lie outside what an allocator counts
 _COUNTED_FACTOR = 1.13

@@ -16,7 +16,7 @@ import pynvml
 from autofit.backends import BACKENDS
 from autofit.errors import DeviceBusyError, UsageError
 from autofit.machine.host import process_name
-from autofit.records import version_of
+from autofit.records import cuda_memory, version_of
 from autofit.records.machine import Device, Machine, Placement
 from autofit.records.units import format_bytes
 
@@ -34,8 +34,6 @@ _OTHERS = {
     "an Intel GPU": (("dev/dri/renderD*",), ("intel-extension-for-tensorflow", "torch+xpu")),
     "Apple's GPU": (("System/Library",), ("tensorflow-metal", "jax-metal")),
 }
-# that a process holds which has only listed its GPUs (assumed)
-_MOST_CONTEXT_BYTES = 2**30
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"
@@ -160,7 +158,7 @@ def require_free(device: Device) -> None:
     that memory.
     """
     own = bytes_by_pid(device).get(os.getpid()) or 0
-    if own > _MOST_CONTEXT_BYTES or _holds_memory():
+    if own > cuda_memory.MOST_CONTEXT_BYTES or _holds_memory():
         much = f"{format_bytes(own)} of " if own else ""
         raise DeviceBusyError(
             f"this process holds {much}the memory of {device.name}, so trials cannot use that "

@@ -8,12 +8,11 @@ import math
 from pydantic import ByteSize, TypeAdapter
 
 from autofit.errors import UsageError
+from autofit.records import cuda_memory
 from autofit.records.machine import Device, Machine
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
-# a framework's context and libraries, and a small model (assumed)
-_LEAST_FREE_BYTES = 1.5 * 2**30
 # the message about a malformed amount of memory
 AMOUNTS = "write a percentage up to 100%, a size (6GiB) or bytes"
 
@@ -54,7 +53,7 @@ def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | No
     if device.held_by:
         name += f" ({', '.join(device.held_by)})"
     remedy = "end the processes that hold the rest"
-    if device.free_bytes < min(_LEAST_FREE_BYTES, device.total_bytes / 2):
+    if device.free_bytes < min(cuda_memory.LEAST_FREE_BYTES, device.total_bytes / 2):
         raise UsageError(
             f"only {free} of {total} is free on {name}; {remedy}, choose another GPU, or write cpu",
             key="device",

@@ -1,4 +1,6 @@
-"""Plain values that all other packages share: frozen dataclasses with units in the field names, and this distribution."""
+"""Plain values that all other packages share: frozen dataclasses with units in the field names, and
+this distribution.
+"""
 
 from __future__ import annotations
 

@@ -16,19 +16,22 @@ from autofit.records.units import Count, Positive, Ratio, counted
 DATA_PART = "data"
 _FIXED_PARTS = (DATA_PART, "weights", "optimizer")  # the same at any batch size
 
+# the share of estimates for which the errors of the methods were measured
+WITHIN_ERROR = 0.95
+
 
 @dataclass(frozen=True)
 class Footprint:
     """Estimated device memory of a train step; nothing is trained.
 
-    95% of the estimates by a method differ from the measured peak by at most `relative_error` (a share of the estimate) or
-    `absolute_error_bytes`, whichever is more (measured: see tests/benchmarks/memory.py).
+    `WITHIN_ERROR` of the estimates by a method differ from the measured peak by at most
+    `relative_error` (a share of the estimate) or `absolute_error_bytes`, whichever is more
+    (measured: see tests/benchmarks/memory.py).
     """
 
     batch_size: Positive
-    device_bytes_by_part: Mapping[
-        str, int
-    ]  # of the peak; `DATA_PART` is the data, which stays in memory between steps
+    # of the peak; `DATA_PART` is the data, which stays in memory between steps
+    device_bytes_by_part: Mapping[str, int]
     method: str
     relative_error: Ratio
     absolute_error_bytes: Count = 0
@@ -52,7 +55,7 @@ class Footprint:
         return self.device_bytes + self.error_bytes(self.device_bytes)
 
     def error_bytes(self, estimated_bytes: float) -> float:
-        """Return the error bound, in bytes, of an estimate of `estimated_bytes` by the same method."""
+        """Return the error bound, in bytes, of another estimate by the same method."""
         return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
 
 
@@ -66,9 +69,8 @@ class GpuEstimate:
         Count  # what a program gets of it, outside of which are CUDA's context and libraries
     )
     footprints: tuple[Footprint, ...]  # by ascending batch size
-    largest_batch_size: (
-        int | None
-    )  # whose estimate, with its error, fits; None if not even the smallest fits
+    # whose estimate, with its error, fits; None if not even the smallest fits
+    largest_batch_size: int | None
     problem: str  # why the memory could not be estimated
 
 
@@ -76,8 +78,9 @@ class GpuEstimate:
 class BatchDependence:
     """A part of a program that trains differently on batches of another size.
 
-    A "schedule" counts train steps; `arguments` are the names of its numbers of steps, as far as they are known. A "loss"
-    is not a mean over its samples, and a "sum" adds them up. A "method" of the user's own may compare samples of a batch.
+    A "schedule" counts train steps; `arguments` are the names of its numbers of steps, as far as
+    they are known. A "loss" is not a mean over its samples, and a "sum" adds them up. A "method" of
+    the user's own may compare samples of a batch.
     """
 
     kind: Literal["schedule", "normalization", "loss", "sum", "method"]
@@ -90,9 +93,8 @@ class Description:
     """The properties of a workload that are known before anything is trained."""
 
     input_kind: str
-    knobs: Mapping[
-        str, str
-    ]  # each knob that the data takes, with its name in the factory or in `fit`
+    # each knob that the data takes, with its name in the factory or in `fit`
+    knobs: Mapping[str, str]
     sample_count: Count | None
     sample_bytes: Count
     parameter_count: Count
@@ -103,24 +105,25 @@ class Description:
     optimizer: str = ""  # the name of its class
     model_takes_batch: bool = False  # whether `build_model` is given the batch size
     required: tuple[str, ...] = ()  # names of knobs without a default
-    defaults: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the factory's and the model's own values of their knobs
-    validation_knobs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # as `knobs`, of the validation data
+    # the factory's and the model's own values of their knobs
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    # as `knobs`, of the validation data
+    validation_knobs: Mapping[str, str] = field(default_factory=dict)
     validation_required: tuple[str, ...] = ()
     footprints: tuple[Footprint, ...] = ()  # by ascending batch size
     gpus: tuple[GpuEstimate, ...] = ()  # for those that were asked for by name
     estimate_problem: str | None = None  # the reason, if `footprints` is empty
-    # Where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are attributes of the model,
-    # "build_model" means an argument of that function. Empty if that function has no such argument and the train step does
-    # not use the optimizer passed to `compile`.
+    # Where to set `gradient_accumulation_steps`: "optimizer" and "optimizer.inner_optimizer" are
+    # attributes of the model, "build_model" means an argument of that function. Empty if that
+    # function has no such argument and the train step does not use the optimizer passed to
+    # `compile`.
     accumulates_by: str = "optimizer"
     counts_last_batch: bool = (
         True  # otherwise `sample_count` has a partial last batch as a full one
     )
-    batch_parts: int = 2  # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a tuple
+    # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a
+    # tuple
+    batch_parts: int = 2
     shapes: str = (
         ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
     )
@@ -136,9 +139,8 @@ class Description:
     fixed_batch_size: int | None = (
         None  # the only size of batches that the workload takes; None if it takes others
     )
-    untuned: Mapping[str, str] = field(
-        default_factory=dict
-    )  # why knobs are not tuned, by their names
+    # why knobs are not tuned, by their names
+    untuned: Mapping[str, str] = field(default_factory=dict)
     mapped_bytes: Count = 0  # of arrays that training reads from files
     tensor_bytes: Count = 0  # to which `fit` copies arrays
     conversion_bytes: Count = 0  # needed in addition while it copies
@@ -167,7 +169,8 @@ class Description:
 class EstimateRow:
     """Estimated memory of one batch size.
 
-    The peaks stay below the upper bounds with a probability of 99%. `fits` is true if both bounds are within the limits.
+    The peaks stay below the upper bounds with a probability of 99%. `fits` is true if both bounds
+    are within the limits.
     """
 
     batch_size: int
@@ -188,7 +191,9 @@ class EstimateRow:
 
 @dataclass(frozen=True)
 class EstimateRecord:
-    """Estimated memory of a workload for several batch sizes, with the other knobs from `config`; nothing is trained."""
+    """Estimated memory of a workload for several batch sizes, with the other knobs from `config`;
+    nothing is trained.
+    """
 
     description: Description
     config: FitConfig
@@ -196,9 +201,8 @@ class EstimateRecord:
     machine: Machine
     device: str
     rows: tuple[EstimateRow, ...]  # empty if GPUs were asked for by name
-    largest_batch_size: (
-        int | None
-    )  # that is expected to fit the limits; None if not even one sample fits
+    # that is expected to fit the limits; None if not even one sample fits
+    largest_batch_size: int | None
 
     @property
     def gpus(self) -> tuple[GpuEstimate, ...]:

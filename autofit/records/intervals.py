@@ -8,25 +8,26 @@ from collections.abc import Sequence
 
 from scipy.special import stdtrit
 
-_UPPER_QUANTILE = 0.975  # of a two-sided 95% interval
+from autofit.records import confidence
 
 
 def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> float:
-    """Return the half-width of the 95% confidence interval of the mean of readings, with the scatter of all series pooled.
+    """Return the half-width of the confidence interval of the mean of readings.
 
-    It is Student's interval. The series are pooled because two readings alone tell little about their scatter; `others` are
-    assumed to scatter as much as `values`. The half-width is infinite if no series has two readings.
+    It is Student's interval. The scatter is that of all series, because two readings alone tell
+    little about theirs; `others` are assumed to scatter as much as `values`. The half-width is
+    infinite if no series has two readings.
     """
     series = (values, *others)
     freedom = sum(len(one) - 1 for one in series if one)
     if not freedom:
         return math.inf
     squares = sum((len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1)
-    return float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(squares / freedom / len(values))
+    return _student(freedom) * math.sqrt(squares / freedom / len(values))
 
 
 def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the difference of the means of two series, and the half-width of its 95% interval.
+    """Return the difference of the means of two series, and the half-width of its interval.
 
     Both have the same length. It is Welch's interval (B. L. Welch, The generalization of
     "Student's" problem, 1947), because the readings of one series may scatter more than those of
@@ -41,4 +42,9 @@ def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[flo
     if not total:
         return difference, 0.0
     freedom = total**2 * (count - 1) / sum(square**2 for square in squares)
-    return difference, float(stdtrit(freedom, _UPPER_QUANTILE)) * math.sqrt(total)
+    return difference, _student(freedom) * math.sqrt(total)
+
+
+def _student(freedom: float) -> float:
+    """Return how many standard errors Student's t distribution has on either side."""
+    return float(stdtrit(freedom, confidence.upper_quantile()))

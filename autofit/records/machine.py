@@ -26,7 +26,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices that one training uses: GPUs of one model, or the CPU as one or several logical devices."""
+    """The devices that one training uses: GPUs of one model, or the CPU as one or several logical
+    devices.
+    """
 
     gpus: tuple[Device, ...] = ()
     count: Positive = 1  # of the GPUs, or of logical CPU devices
@@ -42,7 +44,9 @@ class Placement:
         return self.gpus[0] if self.gpus else None
 
     def shared(self, batch_size: int) -> int:
-        """Round a batch size up to a multiple of the number of devices, so that they share a batch evenly."""
+        """Round a batch size up to a multiple of the number of devices, so that they share a batch
+        evenly.
+        """
         return math.ceil(batch_size / self.count) * self.count
 
     @property

@@ -24,11 +24,12 @@ RESULT_VERSION = (
 def _with_whole_labels(fit_kwargs: Any) -> Any:
     """Make the keys of `class_weight` integers again: in JSON, all keys are strings."""
     weights = fit_kwargs.get("class_weight") if isinstance(fit_kwargs, Mapping) else None
-    if not isinstance(weights, Mapping) or not all(
-        str(label).lstrip("-").isdigit() for label in weights
-    ):
+    if not isinstance(weights, Mapping):
         return fit_kwargs
-    return {**fit_kwargs, "class_weight": {int(label): weight for label, weight in weights.items()}}
+    if not all(str(label).lstrip("-").isdigit() for label in weights):
+        return fit_kwargs
+    whole = {int(label): weight for label, weight in weights.items()}
+    return {**fit_kwargs, "class_weight": whole}
 
 
 FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]  # of `Model.fit`
@@ -39,7 +40,8 @@ Bottleneck = Literal["compute", "input", "contention", "unknown"]
 DataForm = Literal["factory", "object", "arrays"]
 CellOutcome = Literal["ok", "does not fit", "failed", "waiting"]
 
-# of runs beside each other, after which a gain may be shown; two runs do not tell how much runs differ
+# of runs beside each other, after which a gain may be shown; two runs do not tell how much runs
+# differ
 ROUNDS = 3
 
 
@@ -47,7 +49,8 @@ ROUNDS = 3
 class Speedup:
     """The rate of a config relative to the baseline.
 
-    By pairs of runs beside each other, which may show a gain; or, if `pairs` is 0, by all readings of the tune.
+    By pairs of runs beside each other, which may show a gain; or, if `pairs` is 0, by all readings
+    of the tune.
     """
 
     baseline: FitConfig
@@ -55,7 +58,7 @@ class Speedup:
     ratio: Ratio | None = (
         None  # of the geometric means of both configs' rates; None if it is not known
     )
-    # the ends of its 95% interval; None for a single pair
+    # the ends of its confidence interval; None for a single pair
     low: Ratio | None = None
     high: Ratio | None = None
     pairs: Count = 0  # that finished
@@ -73,29 +76,28 @@ class Speedup:
 class Answer:
     """A config that a tune recommends, with its figures and the arguments that set it.
 
-    The rate, its spread and the gain of a shown answer are those of its runs beside the baseline, and those of a likely one
-    are those of all readings.
+    The rate, its spread and the gain of a shown answer are those of its runs beside the baseline,
+    and those of a likely one are those of all readings.
     """
 
     config: FitConfig
     samples_per_second: Rate
-    spread: Ratio | None  # the half-width of its 95% confidence interval, relative to it
+    spread: Ratio | None  # the half-width of its confidence interval, relative to it
     device_peak_bytes: Count | None  # None if it could not be read
     host_peak_bytes: Count | None
     speedup: Speedup  # over the baseline
-    # of being faster than the baseline, by all readings; None for the baseline itself, or if that did not run
+    # of being faster than the baseline, by all readings; None for the baseline itself, or if that
+    # did not run
     probability: Ratio | None = None
     confirmed: bool = True  # otherwise the figures come from the search
     needed_seconds: Seconds | None = (
         None  # the `max_seconds` that would have allowed what time did not
     )
-    data_kwargs: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of the factory, or attributes of a PyDataset object
+    # of the factory, or attributes of a PyDataset object
+    data_kwargs: Mapping[str, Any] = field(default_factory=dict)
     fit_kwargs: FitKwargs = field(default_factory=dict)
-    optimizer_kwargs: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # empty unless gradients are accumulated
+    # empty unless gradients are accumulated
+    optimizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""  # that sets all of them
     adjustments: tuple[str, ...] = ()  # what else in the program depends on the batch size
 
@@ -111,10 +113,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class CallSource:
-    """The source code that calls the user's functions: import lines, and expressions for the model and the data."""
+    """The source code that calls the user's functions: import lines, and expressions for the model
+    and the data.
+    """
 
-    # A factory is called with the kwargs given here and with the knobs that it takes. Values with environment variables are
-    # as the YAML file has them: `${NAME}`.
+    # A factory is called with the kwargs given here and with the knobs that it takes. Values with
+    # environment variables are as the YAML file has them: `${NAME}`.
     imports: tuple[str, ...] = ()
     model: str = "build_model()"
     data: str = "data"
@@ -124,22 +128,19 @@ class CallSource:
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_form: DataForm = "factory"
     fit_kwargs: FitKwargs = field(default_factory=dict)
-    fit_expressions: Mapping[str, str] = field(
-        default_factory=dict
-    )  # arguments that are computed, such as callbacks
+    # arguments that are computed, such as callbacks
+    fit_expressions: Mapping[str, str] = field(default_factory=dict)
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     backend: str | None = None
     call: str = "fit"  # or predict, or evaluate
     distribution: str | None = None
-    settings: tuple[
-        str, ...
-    ] = ()  # lines that set Keras and its backend as the calling program has
+    # lines that set Keras and its backend as the calling program has
+    settings: tuple[str, ...] = ()
     script: str = ""  # the command line of a script that is tuned in place of functions
     digest: str = ""  # of that script, as it is
-    elided: tuple[
-        str, ...
-    ] = ()  # of model, data, validation and fit: what only the user's program can write, as arrays
+    # of model, data, validation and fit: what only the user's program can write, as arrays
+    elided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +151,8 @@ class TuneLog:
     machine: Machine
     device: str
     description: Description | None  # None if the model could not be built within the limits
-    trials: tuple[
-        Trial, ...
-    ]  # stored: those of the search, and later runs that failed, which count against their config
+    # stored: those of the search, and later runs that failed, which count against their config
+    trials: tuple[Trial, ...]
     runs: tuple[Trial, ...] = ()  # after the search
     seconds: Seconds
     describing_seconds: Seconds = 0.0  # the part of `seconds` before the first trial
@@ -174,7 +174,10 @@ class TuneLog:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTune(TuneLog):
-    """A tune without a result; `problem` is the reason. The other fields are set if nothing fits (`NothingFitsError`)."""
+    """A tune without a result; `problem` is the reason.
+
+    The other fields are set if nothing fits (`NothingFitsError`).
+    """
 
     problem: str
     memory: str | None = None
@@ -184,11 +187,12 @@ class FailedTune(TuneLog):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRecord(TuneLog):
-    """A tune with its result; `config`, `fit_kwargs` and others are those of the fastest config that fits."""
+    """A tune with its result; `config`, `fit_kwargs` and others are those of the fastest answer."""
 
     fastest: Answer
-    # the fastest of those with the batch size of the baseline, which train with the same updates; None if none of them
-    # fits, and the same as `fastest` if no other batch size is likely to be faster or would change the updates
+    # the fastest of those with the batch size of the baseline, which train with the same updates;
+    # None if none of them fits, and the same as `fastest` if no other batch size is likely to be
+    # faster or would change the updates
     same_batch: Answer | None
     bottleneck: Bottleneck
     # ceilings of the rate of `fastest`, measured in one run; None if not read
@@ -215,23 +219,28 @@ class TuneRecord(TuneLog):
 
     @property
     def headroom(self) -> dict[str, float | None]:
-        """The share of each limit that the chosen config leaves free; None without a limit or a reading."""
-        limits, device, host = self.limits, self.device_peak_bytes, self.host_peak_bytes
+        """The share of each limit that the answer leaves free; None without limit or reading."""
+        limits = self.limits
         return {
-            "device": None
-            if device is None or limits.device_bytes is None
-            else 1 - device / limits.device_bytes,
-            "host": None if host is None else 1 - host / limits.host_bytes,
+            "device": _free_share(self.device_peak_bytes, limits.device_bytes),
+            "host": _free_share(self.host_peak_bytes, limits.host_bytes),
         }
+
+
+def _free_share(peak_bytes: int | None, limit_bytes: int | None) -> float | None:
+    if peak_bytes is None or limit_bytes is None:
+        return None
+    return 1 - peak_bytes / limit_bytes
 
 
 @dataclass(frozen=True)
 class Cell:
     """One cell of a sweep: its values by axis, and its tune.
 
-    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas take the same value.
-    `tune` is None until the tune ends; it stays None if the tune leaves no record. `problem` is the error of a tune without
-    a result. `host` is the name of the host that tuned the cell.
+    An axis is a dotted argument of `tune`, such as `model_kwargs.width`; arguments joined by commas
+    take the same value. `tune` is None until the tune ends; it stays None if the tune leaves no
+    record. `problem` is the error of a tune without a result. `host` is the name of the host that
+    tuned the cell.
 
     Example:
         >>> autofit.Cell({"model_kwargs.width": 8}).outcome

@@ -49,11 +49,13 @@ class Stage(Text):
 
 
 class Phase(Text):
-    """The activity of a trial's process. `label` is its text in messages; it also fits after the word "while".
+    """The activity of a trial's process. `label` is its text in messages; it also fits after the
+    word "while".
 
-    The memory of a phase `counts`, unless the user's run never has it: the input pipeline alone, data that is opened again.
-    A phase that `is_first` trains the first step with new shapes, which compiles the step and chooses algorithms; later
-    steps run in one that `trains`. The rate of a phase that `is_timed` is that of the trial.
+    The memory of a phase `counts`, unless the user's run never has it: the input pipeline alone,
+    data that is opened again. A phase that `is_first` trains the first step with new shapes, which
+    compiles the step and chooses algorithms; later steps run in one that `trains`. The rate of a
+    phase that `is_timed` is that of the trial.
     """
 
     label: str
@@ -64,13 +66,12 @@ class Phase(Text):
 
     def __new__(cls, value: str, label: str, kind: str = "") -> Phase:
         phase = str.__new__(cls, value)
-        phase._value_, phase.label = value, label
-        phase.counts, phase.is_first, phase.trains = (
-            kind != "alone",
-            kind == "first",
-            kind in ("trains", "timed"),
-        )
+        phase._value_ = value
+        phase.label = label
+        phase.counts = kind != "alone"
+        phase.is_first = kind == "first"
         phase.is_timed = kind == "timed"
+        phase.trains = kind in ("trains", "timed")
         return phase
 
     STARTING_SERVER = "starting_server", "starting the trial server"

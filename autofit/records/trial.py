@@ -1,27 +1,32 @@
-"""Configs, trials, measurements and their conditions: frozen dataclasses with units in the field names."""
+"""Trials, their measurements and conditions: frozen dataclasses with units in the field names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from autofit.records.knobs import KNOBS
+from autofit.records import confidence
+from autofit.records.knobs import AUTOTUNE, KERAS_DEFAULTS, FitConfig, value_in_words
 from autofit.records.states import Outcome, Phase, Role, Stage
-from autofit.records.units import Count, Knob, Positive, Rate, Ratio, Seconds, counted
+from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
-AUTOTUNE = -1  # `tf.data.AUTOTUNE`: tf.data chooses the number of parallel calls or prefetched batches itself while it runs
-# The number of batches that is assumed for `prefetch(AUTOTUNE)`. Its buffer starts with one batch and doubles each time it
-# was full and then ran empty, up to half of the free RAM: 2 to 10 batches were ready in training (measured).
-AUTOTUNE_BATCHES = 8
+# a trial is a config and its measurement, and both are imported from here
+__all__ = ["AUTOTUNE", "KERAS_DEFAULTS", "FitConfig", "value_in_words"]
 
-FEW_UPDATES = 10  # the number of updates of the weights per epoch below which a batch size counts as large for the data
-INPUT_BOUND_RATIO = 1.2  # the ratio of input rate to compute rate below which training counts as limited by its input
+# the number of updates of the weights per epoch below which a batch size counts as large for the
+# data
+FEW_UPDATES = 10
+# the ratio of input rate to compute rate below which training counts as limited by its input
+INPUT_BOUND_RATIO = 1.2
 
-# names of the two constraints of a trial: each is the peak divided by the limit, minus one; it is met at 0 or below
+# names of the two constraints of a trial: each is the peak divided by the limit, minus one; it is
+# met at 0 or below
 DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 
-BUSY_SHARE = 0.1  # of the cores, above which other processes affect a rate (measured: 0.01 to 0.05 on idle machines)
+# of the cores; other processes that use more affect a rate (measured: 0.01 to 0.05 on idle
+# machines)
+BUSY_SHARE = 0.1
 _IDLE_SHARE = (
     0.25  # share of the cores: if at least this share is idle, no process waits for a core
 )
@@ -32,95 +37,9 @@ _USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate witho
 
 
 @dataclass(frozen=True)
-class FitConfig:
-    """One setting of the knobs; a knob is None if it is not searched or the data does not take it.
-
-    `prefetch_factor` is the number of batches that each worker process of a torch `DataLoader` makes ahead; it replaces
-    `max_queue_size`, which a `DataLoader` does not have. `steps_per_execution` is the number of batches on which one call
-    of the train function trains; the model's own value stays where it is None.
-
-    Example:
-        >>> autofit.FitConfig(batch_size=64, workers=4, max_queue_size=2).values()
-        {'batch_size': 64, 'workers': 4, 'max_queue_size': 2}
-    """
-
-    batch_size: Positive | None = None
-    workers: Knob | None = None
-    max_queue_size: Knob | None = None
-    use_multiprocessing: bool | None = None
-    prefetch_factor: Knob | None = None
-    steps_per_execution: Positive | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> FitConfig:
-        """Make a config from a mapping of knobs to values; other keys are ignored."""
-        return cls(**{knob: values[knob] for knob in KNOBS if knob in values})
-
-    def values(self) -> dict[str, Any]:
-        """Return the knobs that are not None, with their values."""
-        return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
-
-    @property
-    def has_queue(self) -> bool:
-        """Whether there is a queue between the workers and the train step."""
-        # Keras makes a queue for more than one worker thread, or for any worker process. Without a queue, `workers` 0 and 1
-        # have the same effect, and `max_queue_size` has none (Keras 3.15, `PyDatasetAdapter`). Data that takes
-        # `max_queue_size` but not `workers` has a queue, and so has tf.data with AUTOTUNE.
-        if AUTOTUNE in (self.workers, self.max_queue_size):
-            return True
-        if self.workers is None:
-            return self.max_queue_size is not None or bool(self.use_multiprocessing)
-        return self.workers > 1 or (self.workers > 0 and bool(self.use_multiprocessing))
-
-    @property
-    def queue_batches(self) -> int:
-        """The number of batches in a full queue."""
-        if not self.has_queue:
-            return 0
-        if self.prefetch_factor is not None:
-            return self.prefetch_factor * (self.workers or 0)
-        return AUTOTUNE_BATCHES if self.max_queue_size == AUTOTUNE else self.max_queue_size or 0
-
-    @property
-    def queue_in_words(self) -> str | None:
-        """The number of batches in a full queue, as text; None if there is no queue or its size is unknown."""
-        if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
-            return None
-        return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
-
-    def worker_count(self, cores: int) -> int:
-        """Return the number of threads or processes that make batches: 1 without a queue; with AUTOTUNE, one a core."""
-        if not self.has_queue:
-            return 1
-        return cores if self.workers == AUTOTUNE else self.workers or 1
-
-    def __str__(self) -> str:
-        parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
-        if self.workers == AUTOTUNE:
-            parts.append("auto threads")
-        elif self.workers is not None:
-            parts.append(counted(self.workers, "process" if self.use_multiprocessing else "thread"))
-        if self.prefetch_factor is not None and self.has_queue:
-            parts.append(f"prefetch {self.prefetch_factor}")
-        if self.max_queue_size is not None and self.has_queue:
-            parts.append(f"queue {value_in_words(self.max_queue_size)}")
-        if (self.steps_per_execution or 1) > 1:
-            parts.append(f"{self.steps_per_execution} steps a call")
-        return ", ".join(parts) or "no knobs"
-
-
-def value_in_words(value: int) -> str:
-    """Return the value of a knob as text; AUTOTUNE is "auto"."""
-    return "auto" if value == AUTOTUNE else str(value)
-
-
-# of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
-KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
-
-
-@dataclass(frozen=True)
 class Limits:
-    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device limit.
+    """The memory that a trial may use, in bytes; `device_bytes` is None if there is no device
+    limit.
 
     Example:
         >>> autofit.Limits(device_bytes=None, host_bytes=6 * 2**30).allow(0, 7 * 2**30)
@@ -131,9 +50,8 @@ class Limits:
     host_bytes: Positive
 
     def allow(self, device_bytes: int, host_bytes: int) -> bool:
-        return host_bytes <= self.host_bytes and (
-            self.device_bytes is None or device_bytes <= self.device_bytes
-        )
+        fits_device = self.device_bytes is None or device_bytes <= self.device_bytes
+        return fits_device and host_bytes <= self.host_bytes
 
 
 @dataclass(frozen=True)
@@ -155,7 +73,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions while a rate was timed, as means over that time; None for what is not reported."""
+    """The conditions while a rate was timed, as means; None for what is not reported."""
 
     cores: Positive  # that this process may use
     other_cores: Ratio | None = (
@@ -166,13 +84,11 @@ class Conditions:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether other processes used cores that the trial or its input pipeline may have waited for."""
+        """Whether the trial or its data may have waited for cores that other processes used."""
         if self.other_cores is None or self.idle_cores is None:
             return False
-        return (
-            self.other_cores >= BUSY_SHARE * self.cores
-            and self.idle_cores < _IDLE_SHARE * self.cores
-        )
+        is_idle = self.idle_cores >= _IDLE_SHARE * self.cores
+        return self.other_cores >= BUSY_SHARE * self.cores and not is_idle
 
     @property
     def other_work(self) -> str:
@@ -181,13 +97,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one trial, as the trial's process sends it and as it is stored and saved in results.
+    """The measurement of one trial, as its process sends it and as it is stored and saved.
 
-    `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of which takes
-    `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If the gap was not read, it is None,
-    `samples_per_second` is the steady rate, and `epoch_gap_unread` is the reason, or "" if the trial was not asked for it.
-    Spreads are the half-widths of the 95% confidence intervals of rates, relative to them. Peaks are None if they cannot be
-    read.
+    `samples_per_second` is the end-to-end rate of `fit`: that of epochs of `epoch_samples`, each of
+    which takes `epoch_gap_seconds` longer than steady training, at `steady_samples_per_second`. If
+    the gap was not read, it is None, `samples_per_second` is the steady rate, and
+    `epoch_gap_unread` is the reason, or "" if the trial was not asked for it. Spreads are the
+    half-widths of the confidence intervals of rates (`records/confidence.py`), relative to them.
+    Peaks are None if they cannot be read.
 
     Example:
         >>> (trial,) = autofit.measure(build_model, arrays, [autofit.FitConfig(64)], progress=False)
@@ -206,8 +123,8 @@ class Measurement:
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
-    # whether this trial read the rates of step and pipeline alone: not if an earlier trial did, or if a reading was below
-    # the steady rate, to which it is then raised
+    # whether this trial read the rates of step and pipeline alone: not if an earlier trial did, or
+    # if a reading was below the steady rate, to which it is then raised
     compute_is_read: bool = True
     input_is_read: bool = True
     device_peak_bytes: Count | None = None
@@ -224,7 +141,8 @@ class Measurement:
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
     traceback: str | None = None
-    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train function since the first
+    # readings of the steady rate: ends of blocks of steps, in seconds and in calls of the train
+    # function since the first
     blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
     epoch_samples: Positive | None = None
@@ -242,13 +160,13 @@ class Measurement:
         return self.epoch_samples / self.samples_per_second
 
     def alone(self, part: Literal["compute", "input"]) -> float | None:
-        """Return the rate of step or input alone that a trial of this tune read; None if it is the steady rate, raised."""
+        """Return the rate of step or input alone that a trial of this tune read.
+
+        It is None if a reading was raised to the steady rate.
+        """
         rate: float | None = getattr(self, f"{part}_samples_per_second")
-        return (
-            rate
-            if getattr(self, f"{part}_is_read") or rate != self.steady_samples_per_second
-            else None
-        )
+        is_read = getattr(self, f"{part}_is_read")
+        return rate if is_read or rate != self.steady_samples_per_second else None
 
     @property
     def ran_out_of_time(self) -> bool:
@@ -257,8 +175,10 @@ class Measurement:
 
 
 def noise_of(spread: float | None) -> float:
-    """Return the relative standard deviation of a rate: half of its spread, but at least that between runs."""
-    return _USUAL_RATE_NOISE if spread is None else max(_RATE_NOISE_FLOOR, spread / 2)
+    """Return the relative standard deviation of a rate, which is at least that between runs."""
+    if spread is None:
+        return _USUAL_RATE_NOISE
+    return max(_RATE_NOISE_FLOOR, spread / confidence.rough_deviations())
 
 
 @dataclass(frozen=True)
@@ -279,10 +199,10 @@ class Trial:
     decided_after: Seconds = 0.0  # since the tune began
 
     def fits(self, limits: Limits) -> bool:
-        m = self.measurement
-        return m.outcome is Outcome.OK and limits.allow(
-            m.device_peak_bytes or 0, m.host_peak_bytes or 0
-        )
+        if self.measurement.outcome is not Outcome.OK:
+            return False
+        device_bytes = self.measurement.device_peak_bytes or 0
+        return limits.allow(device_bytes, self.measurement.host_peak_bytes or 0)
 
     @property
     def samples_per_second(self) -> float:
@@ -295,7 +215,8 @@ class TrialSpec:
     """Everything that a trial's process needs to know."""
 
     role: Role
-    config: FitConfig  # a describing trial replaces None by the factory's default, or Keras's if the factory has none
+    # a describing trial replaces None by the factory's default, or Keras's if the factory has none
+    config: FitConfig
     limits: Limits
     deadline_seconds: float
     measure_seconds: float = (
@@ -306,8 +227,9 @@ class TrialSpec:
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
     rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
-    # A measuring trial does not time the step alone if its rate is given. A confirming trial needs both rates to discount
-    # the batches that were in the queue before, which would inflate the rate.
+    # A measuring trial does not time the step alone if its rate is given. A confirming trial needs
+    # both rates to discount the batches that were in the queue before, which would inflate the
+    # rate.
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
     effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients

@@ -8,13 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-# A file or a storage may be damaged or malicious, so pydantic checks these bounds when it reads a record from there.
-# Records that autofit creates itself are not checked.
+# A file or a storage may be damaged or malicious, so pydantic checks these bounds when it reads a
+# record from there. Records that autofit creates itself are not checked.
 _MOST = 2**62  # bytes, samples, parameters
-_MOST_RATE, _MOST_RATIO = (
-    1e18,
-    1e12,
-)  # far above any reading, and small enough that sums do not overflow
+# far above any reading, and small enough that sums do not overflow
+_MOST_RATE = 1e18
+_MOST_RATIO = 1e12
 _MOST_SECONDS = 1e11  # three thousand years: bounds durations and times since 1970
 Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
@@ -23,7 +22,8 @@ Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS)]  # a duration, or a ti
 Rate = Annotated[float, Field(ge=0, le=_MOST_RATE)]  # in samples or bytes per second
 Ratio = Annotated[float, Field(ge=0, le=_MOST_RATIO)]
 
-# control characters except tab and line feed; characters that change the direction of writing; lone surrogates
+# control characters except tab and line feed; characters that change the direction of writing; lone
+# surrogates
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -33,10 +33,12 @@ def signal_name(number: int) -> str:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Describe how a process ended, given its exit status (-N for signal N): `died by SIGKILL`, `exited with status 3`."""
-    return (
-        f"died by {signal_name(-exit_code)}" if exit_code < 0 else f"exited with status {exit_code}"
-    )
+    """Describe how a process ended, given its exit status (-N for signal N): `died by SIGKILL`,
+    `exited with status 3`.
+    """
+    if exit_code < 0:
+        return f"died by {signal_name(-exit_code)}"
+    return f"exited with status {exit_code}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -49,8 +51,8 @@ def format_bytes(count: float) -> str:
     """Format a byte count with three digits and a binary unit: `1.50 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1000:
-            digits = 0 if unit == "B" or abs(count) >= 100 else 1 if abs(count) >= 10 else 2
-            return f"{count:.{digits}f} {unit}"
+            decimals = 0 if unit == "B" else max(0, 3 - len(str(int(abs(count)))))
+            return f"{count:.{decimals}f} {unit}"
         count /= 1024
     return f"{count:.2f} TiB"
 
@@ -60,11 +62,9 @@ def format_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes} min {rest:02d} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def format_rate(per_second: float) -> str:
@@ -73,10 +73,14 @@ def format_rate(per_second: float) -> str:
 
 
 def format_spread(spread: float) -> str:
-    """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, its number says nothing."""
+    """Format the half-width of an interval relative to its centre: `±3%`; from 100% on, its number
+    says nothing.
+    """
     return f"±{spread:.0%}" if spread < 1 else "±100% or more"
 
 
 def printable(text: str) -> str:
-    """Replace control characters, characters that change the direction of writing, and lone surrogates by �."""
+    """Replace control characters, characters that change the direction of writing, and lone
+    surrogates by �.
+    """
     return _CONTROLS.sub("\ufffd", text)

@@ -1,6 +1,4 @@
-"""Trials and sweep cells as rows of text, which console, notebook and page show, and a sweep as
-CSV.
-"""
+"""Trials and cells of sweeps as rows of text, for console, notebook and page, and as CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import Any
 from autofit.records.knobs import KNOBS
 from autofit.records.result import Cell, SweepRecord, TuneRecord
 from autofit.records.states import Stage
-from autofit.records.trial import FitConfig, Limits, Trial, value_in_words
+from autofit.records.trial import Limits, Trial
 from autofit.records.units import format_bytes, format_rate
 from autofit.report.choice import NONE, headlines, outcome_label
 
@@ -33,17 +31,14 @@ def _text(value: Any, form: Callable[[Any], str] = str) -> str:
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str, str]]:
     """Return the config and the readings of each trial; those of the search are numbered."""
     numbers = itertools.count(1)
+    knobs = [(row.label, row.column) for row in KNOBS.values() if row.column is not None]
     rows = []
     for trial in trials:
-        config = trial.config
         measured = trial.measurement
         is_searched = trial.stage is Stage.SEARCH
         row = {
             "trial": str(next(numbers)) if is_searched else trial.stage.value,
-            "batch": _text(config.batch_size, "{:,}".format),
-            "workers": _workers(config),
-            "queue": _text(config.queue_in_words),
-            "steps a call": _text(config.steps_per_execution),
+            **{label: _text(column(trial.config)) for label, column in knobs},
             "outcome": outcome_label(measured.outcome),
             "samples/s": _text(measured.samples_per_second, format_rate),
             "±": _text(measured.spread, "{:.0%}".format),
@@ -55,11 +50,6 @@ def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str,
         }
         rows.append(row)
     return rows
-
-
-def _workers(config: FitConfig) -> str:
-    kind = "proc" if config.use_multiprocessing else "thr"
-    return _text(config.workers, lambda workers: f"{value_in_words(workers)} {kind}")
 
 
 def peak_share(trial: Trial, limits: Limits | None, memory: str) -> float | None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autofit.records.description import Description
-from autofit.records.trial import AUTOTUNE, FitConfig, Limits, Trial
+from autofit.records.knobs import AUTOTUNE, KNOBS, STEPS_PER_EXECUTION, Coordinate, FitConfig
+from autofit.records.trial import Limits, Trial
 from autofit.search.space import TOLERANCE
 
 Vector = npt.NDArray[np.float64]
@@ -21,10 +22,10 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class SearchContext:
-    """The workload, the machine and the settings of one search, made once and shared by all its models.
+    """The workload, the machine and the settings of one search, which all its models share.
 
-    `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`. If `on_cpu`, the train
-    step takes host memory and cores.
+    `FrontierSampler` explains the settings. AUTOTUNE counts as one thread for each of the `cores`.
+    If `on_cpu`, the train step takes host memory and cores.
     """
 
     description: Description
@@ -40,37 +41,68 @@ class SearchContext:
 
 
 class ConfigArrays:
-    """The knobs of several configs, as arrays with one entry for each, so that a model predicts a whole space in one pass.
+    """The knobs of several configs, as arrays with one entry for each.
 
-    Without a queue between workers and step, `workers` is 1 and `queue` is 0. `processes` is True if the workers are
-    processes. `auto_workers` and `auto_queue` are True for AUTOTUNE, which the models treat as a separate category;
-    `workers` and `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of the train
-    function; 1 if that is not searched. `epoch_samples` are the samples in an epoch, if rates include the gap before it;
-    infinity for steady rates. `coordinates` has a row for each config: sizes and steps in octaves, and masks as 0 or 1.
+    A model predicts a whole space in one pass. Without a queue between workers and step, `workers`
+    is 1 and `queue` is 0. `processes` is True if the workers are processes. `auto_workers` and
+    `auto_queue` are True for AUTOTUNE, which the models treat as a separate category; `workers` and
+    `queue` then hold the numbers that tf.data may use. `steps` is the number of steps in a call of
+    the train function; 1 if that is not searched. `epoch_samples` are the samples in an epoch, if
+    rates include the gap before it; infinity for steady rates. `coordinates` has a row for each
+    config and a column for each `Coordinate`, in octaves; `weights` and `lengths` are those of the
+    columns.
     """
 
     def __init__(
         self, configs: Sequence[FitConfig], cores: int, epoch_samples: Vector | float = math.inf
     ) -> None:
-        self.epoch_samples = epoch_samples
-        self.batch: Vector = np.array([c.batch_size or 1 for c in configs], float)
-        self.workers: Vector = np.array([c.worker_count(cores) for c in configs], float)
-        self.queue: Vector = np.array([c.queue_batches for c in configs], float)
-        self.processes: Mask = np.array(
-            [c.has_queue and bool(c.use_multiprocessing) for c in configs], bool
-        )
-        self.auto_workers: Mask = np.array([c.workers == AUTOTUNE for c in configs], bool)
-        self.auto_queue: Mask = np.array([c.max_queue_size == AUTOTUNE for c in configs], bool)
-        self.steps: Vector = np.array([c.steps_per_execution or 1 for c in configs], float)
+        coordinates = _coordinates()
+        sizes: dict[str, Vector] = {
+            name: np.array([one.size(config, cores) for config in configs], float)
+            for name, one in coordinates.items()
+        }
+        self.coordinates: Matrix = np.stack([np.log2(size) for size in sizes.values()], axis=1)
+        self.weights: Vector = np.array([one.weight for one in coordinates.values()])
+        self.lengths: Vector = np.array([one.length for one in coordinates.values()])
+        self.batch = sizes["batch_size"]
+        self.octaves: Vector = np.log2(self.batch)
+        self.workers = sizes["workers"]
+        self.queue: Vector = np.array([config.queue_batches for config in configs], float)
+        self.steps = sizes[STEPS_PER_EXECUTION]
+        self.processes: Mask = sizes["use_multiprocessing"] > 1
+        self.auto_workers: Mask = sizes["workers=AUTOTUNE"] > 1
+        self.auto_queue: Mask = sizes["max_queue_size=AUTOTUNE"] > 1
         self.queued: Mask = (
             (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
         )
         self.worker_threads: Vector = np.where(self.queued & ~self.processes, self.workers, 0.0)
         self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
-        self.octaves: Vector = np.log2(self.batch)
-        sizes = self.octaves, np.log2(self.workers), np.log2(self.queue + 2)
-        masks = self.processes, self.auto_workers, self.auto_queue
-        self.coordinates: Matrix = np.stack([*sizes, *masks, np.log2(self.steps)], axis=1)
+        self.epoch_samples = epoch_samples
 
     def __len__(self) -> int:
         return len(self.batch)
+
+
+def _coordinates() -> dict[str, Coordinate]:
+    """Return the coordinates of all knobs, in the order of the columns of `ConfigArrays`."""
+    # AUTOTUNE stands between the knobs of the data and those of the model: the last digits of a sum
+    # over the columns depend on their order.
+    of_data = dict[str, Coordinate]()
+    of_autotune = dict[str, Coordinate]()
+    of_model = dict[str, Coordinate]()
+    for knob, row in KNOBS.items():
+        if row.coordinate is None:
+            continue
+        (of_data if row.parameters else of_model)[knob] = row.coordinate
+        if row.autotunes:
+            of_autotune[f"{knob}=AUTOTUNE"] = _of_autotune(knob, row.coordinate.weight)
+    return {**of_data, **of_autotune, **of_model}
+
+
+def _of_autotune(knob: str, weight: float) -> Coordinate:
+    """Return the coordinate in which AUTOTUNE is one octave from every number."""
+
+    def size(config: FitConfig, cores: int) -> int:
+        return 2 if getattr(config, knob) == AUTOTUNE else 1
+
+    return Coordinate(size, weight, length=1.0)

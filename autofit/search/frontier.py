@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autofit.records import confidence
 from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
@@ -64,11 +65,6 @@ _TIE_RATIO = 0.1
 # longest call of several steps that is tried: beside it, the overhead of milliseconds is small, and
 # a trial takes 7 calls
 _LONGEST_CALL_SECONDS = 1.0
-_WEIGHTS = np.array(
-    (1.0, 1.0, 0.3, 4.0, 1.0, 0.3, 0.3)
-)  # of coordinates: 4 octaves between threads and processes
-# standard deviations from a predicted rate to either end of its 95% interval
-_INTERVAL_DEVIATIONS = 2.0
 # relative gain: a config with a smaller predicted gain is tried because its rate is uncertain
 _CLEAR_GAIN = 0.005
 # least deviation and chance, so that there is a quotient and a logarithm
@@ -93,7 +89,7 @@ class Proposal:
     """A config to try, the reason, and the expected result.
 
     `gain` is the expected relative gain over the best config so far, `most_gain` the upper end of
-    its 95% interval, and `change` the difference from that config in words. `device_share` and
+    its interval, and `change` the difference from that config in words. `device_share` and
     `host_share` are the upper bounds of both memories as shares of their limits; `likely_share` is
     the expected share of the one with the higher bound.
     """
@@ -112,7 +108,8 @@ class Proposal:
         if self.reason in (Reason.PROMISE, Reason.RISK):
             reason = f"predicted {_percent(self.gain)}"
             if self.gain < _CLEAR_GAIN:
-                reason += f", but uncertain: the 95% interval reaches {_percent(self.most_gain)}"
+                interval = confidence.interval_in_words()
+                reason += f", but uncertain: the {interval} reaches {_percent(self.most_gain)}"
             if self.reason is Reason.RISK:
                 reason += f", {self.reason}"
         share = max(self.device_share, self.host_share)
@@ -302,7 +299,7 @@ class FrontierSearch:
             feasible,
             stop_reason,
             gain=math.expm1(lead[chosen]),
-            most_gain=math.expm1(lead[chosen] + _INTERVAL_DEVIATIONS * deviation[chosen]),
+            most_gain=math.expm1(lead[chosen] + confidence.rough_deviations() * deviation[chosen]),
             change=difference(self.configs[chosen], self.configs[leader]),
         )
 
@@ -364,7 +361,8 @@ class FrontierSearch:
 
     def _nearest(self, config: FitConfig, among: Mask | bool = True) -> int:
         apart = self._arrays.coordinates - ConfigArrays([config], self._context.cores).coordinates
-        return int(np.argmin(np.where(among, (_WEIGHTS * np.abs(apart)).sum(1), np.inf)))
+        distances = (self._arrays.weights * np.abs(apart)).sum(1)
+        return int(np.argmin(np.where(among, distances, np.inf)))
 
     def _proposed(
         self,

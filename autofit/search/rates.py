@@ -53,9 +53,6 @@ _FIT_AMPLITUDE = 0.04
 # size, for example where batches outgrow a cache. Without one, the noise that all rates of a run
 # share explains such a fall, and moves the rate of fit.
 _INPUT_ERRORS = (0.0, 0.3)
-_FIT_LENGTHS = np.array(
-    (2.0, 2.0, 6.0, 0.5, 1.0, 1.0, 20.0)
-)  # length scales of the residuals of fit, over `coordinates`
 # amplitude of the residual of fit where the step bounds the rate
 _ABOVE_CEILING = 0.005
 # factors of all amplitudes, of which the likeliest is taken, and their prior deviation; those below
@@ -416,7 +413,7 @@ class _Fitting:
         of_input = np.diag(np.square(input_error * readings.is_input))
         self._noise = readings.own_noise + of_runs * same_run + of_input
         self._heights = scale * _FIT_AMPLITUDE * shares
-        self._points = at.coordinates / _FIT_LENGTHS
+        self._points = at.coordinates / at.lengths
         self._step_covariance = scale**2 * _step_covariance(at.octaves, at.octaves)
         heights = np.outer(self._heights, self._heights)
         self._fit_covariance = heights * _correlation(self._points, self._points)
@@ -539,7 +536,7 @@ class Rates:
             best.scale * by_step[2],
             best.scale * _FIT_AMPLITUDE * _share_below_ceiling(rates),
             configs.octaves,
-            configs.coordinates / _FIT_LENGTHS,
+            configs.coordinates / configs.lengths,
         )
         mean = rates[2] + rows.covariance_of_fit(ran) @ weights
         explained = np.linalg.solve(best.last.root, rows.covariance(ran, law.variances).T)

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from autofit.errors import UsageError
 from autofit.machine.host import usable_cores
 from autofit.records.description import Description
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig, Limits, Trial
+from autofit.records.knobs import AUTOTUNE, KERAS_DEFAULTS, FitConfig
+from autofit.records.trial import Limits, Trial
 from autofit.search.context import SearchContext
 from autofit.search.frontier import Decision, FrontierSearch, Proposal
 from autofit.search.space import TOLERANCE, SearchSpace, Space, build_space
@@ -23,9 +24,8 @@ from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
 _MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
-_UNIT_BYTES = (
-    2**30
-)  # used as the limit if memory is known only as a share of it; the value does not matter
+# used as the limit if memory is known only as a share of it; the value does not matter
+_UNIT_BYTES = 2**30
 _UNKNOWN_WORKLOAD = Description(
     "unknown", {}, None, 0, 0, 0, 0, jit_compile=False, fingerprint=""
 )  # without any sizes
@@ -37,24 +37,32 @@ class _Arguments(BaseModel):  # of `FrontierSampler`, to validate as those of `t
 
 
 class FrontierSampler(BaseSampler):
-    """An Optuna sampler that proposes the most promising config among those predicted to fit in memory.
+    """An Optuna sampler that proposes the most promising config among those predicted to fit in
+    memory.
 
-    It models throughput and memory, avoids configs that may run out of memory, and reports when no further trial is
-    worthwhile. All its state is in the Optuna study, so a resumed study continues where it stopped.
+    It models throughput and memory, avoids configs that may run out of memory, and reports when no
+    further trial is worthwhile. All its state is in the Optuna study, so a resumed study continues
+    where it stopped.
 
-    The search needs fewer trials if the objective sets two user attributes of its trial: `compute_samples_per_second`, the
-    rate of the train step alone, and `input_samples_per_second`, the rate of the input pipeline alone.
+    The search needs fewer trials if the objective sets two user attributes of its trial:
+    `compute_samples_per_second`, the rate of the train step alone, and `input_samples_per_second`,
+    the rate of the input pipeline alone.
 
     Args:
-        space: a `SearchSpace`, or a dict that maps each knob to a range (`{"min": 8, "max": 64}`) or a list of choices.
+        space: a `SearchSpace`, or a dict that maps each knob to a range (`{"min": 8, "max": 64}`)
+            or a list of choices.
         baseline: the present config.
         description: the workload; its memory estimates make the first proposals safer.
-        limits: memory limits in bytes; None if the objective's constraints give memory only as shares of the limits.
+        limits: memory limits in bytes; None if the objective's constraints give memory only as
+            shares of the limits.
         cores: number of CPU cores; None for all that this process may use.
-        on_cpu: whether the model trains on the CPU, so that the step and the input pipeline share cores and memory.
+        on_cpu: whether the model trains on the CPU, so that the step and the input pipeline share
+            cores and memory.
         tolerance: relative gain below which configs count as equally fast (0.02 is 2%).
-        effective_batch_size: number of samples in one weight update; only batch sizes that divide it are searched.
-        warm_start: finished trials of an earlier tune of the same workload, under other limits or versions.
+        effective_batch_size: number of samples in one weight update; only batch sizes that divide
+            it are searched.
+        warm_start: finished trials of an earlier tune of the same workload, under other limits or
+            versions.
         seed: seed of Optuna's TPE sampler, which samples the parameters that are not knobs.
 
     Raises:
@@ -67,7 +75,8 @@ class FrontierSampler(BaseSampler):
         >>> study = optuna.create_study(direction="maximize", sampler=sampler)
         >>> def objective(trial):
         ...     batch = sampler.suggest(trial).batch_size
-        ...     trial.set_constraint("device_memory", batch / 300 - 1)  # peak bytes / limit - 1: above 0 it ran out
+        ...     # peak bytes / limit - 1: above 0 it ran out
+        ...     trial.set_constraint("device_memory", batch / 300 - 1)
         ...     trial.set_constraint("host_memory", -0.5)
         ...     return batch / (2 + 0.01 * batch) if batch <= 300 else 0.0  # samples/s
         >>> study.optimize(objective, n_trials=30, callbacks=[sampler.stop_when_settled])
@@ -106,9 +115,8 @@ class FrontierSampler(BaseSampler):
         )
         self.search = FrontierSearch(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
-        self.trials: tuple[Trial, ...] | None = (
-            None  # to decide from, in place of those of the study
-        )
+        # to decide from, in place of those of the study
+        self.trials: tuple[Trial, ...] | None = None
         self.distributions = codec.distributions(space.knobs())
         self._other: BaseSampler = optuna.samplers.TPESampler(seed=seed)
 
@@ -125,7 +133,7 @@ class FrontierSampler(BaseSampler):
         return self.search.propose(trials)
 
     def stop_reason(self, study: optuna.Study) -> str | None:
-        """Return the reason why no further trial is worth its time; None if another trial is worth it."""
+        """Return the reason why no further trial is worth its time; None if one is."""
         return self.decide(self._trials(study)).stop_reason
 
     def stop_when_settled(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -167,17 +175,20 @@ class FrontierSampler(BaseSampler):
 
 
 class BoundedSampler(FrontierSampler):
-    """Lets another Optuna sampler propose, and moves what it draws to the nearest config that is predicted to fit.
+    """Lets another Optuna sampler propose, and moves what it draws to a config that fits.
 
-    What is tried, and thus what the other sampler learns from, is the nearest config that has not been tried. There is a
-    reason to stop if several draws in a row are not new, or if it calls `study.stop`.
+    What is tried, and thus what the other sampler learns from, is the nearest config that has not
+    been tried. There is a reason to stop if several draws in a row are not new, or if it calls
+    `study.stop`.
     """
 
     def __init__(self, other: BaseSampler, space: SearchSpace, **arguments: Any) -> None:
         super().__init__(space, **arguments)
-        self._other, self._name = other, type(other).__name__
-        self._wanted: set[FitConfig] = set()
-        self._repeats, self._has_ended = 0, False
+        self._other = other
+        self._name = type(other).__name__
+        self._wanted = set[FitConfig]()
+        self._repeats = 0
+        self._has_ended = False
 
     def decide(self, trials: Sequence[Trial]) -> Decision:
         # only whether to stop: the proposal is made when Optuna asks for a trial
@@ -212,25 +223,29 @@ class BoundedSampler(FrontierSampler):
         return self.search.propose_near(wanted, trials)
 
     def _drawn(self, study: optuna.Study, trial: FrozenTrial) -> FitConfig:
-        """Draw each knob as `optuna.Trial` does; `trial` is a copy with what the other sampler stored in `before_trial`."""
+        """Draw each knob as `optuna.Trial` does.
+
+        `trial` is a copy with what the other sampler stored in `before_trial`.
+        """
         space = self._other.infer_relative_search_space(study, trial)
-        fixed = {
-            knob: getattr(self.search.configs[0], knob)
-            for knob, of in self.distributions.items()
-            if of.single()
-        }
-        trial.params = {**self._other.sample_relative(study, trial, space), **fixed}
+        params = dict(self._other.sample_relative(study, trial, space))
         for knob, distribution in self.distributions.items():
-            if knob not in trial.params:
-                trial.params[knob] = self._other.sample_independent(
-                    study, trial, knob, distribution
-                )
+            if distribution.single():
+                params[knob] = getattr(self.search.configs[0], knob)
+        trial.params = params
+        for knob, distribution in self.distributions.items():
+            if knob not in params:
+                draw = self._other.sample_independent
+                params[knob] = draw(study, trial, knob, distribution)
             trial.distributions[knob] = distribution
         return FitConfig.of(trial.params)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the errors of the other sampler into `UsageError`; remember its call of `study.stop`, which raises here."""
+        """Turn the errors of the other sampler into `UsageError`.
+
+        Its call of `study.stop`, which raises here, is remembered.
+        """
         try:
             yield
         except Exception as error:

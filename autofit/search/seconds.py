@@ -1,4 +1,4 @@
-"""The expected seconds of a run: of a trial, of compiling its step, and of running out of memory."""
+"""The expected seconds of a run: a trial, compiling its step, and running out of memory."""
 
 from __future__ import annotations
 
@@ -57,13 +57,15 @@ def _oom_seconds(mean: float, trials: Sequence[Trial], context: SearchContext) -
 
 
 def _compiling_seconds(rated: Sequence[Trial], programs: Sequence[object]) -> float:
-    """Return by how much a first step takes longer in the first trial of a program than in others."""
-    first, others = list[float](), list[float]()
+    """Return by how much a first step of a program takes longer in its first trial."""
+    first = list[float]()
+    others = list[float]()
     for number, (trial, program) in enumerate(zip(rated, programs, strict=True)):
         phases = trial.measurement.phase_seconds.items()
         seconds = sum(seconds for phase, seconds in phases if phase.is_first)
         (others if program in programs[:number] else first).append(seconds)
-    return statistics.fmean(first) - (statistics.fmean(others) if others else 0.0)
+    usual = statistics.fmean(others) if others else 0.0
+    return statistics.fmean(first) - usual
 
 
 def _programs(configs: ConfigArrays, context: SearchContext) -> list[tuple[float, float]]:

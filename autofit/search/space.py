@@ -1,12 +1,12 @@
-"""Build the search space, list its configs, and compare them by cost and by distance to the baseline."""
+"""Build the search space, list its configs, and compare them by cost and distance."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import make_dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,13 +14,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    create_model,
     model_validator,
 )
 
 from autofit.errors import UsageError
-from autofit.records.knobs import KNOBS, STACKED_STEPS, STEPS_PER_EXECUTION, KnobRow
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
+from autofit.records.knobs import (
+    AUTOTUNE,
+    KERAS_DEFAULTS,
+    KNOBS,
+    STACKED_STEPS,
+    STEPS_PER_EXECUTION,
+    FitConfig,
+)
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
@@ -29,20 +34,45 @@ VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)  # how pydantic
 TOLERANCE = 0.02  # relative gain below which configs count as equally fast, by default
 
 _AUTOTUNE_NAMES = ("auto", "autotune", "tf.data.autotune")
-_LARGEST_BATCH, _LARGEST_GPU_BATCH = (
-    4096,
-    2**16,
-)  # samples; larger batches are tried only if the user's space has them
+# samples; larger batches are tried only if the user's space has them
+_LARGEST_BATCH = 4096
+_LARGEST_GPU_BATCH = 2**16
 _WORKERS = (0, 1, 2, 4, 8, 16)  # numbers that are tried, with that of the cores
 
 
-class Range(BaseModel):
-    """A range of whole numbers, both ends included."""
+def _whole_number(lowest: int, *, autotunes: bool = False) -> AfterValidator:
+    """Return a check that a value is at least `lowest`, or AUTOTUNE if the knob `autotunes`."""
 
+    def check(value: int) -> int:
+        if value < lowest and not (autotunes and value == AUTOTUNE):
+            or_auto = ", or -1 (tf.data.AUTOTUNE)" if autotunes else ""
+            raise ValueError(f"give a whole number from {lowest} on{or_auto}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _read_autotune(value: Any) -> Any:
+    """Replace a name of AUTOTUNE by its number."""
+    return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
+
+
+_AUTOTUNE_NAME = Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")]
+_AUTOTUNE = BeforeValidator(_read_autotune, json_schema_input_type=int | _AUTOTUNE_NAME)
+
+# the values of a knob, as its row says: whole numbers from 0 or 1 on, or AUTOTUNE where it may be
+_FromZero = Annotated[int, _whole_number(0)]
+_FromOne = Annotated[int, _whole_number(1)]
+_AutoFromZero = Annotated[int, _whole_number(0, autotunes=True), _AUTOTUNE]
+_AutoFromOne = Annotated[int, _whole_number(1, autotunes=True), _AUTOTUNE]
+
+
+# a range of whole numbers, both ends included
+class Range(BaseModel):  # noqa: D101  # the JSON schema would show a docstring
     model_config = VALIDATED
 
-    min: int
-    max: int
+    min: _FromOne
+    max: _FromOne
 
     @model_validator(mode="after")
     def _ascending(self) -> Range:
@@ -51,66 +81,56 @@ class Range(BaseModel):
         return self
 
 
-_AUTOTUNE = BeforeValidator(
-    lambda value: (
-        AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
-    ),
-    json_schema_input_type=int
-    | Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")],
+class _Workers:
+    class Range(Range):  # of the same name, so that the JSON schema has one
+        min: _FromZero
+        max: _FromZero
+
+
+_Value = TypeVar("_Value")
+_Several = Annotated[list[_Value], Field(min_length=1)]
+_CHOICES = written_as(
+    'write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
 )
-_CHOICES = 'write one value, choices ([8, 16, 1024]) or a range ({"min": 8, "max": 1024})'
+_SWITCHES = written_as("write true, false or a list of them")
+
+# what a user writes to say which values to try
+_Sizes = Annotated[Range | _Several[_FromOne] | _FromOne | None, _CHOICES]
+_QueueSizes = Annotated[Range | _Several[_AutoFromOne] | _AutoFromOne | None, _CHOICES]
+_WorkerCounts = Annotated[_Workers.Range | _Several[_AutoFromZero] | _AutoFromZero | None, _CHOICES]
+_Switches = Annotated[_Several[bool] | bool | None, _SWITCHES]
 
 
-def _type_of(row: KnobRow, *, autotunes: bool) -> Any:
-    """Return the type of one value of a knob."""
-    if isinstance(row.default, bool):
-        return bool
-
-    def checked(value: int) -> int:
-        if value < row.lowest and not (autotunes and value == AUTOTUNE):
-            raise ValueError(
-                f"give a whole number from {row.lowest} on{', or -1 (tf.data.AUTOTUNE)' * autotunes}"
-            )
-        return value
-
-    number = Annotated[int, AfterValidator(checked)]
-    return Annotated[number, _AUTOTUNE] if autotunes else number
-
-
-def _asked_type(row: KnobRow) -> Any:
-    """Return the type of the values to try of a knob."""
-    value, number = _type_of(row, autotunes=row.autotunes), _type_of(row, autotunes=False)
-    several = Annotated[list[value], Field(min_length=1)]  # type: ignore[valid-type]  # made for each knob
-    if value is bool:
-        return Annotated[several | bool | None, written_as("write true, false or a list of them")]
-    interval: Any = create_model("Range", __base__=Range, min=(number, ...), max=(number, ...))
-    return Annotated[interval | several | value | None, written_as(_CHOICES)]
-
-
-_ASKED: dict[str, Any] = {knob: (_asked_type(row), None) for knob, row in KNOBS.items()}
-_ONE_EACH: dict[str, Any] = {
-    knob: (_type_of(row, autotunes=row.autotunes) | None, None) for knob, row in KNOBS.items()
-}
-_Asked: Any = create_model("Knobs", **_ASKED)
-_OneEach: Any = create_model("Knobs", **_ONE_EACH)
-
-
-class Baseline(_OneEach):
+class Baseline(BaseModel):
     """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
 
     model_config = VALIDATED
+
+    batch_size: _FromOne | None = None
+    workers: _AutoFromZero | None = None
+    max_queue_size: _AutoFromOne | None = None
+    use_multiprocessing: bool | None = None
+    prefetch_factor: _FromOne | None = None
+    steps_per_execution: _FromOne | None = None
 
     def values(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
 
 
-class Space(_Asked):
+class Space(BaseModel):
     """The values to try for each knob; a knob that is left out gets defaults."""
 
     model_config = VALIDATED
 
+    batch_size: _Sizes = None
+    workers: _WorkerCounts = None
+    max_queue_size: _QueueSizes = None
+    use_multiprocessing: _Switches = None
+    prefetch_factor: _Sizes = None
+    steps_per_execution: _Sizes = None
+
     def values(self) -> dict[str, Any]:
-        """The knobs that are set: for each a range, `{"min": 8, "max": 64}`, or a list of choices."""
+        """The knobs that are set, each with a range, `{"min": 8, "max": 64}`, or with choices."""
         chosen = self.model_dump(exclude_none=True)
         return {
             knob: value if isinstance(value, dict | list) else [value]
@@ -118,24 +138,28 @@ class Space(_Asked):
         }
 
 
-_FIELDS: list[tuple[str, Any, Any]] = [
-    *((knob, tuple[Any, ...] | None, None) for knob in KNOBS),
-    ("most_samples_ahead", int | None, None),
-    ("most_samples_executed", int | None, None),
-    ("whole_calls", bool, False),
-    ("zero_is_one", bool, True),
-]
+@dataclass(frozen=True)
+class SearchSpace:
+    """The values of each knob, ascending with AUTOTUNE first; None for one that is not searched.
 
-
-class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignore[misc]  # as of `Space`
-    """The values of each knob, in ascending order with AUTOTUNE first; None for a knob that is not searched.
-
-    `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm; None for no limit.
-    `most_samples_executed` is the number of samples in an epoch, which one call of the train function may train on. If
-    `whole_calls`, an epoch has that many samples because `steps_per_epoch` is given: calls of several steps must divide it,
-    because Keras trains on whole calls only. If `zero_is_one`, `workers` 0 and 1 have the same effect, as those of a
-    PyDataset have: both mean that the train step's own thread makes the batches.
+    `most_samples_ahead` is the number of samples that worker processes may hold ready in /dev/shm;
+    None for no limit. `most_samples_executed` is the number of samples in an epoch, which one call
+    of the train function may train on. If `whole_calls`, an epoch has that many samples because
+    `steps_per_epoch` is given: calls of several steps must divide it, because Keras trains on whole
+    calls only. If `zero_is_one`, `workers` 0 and 1 have the same effect, as those of a PyDataset
+    have: both mean that the train step's own thread makes the batches.
     """
+
+    batch_size: tuple[int, ...] | None = None
+    workers: tuple[int, ...] | None = None
+    max_queue_size: tuple[int, ...] | None = None
+    use_multiprocessing: tuple[bool, ...] | None = None
+    prefetch_factor: tuple[int, ...] | None = None
+    steps_per_execution: tuple[int, ...] | None = None
+    most_samples_ahead: int | None = None
+    most_samples_executed: int | None = None
+    whole_calls: bool = False
+    zero_is_one: bool = True
 
     def knobs(self) -> dict[str, tuple[Any, ...]]:
         return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
@@ -144,18 +168,16 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
         return all(getattr(config, knob) in values for knob, values in self.knobs().items())
 
     def canonical(self, config: FitConfig) -> FitConfig:
-        """Return one config for all equivalent ones: without a queue (see `FitConfig`), few of its knobs matter."""
+        """Return one config for all equivalent ones.
+
+        Without a queue (see `FitConfig`), few of its knobs matter.
+        """
         if config.workers is None or self.workers is None or config.has_queue:
             return config
-        for knob in (knob for knob in self.knobs() if KNOBS[knob].of_queue):
-            default, numbers = (
-                KNOBS[knob].default,
-                [value for value in getattr(self, knob) if value != AUTOTUNE],
-            )
-            changed: dict[str, Any] = {
-                knob: default if default in numbers or not numbers else numbers[0]
-            }
-            config = replace(config, **changed)
+        without_effect: dict[str, Any] = {
+            knob: self._usual(knob) for knob in self.knobs() if KNOBS[knob].of_queue
+        }
+        config = replace(config, **without_effect)
         if not self.zero_is_one:
             return config
         idle = [
@@ -163,77 +185,95 @@ class SearchSpace(make_dataclass("Knobs", _FIELDS, frozen=True)):  # type: ignor
         ]
         return replace(config, workers=idle[-1]) if idle else config
 
+    def _usual(self, knob: str) -> int | None:
+        """Return Keras's default if it is a value of a knob, or else the knob's smallest number."""
+        default = KNOBS[knob].default
+        numbers = [value for value in getattr(self, knob) if value != AUTOTUNE]
+        return numbers[0] if numbers and default not in numbers else default
+
     def configs(self) -> Iterable[FitConfig]:
         knobs = self.knobs()
-        products = itertools.product(*knobs.values())
-        configs = (
-            self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
-            for values in products
-        )
-        return dict.fromkeys(
-            config for config in configs if config in self and self._is_useful(config)
-        )
+        configs = dict[FitConfig, None]()
+        for values in itertools.product(*knobs.values()):
+            config = self.canonical(FitConfig.of(dict(zip(knobs, values, strict=True))))
+            if config in self and self._is_useful(config):
+                configs[config] = None
+        return configs
 
     def _is_useful(self, config: FitConfig) -> bool:
-        batch, steps, samples = (
-            config.batch_size or 1,
-            config.steps_per_execution or 1,
-            self.most_samples_executed,
-        )
+        batch = config.batch_size or 1
+        workers = config.workers or 0
         ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
-        is_long = steps > 1 and samples is not None and steps * batch > samples
-        is_cut = (
-            steps > 1
-            and samples is not None
-            and self.whole_calls
-            and math.ceil(samples / batch) % steps > 0
-        )
-        # workers beyond max_queue_size + 2 are never busy (measured with Keras 3.15): of the numbers that are at
-        # least that, only the smallest is of use
-        busy = math.inf if config.max_queue_size in (None, AUTOTUNE) else config.max_queue_size + 2
-        are_idle = any(busy <= fewer < (config.workers or 0) for fewer in self.workers or ())
-        return ahead <= (self.most_samples_ahead or math.inf) and not (
-            is_long or is_cut or are_idle
-        )
+        if ahead > (self.most_samples_ahead or math.inf):
+            return False
+        most_busy = _most_busy_workers(config)
+        if any(most_busy <= fewer < workers for fewer in self.workers or ()):
+            return False
+        return self._has_whole_calls(config.steps_per_execution or 1, batch)
+
+    def _has_whole_calls(self, steps: int, batch: int) -> bool:
+        """Return whether an epoch has a call of so many steps, or only such calls if it must."""
+        samples = self.most_samples_executed
+        if steps == 1 or samples is None:
+            return True
+        if steps * batch > samples:
+            return False
+        return not self.whole_calls or math.ceil(samples / batch) % steps == 0
 
 
-def cost(config: FitConfig) -> tuple[Any, ...]:
-    """Return a key that sorts the cheapest config first; AUTOTUNE may take all cores and half of the free RAM."""
-    steps = config.steps_per_execution or 1
-    if not config.has_queue:
-        return config.batch_size or 0, 0, 0, 0, steps
-    queue_size = config.max_queue_size if config.prefetch_factor is None else config.queue_batches
-    workers, queue = (
-        math.inf if value == AUTOTUNE else value or 0 for value in (config.workers, queue_size)
-    )
-    return config.batch_size or 0, workers, int(config.use_multiprocessing or 0), queue, steps
+def _most_busy_workers(config: FitConfig) -> float:
+    """Return from which number of workers on more of them are never busy."""
+    # measured with Keras 3.15; of the numbers that are at least that, only the smallest is of use
+    if config.max_queue_size is None or config.max_queue_size == AUTOTUNE:
+        return math.inf
+    return config.max_queue_size + 2
+
+
+def cost(config: FitConfig) -> tuple[float, ...]:
+    """Return a key that sorts the cheapest config first.
+
+    AUTOTUNE may take all cores and half of the free RAM.
+    """
+    values = _comparable(config, idle_workers=0)
+    return tuple(math.inf if value == AUTOTUNE else value or 0 for value in values)
 
 
 def distance(config: FitConfig, baseline: FitConfig) -> tuple[float, ...]:
-    """Return a key that sorts the config nearest to the baseline first; sizes are compared in octaves (doublings)."""
-    steps = octaves(config.steps_per_execution, baseline.steps_per_execution)
-    config, baseline = (
-        c if c.has_queue else FitConfig(c.batch_size, 1) for c in (config, baseline)
-    )
-    queue_sizes = (c.max_queue_size or c.prefetch_factor for c in (config, baseline))
-    return (
-        octaves(config.batch_size, baseline.batch_size),
-        octaves(config.workers, baseline.workers),
-        float(bool(config.use_multiprocessing) != bool(baseline.use_multiprocessing)),
-        octaves(*queue_sizes),
-        steps,
-    )
+    """Return a key that sorts the config nearest to the baseline first.
+
+    Sizes are compared in octaves (doublings).
+    """
+    values = _comparable(config, idle_workers=1)
+    return tuple(map(octaves, values, _comparable(baseline, idle_workers=1)))
+
+
+def _comparable(config: FitConfig, *, idle_workers: int) -> list[int | None]:
+    """Return the values of all knobs by their rank; a switch is off if it has none.
+
+    Without a queue, its knobs have none, and the workers are `idle_workers`.
+    """
+    if not config.has_queue:
+        of_queue = {knob: None for knob, row in KNOBS.items() if row.of_queue}
+        config = replace(config, workers=idle_workers, **of_queue)
+    ranked = sorted(KNOBS, key=lambda knob: KNOBS[knob].rank)
+    return [
+        bool(getattr(config, knob)) if KNOBS[knob].is_switch else getattr(config, knob)
+        for knob in ranked
+    ]
 
 
 def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
-    """Return the config nearest to the baseline among those whose rate is within `tolerance` of the highest."""
+    """Return the config nearest to the baseline whose rate is within `tolerance` of the highest."""
     least = (1 - tolerance) * max(rates.values())
     near = (config for config, rate in rates.items() if rate >= least)
     return min(near, key=lambda config: (distance(config, baseline), cost(config)))
 
 
 def octaves(value: int | None, other: int | None) -> float:
-    """Return how many octaves apart two sizes are; AUTOTUNE and 0 are one octave from every other size."""
+    """Return how many octaves apart two sizes are.
+
+    AUTOTUNE and 0 are one octave from every other size.
+    """
     if value == other or value is None or other is None:
         return 0.0
     return abs(math.log2(value / other)) if min(value, other) > 0 else 1.0
@@ -257,80 +297,96 @@ def build_space(
     """Build the search space of a workload whose input takes `knobs`.
 
     Args:
-        asked: the user's values of each knob, as `Space.values` returns them; other knobs get defaults.
+        asked: the user's values of each knob, as `Space.values` returns them; other knobs get
+            defaults.
         cores: number of CPU cores; the default numbers of workers go up to twice that.
-        sample_count: number of samples in the training data, the upper bound of default batch sizes; None if unknown.
+        sample_count: number of samples in the training data, the upper bound of default batch
+            sizes; None if unknown.
         baseline: the user's present values; they are added to the defaults.
-        effective_batch_size: number of samples in one weight update; only batch sizes that divide it are allowed.
-        min_updates: fewest full batches in an epoch, if `sample_count` is known; the baseline's batch size may leave fewer,
-            and so may a list of choices. Without effect if `effective_batch_size` fixes the number of updates.
+        effective_batch_size: number of samples in one weight update; only batch sizes that divide
+            it are allowed.
+        min_updates: fewest full batches in an epoch, if `sample_count` is known; the baseline's
+            batch size may leave fewer, and so may a list of choices. Without effect if
+            `effective_batch_size` fixes the number of updates.
         autotunes: whether the data takes AUTOTUNE, as `tf.data` does; the defaults then include it.
         on_gpu: whether the model trains on a GPU; small models need large batches to saturate it.
-        has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0 and 1 differ.
+        has_processes: whether the workers are always processes, as in a torch DataLoader, so that 0
+            and 1 differ.
         replicas: number of devices that share each batch evenly; batch sizes are multiples of it.
         stacks_steps: whether one program takes all batches of a call, so that more steps in a call
-        may pay on a GPU.
+            may pay on a GPU.
     """
-    asked, taken, present = (
-        asked or {},
-        tuple(knobs),
-        {knob: [value] for knob, value in (baseline or {}).items()},
-    )
-    if unknown := next((knob for knob in asked if knob not in taken), None):
-        raise UsageError(
-            f"{unknown} is given, but the data does not take it (it takes {', '.join(taken) or 'no knob'}); "
-            f"add a parameter {unknown} to the data factory, or remove {unknown} from the space",
-            key="space",
-        )
-    if not taken:
-        raise UsageError("nothing to tune: the space has no knob, such as batch_size")
+    asked = asked or {}
+    present = baseline or {}
+    taken = tuple(knobs)
+    _require_taken(asked, taken)
+    defaults: dict[str, Iterable[int]] = {knob: row.values for knob, row in KNOBS.items()}
     largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
-    least_workers, most_workers = int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores))
-    defaults: dict[str, Iterable[int]] = {
-        **{knob: row.values for knob, row in KNOBS.items()},
-        "batch_size": batch_grid(1, min(largest, sample_count or largest), replicas),
-        "workers": (w for w in (*_WORKERS, cores) if least_workers <= w <= most_workers),
-    }
+    defaults["batch_size"] = batch_grid(1, min(largest, sample_count or largest), replicas)
+    workers = range(int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores)) + 1)
+    defaults["workers"] = {*_WORKERS, cores}.intersection(workers)
     if stacks_steps and on_gpu:
         defaults[STEPS_PER_EXECUTION] = (*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS)
-    automatic = [knob for knob, row in KNOBS.items() if autotunes and row.autotunes]
-    further = {knob: [AUTOTUNE] * (knob in automatic) + present.get(knob, []) for knob in taken}
-    values: dict[str, Any] = {
-        knob: tuple(sorted({*defaults[knob], *further[knob]})) for knob in taken
-    }
-    values |= {
-        knob: _values(knob, asked[knob], autotunes=autotunes, replicas=replicas) for knob in asked
-    }
-    if "batch_size" in values and not values["batch_size"]:
+    values = dict[str, Any]()
+    for knob in taken:
+        if knob in asked:
+            values[knob] = _values(knob, asked[knob], autotunes=autotunes, replicas=replicas)
+            continue
+        tried = {*defaults[knob]}
+        if autotunes and KNOBS[knob].autotunes:
+            tried.add(AUTOTUNE)
+        if knob in present:
+            tried.add(present[knob])
+        values[knob] = tuple(sorted(tried))
+    sizes = values.get("batch_size")
+    if sizes == ():
         raise UsageError(
-            f"{sample_count} samples are too few for {replicas} devices that share each batch; use fewer devices",
+            f"{sample_count} samples are too few for {replicas} devices that share each batch; "
+            "use fewer devices",
             key="device",
         )
     is_listed = isinstance(asked.get("batch_size"), list)
     if effective_batch_size is not None:
-        values["batch_size"] = _divisors(effective_batch_size, values.get("batch_size"), replicas)
-    elif sample_count is not None and min_updates > 1 and "batch_size" in values and not is_listed:
-        (present_batch,) = present.get("batch_size", [KERAS_DEFAULTS.batch_size])
+        values["batch_size"] = _divisors(effective_batch_size, sizes, replicas)
+    elif sample_count is not None and min_updates > 1 and sizes and not is_listed:
         most = sample_count // min_updates // replicas * replicas
-        values["batch_size"] = _leaving_updates(values["batch_size"], most, present_batch)
+        present_size = present.get("batch_size", KERAS_DEFAULTS.batch_size)
+        values["batch_size"] = _leaving_updates(sizes, most, present_size)
     return SearchSpace(**values)
 
 
+def _require_taken(asked: Iterable[str], taken: Sequence[str]) -> None:
+    """Raise UsageError if a knob is asked for that the data does not take, or if it takes none."""
+    for knob in asked:
+        if knob not in taken:
+            raise UsageError(
+                f"{knob} is given, but the data does not take it "
+                f"(it takes {', '.join(taken) or 'no knob'}); "
+                f"add a parameter {knob} to the data factory, or remove {knob} from the space",
+                key="space",
+            )
+    if not taken:
+        raise UsageError("nothing to tune: the space has no knob, such as batch_size")
+
+
 def _leaving_updates(sizes: tuple[int, ...], most: int, present: int) -> tuple[int, ...]:
-    """Return the batch sizes up to `most`, and the present one; without any up to `most`, those up to the present one."""
-    allowed = {b for b in sizes if b <= most or b == present}
+    """Return the batch sizes up to `most`, and the present one.
+
+    Without any up to `most`, they are those up to the present one.
+    """
+    allowed = {size for size in sizes if size <= most or size == present}
     if sizes[0] <= most <= sizes[-1]:
         allowed.add(most)
-    if not any(b <= most for b in allowed):
-        allowed |= {b for b in sizes if b <= present}
+    if not any(size <= most for size in allowed):
+        allowed |= {size for size in sizes if size <= present}
     return tuple(sorted(allowed)) or sizes[:1]
 
 
 def _divisors(effective: int, sizes: tuple[int, ...] | None, replicas: int) -> tuple[int, ...]:
     if sizes is None:
         raise UsageError(
-            f"{effective} is given, but the data does not take batch_size; add a parameter batch_size to the data factory, "
-            "or remove effective_batch_size",
+            f"{effective} is given, but the data does not take batch_size; "
+            "add a parameter batch_size to the data factory, or remove effective_batch_size",
             key="effective_batch_size",
         )
     within = range(sizes[0], min(effective, sizes[-1]) + 1)
@@ -338,47 +394,60 @@ def _divisors(effective: int, sizes: tuple[int, ...] | None, replicas: int) -> t
     if not divisors:
         shared = f" and can be shared by {replicas} devices" if replicas > 1 else ""
         raise UsageError(
-            f"no batch size from {sizes[0]} to {sizes[-1]} divides the effective batch size {effective}{shared}",
+            f"no batch size from {sizes[0]} to {sizes[-1]} divides the effective batch size "
+            f"{effective}{shared}",
             key="space",
         )
     return divisors
 
 
-def _values(knob: str, asked: Any, *, autotunes: bool, replicas: int) -> tuple[Any, ...]:
-    key, is_range = f"space.{knob}", isinstance(asked, dict)
-    values = [asked["min"], asked["max"]] if is_range else asked
-    if not autotunes and AUTOTUNE in values:
+def _values(
+    knob: str, asked: list[Any] | dict[str, int], *, autotunes: bool, replicas: int
+) -> tuple[Any, ...]:
+    """Return the values to try of a knob, given a range or a list of choices."""
+    key = f"space.{knob}"
+    choices = list(asked.values()) if isinstance(asked, dict) else asked
+    if not autotunes and AUTOTUNE in choices:
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    if is_range and knob == "batch_size":
-        values = batch_grid(values[0], values[1], replicas)
-        if not values:
+    if knob == "batch_size":
+        return _batch_sizes(asked, replicas)
+    if isinstance(asked, dict):
+        powers = [2**k for k in range(12)]
+        choices += [power for power in powers if asked["min"] <= power <= asked["max"]]
+    return tuple(sorted(set(choices)))
+
+
+def _batch_sizes(asked: list[int] | dict[str, int], replicas: int) -> tuple[int, ...]:
+    key = "space.batch_size"
+    if isinstance(asked, dict):
+        sizes = batch_grid(asked["min"], asked["max"], replicas)
+        if not sizes:
             raise UsageError(
                 f"the range {asked!r} contains no multiple of {replicas}, the number of devices",
                 key=key,
             )
-    elif is_range:
-        values += [2**k for k in range(12) if values[0] <= 2**k <= values[1]]
-    elif knob == "batch_size" and (uneven := [b for b in values if b % replicas]):
+        return tuple(sizes)
+    uneven = [str(size) for size in asked if size % replicas]
+    if uneven:
         raise UsageError(
-            f"{replicas} devices cannot share batches of {', '.join(map(str, uneven))} evenly; batch_size is the total "
-            f"of all devices, so give multiples of {replicas}",
+            f"{replicas} devices cannot share batches of {', '.join(uneven)} evenly; "
+            f"batch_size is the total of all devices, so give multiples of {replicas}",
             key=key,
         )
-    return tuple(sorted(set(values)))
+    return tuple(sorted(set(asked)))
 
 
 def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
     """Return the batch sizes to try between `lowest` and `highest`, both included.
 
-    These are powers of two, 3, 6, 12, multiples of 8 up to 128, and from there on eight sizes per doubling. Hardware works
-    in tiles of 16, 32 or 64 samples, and steps of an eighth leave little of a memory limit unused. With `replicas`, the
-    grid applies to each device, and the returned sizes are totals of all devices.
+    These are powers of two, 3, 6, 12, multiples of 8 up to 128, and from there on eight sizes per
+    doubling. Hardware works in tiles of 16, 32 or 64 samples, and steps of an eighth leave little
+    of a memory limit unused. With `replicas`, the grid applies to each device, and the returned
+    sizes are totals of all devices.
     """
-    low, high = math.ceil(lowest / replicas), highest // replicas
+    low = math.ceil(lowest / replicas)
+    high = highest // replicas
     grid = {low, high, 3, 6, 12, *(2**k for k in range(32)), *range(8, 129, 8)}
-    grid |= {
-        size
-        for power in range(7, 31)
-        for size in range(2**power, 2 ** (power + 1), 2 ** (power - 3))
-    }
+    for power in range(7, 31):
+        grid.update(range(2**power, 2 ** (power + 1), 2 ** (power - 3)))
     return [replicas * size for size in sorted(grid) if low <= size <= high]

@@ -1,9 +1,10 @@
-"""What one more run is worth: how much faster the config is expected to be that would be delivered after it.
+"""What one more run is worth: how much faster what would be delivered after it is expected to be.
 
-A run of a new config and another run of one that has run compete by this one figure. It is the knowledge gradient (Frazier,
-Powell and Dayanik, The knowledge-gradient policy for correlated normal beliefs, 2009): a reading moves all predicted rates
-by their covariance with the config that was read. Because one noisy reading alone hardly ever decides, a run is valued as
-if some readings followed it (Frazier and Powell, Paradoxes in learning and the marginal value of information, 2010).
+A run of a new config and another run of one that has run compete by this one figure. It is the
+knowledge gradient (Frazier, Powell and Dayanik, The knowledge-gradient policy for correlated normal
+beliefs, 2009): a reading moves all predicted rates by their covariance with the config that was
+read. Because one noisy reading alone hardly ever decides, a run is valued as if some readings
+followed it (Frazier and Powell, Paradoxes in learning and the marginal value of information, 2010).
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)  # of a mean over a st
 def worth(rates: Prediction, ran: Indices, options: Indices, replaced: int | None) -> Vector:
     """Return what a run of each option adds to the log rate of what is delivered.
 
-    `ran` are the configs that may be delivered without a further run, and `replaced` is the one that stays unless another
-    is likely to be faster; without it, the one with the highest predicted rate is delivered.
+    `ran` are the configs that may be delivered without a further run, and `replaced` is the one
+    that stays unless another is likely to be faster; without it, the one with the highest predicted
+    rate is delivered.
     """
     from scipy.special import ndtri  # loading takes a quarter of a second
 
-    reference, least = replaced, float(ndtri(LIKELY))
-    if reference is None:
-        reference, least = int(ran[np.argmax(rates.mean[ran])]), 0.0
+    if replaced is None:
+        reference = int(ran[np.argmax(rates.mean[ran])])
+        least = 0.0
+    else:
+        reference = replaced
+        least = float(ndtri(LIKELY))
     noise = rates.noise / np.sqrt(_READINGS)
     reading = np.sqrt(np.square(rates.deviation[options]) + np.square(noise))
     at_reference = rates.covariance(np.array([reference]), options)[0] / reading

@@ -20,6 +20,7 @@ from autofit import backends
 from autofit.backends.protocol import require_code
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import gpus, host
+from autofit.records import cuda_memory
 from autofit.records.description import Description
 from autofit.records.machine import ON_CPU, Device, Placement
 from autofit.records.states import FailureKind, Outcome, Phase
@@ -36,8 +37,6 @@ from autofit.workload.workload import Workload
 _SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
 # limit for the memory estimate after the description: XLA may compile for minutes
 _ESTIMATE_SECONDS = 60.0
-# a GPU's free memory may fall by this much: displays, other contexts
-_GPU_SLACK_BYTES = 256 * 2**20
 # longest wait for memory that other processes hold, or that a trial has not yet released
 _GPU_SECONDS = 60.0
 _GPU_POLL_SECONDS = 0.1
@@ -317,7 +316,7 @@ def wait_for_room(device: Device, limit_bytes: int, on_phase: OnPhase = ignore) 
     `device` is the GPU as it was then.
     """
     # an OOM that other processes cause would say nothing about a config
-    wanted_bytes = min(limit_bytes, device.free_bytes - _GPU_SLACK_BYTES)
+    wanted_bytes = min(limit_bytes, device.free_bytes - cuda_memory.OTHER_CONTEXTS_BYTES)
     waited_seconds = 0.0
     while True:
         used_bytes = gpus.used_bytes(device, ())[0]

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from scipy.special import ndtr
 
+from autofit.records import confidence
 from autofit.records.result import Speedup
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
@@ -31,9 +32,6 @@ from autofit.search.value import LIKELY
 from autofit.tuning.claims import NOTHING_SHOWN, Shown, speedup_of
 from autofit.tuning.problem import Problem
 from autofit.tuning.settings import LARGEST
-
-# standard deviations on either side of the mean that hold 95 % of a Gaussian
-_NORMAL_95 = 1.96
 
 
 class Beliefs:
@@ -52,11 +50,12 @@ class Beliefs:
     def rate(self, config: FitConfig) -> tuple[float, float]:
         """Return the rate of a config in samples/s, and its relative spread.
 
-        The spread is the half-width of the 95 % interval.
+        The spread is the half-width of the rate's interval.
         """
         index = self._index[config]
         deviation = float(self._predicted.deviation[index])
-        return math.exp(self._predicted.mean[index]), math.expm1(_NORMAL_95 * deviation)
+        half_width = math.expm1(confidence.deviations() * deviation)
+        return math.exp(self._predicted.mean[index]), half_width
 
     def probability(self, config: FitConfig, other: FitConfig) -> float:
         """Return the probability that a config is faster than another."""
@@ -64,12 +63,12 @@ class Beliefs:
         return float(ndtr(lead / deviation)) if deviation else float(lead > 0)
 
     def speedup(self, config: FitConfig, baseline: FitConfig) -> Speedup:
-        """Return how many times as fast as the baseline a config is, with the 95 % interval.
+        """Return how many times as fast as the baseline a config is, with its interval.
 
         It is not shown by pairs.
         """
         lead, deviation = self._lead(config, baseline)
-        return speedup_of(baseline, lead, _NORMAL_95 * deviation)
+        return speedup_of(baseline, lead, confidence.deviations() * deviation)
 
     def likeliest(
         self,

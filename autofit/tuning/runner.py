@@ -10,6 +10,7 @@ from typing import Any
 
 from autofit.backends import BACKENDS
 from autofit.errors import NoTrialFinishedError, UserCodeError
+from autofit.records import cuda_memory
 from autofit.records.description import Description
 from autofit.records.events import Activity, Emit
 from autofit.records.states import Outcome, Phase, Role, Stage
@@ -19,8 +20,6 @@ from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget
 from autofit.tuning.request import TuneRequest
 
-# memory left to a GPU's libraries if they find none in addition to the limit
-_LIBRARY_BYTES = 512 * 2**20
 # disturbed trials that are repeated in one tune
 _MOST_REPEATS = 4
 # a disturbed trial is repeated if this many times its seconds are left: 3 rounds, and 6 trials of
@@ -141,7 +140,8 @@ class TrialRunner:
         """Run a trial, again if other work disturbed it or the GPU's libraries had no memory."""
         result: Measurement = self._run(spec, activity)
         again = replace(spec, deadline_seconds=spec.deadline_seconds - result.seconds)
-        if result.evidence.outside_pool and (spec.limits.device_bytes or 0) > 2 * _LIBRARY_BYTES:
+        limit_bytes = spec.limits.device_bytes or 0
+        if result.evidence.outside_pool and limit_bytes > 2 * cuda_memory.LIBRARY_BYTES:
             return self._run_with_room(again, activity) or result
         work = _other_work(result)
         if work and self._may_repeat(result):
@@ -170,12 +170,12 @@ class TrialRunner:
         Return None if that fails, too.
         """
         limit_bytes = spec.limits.device_bytes or 0
-        limits = replace(spec.limits, device_bytes=limit_bytes - _LIBRARY_BYTES)
+        limits = replace(spec.limits, device_bytes=limit_bytes - cuda_memory.LIBRARY_BYTES)
         lower: Measurement = self._run(replace(spec, limits=limits), activity)
         if lower.outcome is not Outcome.OK:
             return None
         limit = format_bytes(limit_bytes)
-        less = format_bytes(limit_bytes - _LIBRARY_BYTES)
+        less = format_bytes(limit_bytes - cuda_memory.LIBRARY_BYTES)
         text = f"a device limit of {limit} left no memory for the GPU's libraries"
         remedy = f"Set device_memory to {less}, and set the same limit in your own training"
         self.emit(f"{spec.config}: {text}; a limit of {less} did. {remedy}")

@@ -42,9 +42,11 @@ _PLACES = {
     "is one of the options; give it in options": (
         "fresh launch max_trial_seconds min_updates sampler tolerance wait"
     ),
-    "is a knob; give values to try in space, or your present value in baseline": (
-        "max_queue_size prefetch prefetch_factor steps_per_execution use_multiprocessing workers "
-        "num_workers num_parallel_calls"
+    "is a knob; give values to try in space, or your present value in baseline": " ".join(
+        name
+        for knob, row in KNOBS.items()
+        for name in (knob, *row.parameters)
+        if name != "batch_size"  # which is an argument, too
     ),
     "is set where the model is compiled, in build_model": "learning_rate loss lr metrics optimizer",
     "is part of the data; give data=(x, y) or (x, y, sample_weight)": (

@@ -20,13 +20,13 @@ from typing import Any
 from autofit.backends import exhaustion
 from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
 from autofit.errors import UsageError
+from autofit.records import cuda_memory
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import format_bytes
 
 _MIB = 2**20
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
-_CONTEXT_BYTES = 500 * _MIB  # CUDA's context, allocated before the pool (assumed)
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU
 # (MinSystemMemory in gpu_device.cc)
 _RESERVES_MIB = {
@@ -208,7 +208,7 @@ class TensorFlow(Backend):
     def pool_bytes(self, device: Device | None) -> int | None:
         if device is None or device.compute_capability is None:
             return None
-        free = device.free_bytes - _CONTEXT_BYTES
+        free = device.free_bytes - cuda_memory.CONTEXT_BYTES
         major = device.compute_capability[0]
         by_generation = next(
             mib for generation, mib in _RESERVES_MIB.items() if major >= generation

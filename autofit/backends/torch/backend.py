@@ -11,6 +11,7 @@ from typing import Any
 
 from autofit.backends import exhaustion
 from autofit.backends.protocol import Backend, ProgramSetting, WaitForEnd
+from autofit.records import cuda_memory
 from autofit.records.machine import Device, Placement
 from autofit.records.states import FailureKind
 from autofit.records.units import counted
@@ -24,8 +25,6 @@ _CONVOLUTION = re.compile(
     r"unable to find an engine to execute this computation|find a valid cuDNN algorithm"
 )
 _NOT_STARTED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
-# which the handles and workspaces of cuBLAS and cuDNN need (assumed)
-_LEAST_LIBRARY_BYTES = 256 * 2**20
 # of a call of CUDA, not of torch's allocator (torch 2.14 says it in its own words)
 _OUTSIDE = r"CUDA (?:driver )?error: out of memory|ran out of memory outside PyTorch's allocator"
 _DEVICE = re.compile(
@@ -219,7 +218,10 @@ class Torch(Backend):
                 # torch drops the out-of-memory error of each algorithm of cuDNN
                 return FailureKind.DEVICE_OOM
             # these libraries do not say what they lack, and torch, unlike XLA, logs nothing
-            if _NOT_STARTED.search(message) and torch.cuda.mem_get_info()[0] < _LEAST_LIBRARY_BYTES:
+            if (
+                _NOT_STARTED.search(message)
+                and torch.cuda.mem_get_info()[0] < cuda_memory.LEAST_LIBRARY_BYTES
+            ):
                 return FailureKind.DEVICE_OOM
         # of a `tf.data` pipeline
         return FailureKind.HOST_OOM if exhaustion.is_of_tensorflow(error) else None

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from autofit.records.description import EstimateRecord
+from autofit.records.description import WITHIN_ERROR, EstimateRecord
 from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
@@ -214,7 +214,7 @@ def _method(estimate: EstimateRecord) -> str:
     error = f"{footprint.relative_error:.0%} of the measured peak"
     if footprint.absolute_error_bytes:
         error += f" (or {format_bytes(footprint.absolute_error_bytes)}, if that is more)"
-    return f"{footprint.method}; 95% of such estimates are within {error}"
+    return f"{footprint.method}; {WITHIN_ERROR:.0%} of such estimates are within {error}"
 
 
 def _memory_table(estimate: EstimateRecord) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from autofit import backends
 from autofit.backends import absent_gpu
 from autofit.backends.protocol import StepEstimator, TrainStep
+from autofit.records import cuda_memory
 from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
@@ -20,7 +21,6 @@ from autofit.trial.worker.job import TrialContext, first_line
 from autofit.trial.worker.plan import Plan
 from autofit.workload.inputs.batch import is_ragged, leaves, length_of
 
-_CONTEXT_BYTES = 500 * 2**20  # of CUDA's context, which a program cannot use (assumed)
 _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
@@ -112,7 +112,7 @@ def on_gpu(
     total = gpu.total_bytes
     problem = ""
     # a backend that takes what it needs gets all but a context
-    usable = min(total - _CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
+    usable = min(total - cuda_memory.CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
     footprints: dict[int, Footprint] = {}
     if multiple_of is not None:
         wanted = (*sizes, *_FIRST_SIZES)

@@ -52,7 +52,7 @@ End = tuple[float, float]
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """A rate over the steady part, and the relative half-width of its 95% confidence interval."""
+    """A rate over the steady part, and the relative half-width of its confidence interval."""
 
     samples_per_second: float
     spread: float = math.inf  # infinite if it was not read, which JSON turns into None

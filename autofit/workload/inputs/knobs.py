@@ -8,8 +8,15 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autofit.records.knobs import DATA_KNOBS, KNOBS, PERSISTENT, PROCESSES
-from autofit.records.trial import AUTOTUNE, KERAS_DEFAULTS, FitConfig
+from autofit.records.knobs import (
+    AUTOTUNE,
+    DATA_KNOBS,
+    KERAS_DEFAULTS,
+    KNOBS,
+    PERSISTENT,
+    PROCESSES,
+    FitConfig,
+)
 
 NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
@@ -39,17 +46,13 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def switches_of(data: Any) -> set[str]:
-    """Return the parameters of a factory that turn something on or off: no number can be passed to
-    them.
-    """
+    """Return the parameters of a factory that turn something on or off, and take no number."""
     parameters = parameters_of(data).values()
     return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
 
 
 def makes_processes(names: Mapping[str, str]) -> bool:
-    """Return whether the workers are processes by the name of their knob, if Keras does not start
-    them.
-    """
+    """Return whether workers that Keras does not start are processes, by their knob's name."""
     return names.get("workers") == PROCESSES and "use_multiprocessing" not in names
 
 
@@ -62,9 +65,7 @@ def _can_set(data: Any, name: str) -> bool:
 
 
 def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
-    """Return the knobs that the data takes and that the user does not fix, each with its name in
-    the data.
-    """
+    """Return the knobs that the data takes and the user does not fix, with their names in it."""
     # A factory takes a knob if it has `**kwargs` or a parameter with one of the knob's names. A
     # PyDataset object takes the knobs that are writable attributes; arrays take none. The
     # `data_kwargs` in `fixed` and the keywords of a `functools.partial` fix knobs.
@@ -80,14 +81,12 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     switches = switches_of(data)
     knobs = {}
     for knob in DATA_KNOBS:
-        names = KNOBS[knob].parameters
-        if given & {*names}:
+        row = KNOBS[knob]
+        if given.intersection(row.parameters):
             continue
-        if knob != "use_multiprocessing":
-            names = tuple(name for name in names if name not in switches)
+        names = [name for name in row.parameters if row.is_switch or name not in switches]
         taken = [name for name in names if name in named]
-        # `**kwargs` are taken to be a PyDataset's, not a DataLoader's
-        if inspect.Parameter.VAR_KEYWORD in kinds and knob != "prefetch_factor" and knob in names:
+        if inspect.Parameter.VAR_KEYWORD in kinds and row.by_kwargs and knob in names:
             taken.append(knob)
         if taken:
             knobs[knob] = taken[0]
@@ -100,53 +99,36 @@ def fixed_in(data: Any, fixed: Mapping[str, Any]) -> set[str]:
 
 
 def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that are required parameters of a factory; none if the data is not a
-    factory.
-    """
-    no_value = inspect.Parameter.empty
+    """Return the names that are required parameters of a factory; none of other data."""
     parameters = parameters_of(data)
+    no_value = inspect.Parameter.empty
     required = {name for name, each in parameters.items() if each.default is no_value}
     return tuple(name for name in names if name in required)
 
 
-def defaults_of(
-    data: Any,
-    names: Mapping[str, str],
-    *,
-    autotunes: bool,
-) -> dict[str, int]:
-    """Return the data's own values of its knobs: the defaults of a factory's parameters, or an
-    object's attributes.
-    """
-    # without values that a config cannot have: None, for example, or AUTOTUNE unless `autotunes` is
-    # set
+def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
+    """Return the data's own values of its knobs: defaults of parameters, or attributes."""
+    # without values that a config cannot have, such as None, or AUTOTUNE unless the data
+    # `autotunes`
     parameters = parameters_of(data)
     own = {}
     for knob, name in names.items():
-        value = parameters[name].default if name in parameters else getattr(data, name, None)
-        if type(value) is not (bool if knob == "use_multiprocessing" else int):
-            continue
-        is_auto = autotunes and KNOBS[knob].autotunes and value == AUTOTUNE
-        if value >= KNOBS[knob].lowest or is_auto:
+        row = KNOBS[knob]
+        value: Any = parameters[name].default if name in parameters else getattr(data, name, None)
+        is_auto = autotunes and row.autotunes and value == AUTOTUNE
+        has_type = type(value) is (bool if row.is_switch else int)
+        if has_type and (is_auto or value >= row.lowest):
             own[knob] = value
     return own
 
 
 def with_defaults(config: FitConfig, defaults: Mapping[str, int]) -> FitConfig:
-    """Fill the knobs of a config that are None with the data's own values, or else with Keras's
-    defaults.
-    """
+    """Fill the knobs of a config that are None with the data's own values, or Keras's."""
     return FitConfig.of({**KERAS_DEFAULTS.values(), **defaults, **config.values()})
 
 
-def as_written(
-    config: FitConfig,
-    data: Any,
-    names: Mapping[str, str],
-) -> FitConfig:
-    """Fill only the knobs of a config that need a value; a knob that stays None keeps the data's
-    own value.
-    """
+def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitConfig:
+    """Fill only the knobs that need a value; one that stays None keeps the data's own value."""
     # a factory's required parameters need one, which is 0 for a number of worker processes; and so
     # does the batch size, which is an argument of `fit` for arrays
     required = required_of(data, names.values())
@@ -160,9 +142,7 @@ def as_written(
 
 
 def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
-    """Return the arguments that apply a config to a factory; `names` are the factory's names of the
-    knobs that it takes.
-    """
+    """Return the arguments that apply a config to a factory, which takes knobs by these names."""
     values: dict[str, Any] = {
         knob: value for knob, value in config.values().items() if knob in names
     }

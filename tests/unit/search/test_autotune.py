@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import optuna
 
-from autofit.records.knobs import DATA_KNOBS
+from autofit.records.knobs import AUTOTUNE, AUTOTUNE_BATCHES, DATA_KNOBS, FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, AUTOTUNE_BATCHES, FitConfig, Limits
+from autofit.records.trial import Limits
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.failures import dominated_by
 from autofit.search.memory import Memory, host_bytes_by_part

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofit.records import confidence
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
@@ -270,3 +271,12 @@ def test_with_time_for_few_trials_nothing_is_tried_that_is_predicted_to_be_slowe
                 gains.append(decision.proposal.gain)
             trials.append(run(decision.proposal.config, made=made))
     assert (min(gains) > 0) == is_short
+
+
+def test_the_upper_end_of_a_predicted_gain_follows_the_level_of_confidence(monkeypatch):
+    trials = [run(FitConfig(32, 1, 10, False)), run(FitConfig(64, 1, 10, False))]
+    usual = proposer().propose(trials).proposal
+    monkeypatch.setattr(confidence, "LEVEL", 0.9)
+    lower = proposer().propose(trials).proposal
+    assert (lower.config, lower.gain) == (usual.config, usual.gain)
+    assert usual.gain < lower.most_gain < usual.most_gain
